@@ -1,10 +1,10 @@
 """Counters of all programs that share a directory, hits, misses and the like: one small page that they add to.
 
 Keeps invariant 7 (never take the job down) and the cost of a hit: nothing here is on the path of a hit or a miss,
-nothing raises, nothing waits but at a process's end, and then not long. An object counts for itself as it always did,
-and adds what came since the last time: on ``stats()`` and ``close()``, when it is collected, at the interpreter's exit,
-and with a put once ten seconds have passed. So a program that runs for days and only hits is seen when it ends, or
-calls ``stats()``.
+nothing raises, nothing waits but at a process's end, and then not long. Each object counts for itself, and adds what it
+counted since the last time to the page: on ``stats()`` and ``close()``, when it is collected, at the interpreter's
+exit, and with a put once ten seconds have passed. So a program that runs for days and only hits is reported when it
+ends, or calls ``stats()``.
 
 Kept true across fork: a child begins with nothing to add, so that what its parent counted is added by the parent alone.
 Children of :mod:`multiprocessing` end by ``os._exit``, which runs no exit handlers but multiprocessing's own, so it is
@@ -40,17 +40,17 @@ _INTERVAL_NS: Final = 10 * 10**9
 # A report holds the lock for some 10 us. Sized for a job of a thousand ranks that end together.
 _PATIENCE_SECONDS: Final = 0.1
 
-# Of one report: some 10 us each, while others wait for the page.
+# The misses of one report: some 10 us each, while others wait for the page.
 _MOST_NOTED: Final = 16
 
 
 class Counters(NamedTuple):
-    """What all programs that reported did, since the page was made. The names are those of ``CacheStats``."""
+    """The counts of all programs that reported, since the page was made. The names are those of ``CacheStats``."""
 
     hits: int = 0
     misses: int = 0
     puts: int = 0
-    #: By programs, to make room; what a daemon evicts it reports itself.
+    #: Evictions by programs, to make room; a daemon reports its own.
     evictions: int = 0
     dropped_writes: int = 0
     corrupt_entries: int = 0
@@ -59,7 +59,7 @@ class Counters(NamedTuple):
     #: How often a program added something, and when it last did, in ns since the epoch. 0: never.
     reports: int = 0
     last_report_ns: int = 0
-    #: What compiling took when it was done, in ns, summed over hits: of entries whose record says it.
+    #: The compile times in ns, summed over hits on entries whose records state them.
     saved_ns: int = 0
 
     @property
@@ -77,14 +77,14 @@ def _page_of(layout: Layout) -> CountersPage:
 
 
 def read_counters(layout: Layout) -> Counters:
-    """What the page says: zeros if nobody reported yet, or it cannot be read or understood."""
+    """Returns the counters of the page: zeros if nothing was reported, or the page cannot be read or understood."""
     return Counters._make(_page_of(layout).read())
 
 
 def read_since(layout: Layout, now: Counters) -> Counters | None:
-    """What came to ``now`` since :func:`reset_counters`, whose time is ``last_report_ns``; ``None`` if nobody did that.
+    """Returns what was counted since :func:`reset_counters`, whose time is ``last_report_ns``; ``None``: never reset.
 
-    Nor does it count if the page was made again since, and so says less than it did.
+    Returns ``None`` also if the page was made again since, and so its counters are lower than before.
     """
     since = _page_of(layout).read_since(now)
     return None if since is None else Counters._make(since)
@@ -96,13 +96,13 @@ def reset_counters(layout: Layout) -> None:
 
 
 class Report(Protocol):
-    """What a process says for others to read, now and then and when it ends. Raises nothing."""
+    """A report of a process for others to read, made now and then and when it ends. Raises nothing."""
 
     def report(self, patience_seconds: float = 0.0) -> None:
-        """Say what is new, unless that would take longer."""
+        """Report what is new, unless that would take longer."""
 
     def report_patiently(self) -> None:
-        """Say what is new: what is not said now never is."""
+        """Report what is new: what is not reported now is lost."""
 
 
 class CountersReport:
@@ -147,30 +147,30 @@ class CountersReport:
         self._began = self._reported = self._page.nothing
         self._due_ns = time.time_ns() + _INTERVAL_NS
         self._reporting: dict[None, Mark] = {}
-        #: Reports that could not be made. What they held is part of the next.
+        #: Reports that failed. Their content is part of the next one.
         self.failures = 0
-        # For the ring. Of a job's first minute the last ones will do.
+        # Misses for the ring. Of a job's first minute the last ones suffice.
         self._misses: deque[Miss] = deque(maxlen=_MOST_NOTED)
         after_fork_in_child(self)
 
     def note(self, miss: Miss) -> None:
-        """Have a miss put into the ring with the next report, if it says what its key was made of."""
+        """Put a miss into the ring with the next report, if the miss states what its key was made of."""
         if miss.parts and not self._is_read_only:
             self._misses.append(miss)
 
     def report_if_due(self, now_ns: int) -> None:
-        """With a put: ``now_ns`` is the time that it takes anyhow, so this costs it two comparisons."""
+        """Report if the interval is over. Each put calls this with the time that it has anyhow: two comparisons."""
         # The second one: the clock was set back.
         if now_ns >= self._due_ns or now_ns < self._due_ns - 2 * _INTERVAL_NS:
             self.report()
 
     def report(self, patience_seconds: float = 0.0) -> None:
-        """Add what is new, unless somebody holds the page for longer than that. Raises nothing."""
+        """Add what is new, unless another process holds the page for longer than that. Raises nothing."""
         for each in self._along:
             each.report(patience_seconds)
         if self._is_read_only:
             return
-        # Never waited for: this may run in the garbage collector, in the thread that holds it.
+        # Does not wait: this may run in the garbage collector, in the thread that holds the lock.
         mine = Hold(self)
         if self._reporting.setdefault(None, mine.mark) is not mine.mark:
             return
@@ -201,7 +201,7 @@ class CountersReport:
         return Counters._make(difference(self._counts(), self._began)) if self._is_of_programs else _NOTHING
 
     def report_patiently(self) -> None:
-        """As :meth:`report`, for the end: what is not added now never is."""
+        """Report like :meth:`report`, but wait longer for the lock: at the end, what is not added now is lost."""
         self.report(_PATIENCE_SECONDS)
 
     def give_back(self, mark: Mark) -> None:
@@ -220,13 +220,13 @@ class CountersReport:
 
 
 def _do_nothing() -> None:
-    """For a report that nothing has to go before."""
+    """Do nothing: the default of what precedes a report."""
 
 
 def report_at_end(owner: object, report: Report, first: Callable[[], object] = _do_nothing) -> None:
-    """Have ``report`` made when ``owner`` is collected, and when this process ends, if that is sooner.
+    """Call ``report`` when ``owner`` is collected, or when this process ends, if that is sooner.
 
-    ``first`` is called before that: what may count some more. It must not keep ``owner`` alive.
+    ``first`` is called before that, and may count more. Neither may keep ``owner`` alive.
     """
     weakref.finalize(owner, _end, report, first)
     _reports.add(report)
@@ -238,7 +238,7 @@ _reports: weakref.WeakSet[Report] = weakref.WeakSet()
 
 
 class _Ended:
-    """What the objects of this process counted that are no more."""
+    """The counts of this process's objects that were collected."""
 
     def __init__(self) -> None:
         self.counted = _NOTHING
@@ -284,14 +284,15 @@ def _report_all(*_: object) -> None:
 
 
 def _arm_multiprocessing() -> None:
-    """Be among multiprocessing's exit handlers, if it is loaded: its children run no others."""
+    """Register with multiprocessing's exit handlers, if it is loaded: its children run no others."""
     _arm_children()
     if "multiprocessing.util" in sys.modules and _armed_pid != os.getpid():
         _arm()
 
 
 def _arm_children() -> None:
-    # Between the fork and the child's own code multiprocessing forgets all exit handlers, then calls who asked for it.
+    # Between the fork and the child's own code multiprocessing forgets all exit handlers, then calls the registered
+    # functions.
     global _is_armed_for_children
     util = sys.modules.get("multiprocessing.util")
     if util is not None and not _is_armed_for_children:

@@ -1,7 +1,7 @@
-"""The daemon that keeps a directory, if one does: for telling an operator what it will make of a new policy.
+"""The daemon that keeps a directory, if there is one: so that an operator learns what a new policy leads to.
 
-The daemon's lock is the proof, for ``daemon.json`` outlives a daemon that was killed. Not promised: that it still holds
-when the caller prints it.
+The daemon's lock is the proof, for ``daemon.json`` outlives a daemon that was killed. Not promised: that this is still
+true when the caller prints it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _LARGEST_STATUS_BYTES: Final = 65536
 
 
 def keeper_of(layout: Layout) -> str | None:
-    """The daemon that keeps this directory, as ``pid 7 on host``; ``None`` if none does."""
-    # In this order: without a status nobody's lock is touched, so that a daemon which is about to start meets it free.
+    """Returns the daemon that keeps this directory, as ``pid 7 on host``; ``None`` if none does."""
+    # In this order: without a status the lock is not touched, so that a daemon which is about to start finds it free.
     who = _read_who(layout)
     return who if who is not None and _is_locked(layout) else None
 
 
 def read_status(layout: Layout) -> dict[str, Any]:
-    """What ``daemon.json`` says; empty if there is none, ``{"unreadable": True}`` if it is not understood."""
+    """Returns the content of ``daemon.json``; empty if there is none, ``{"unreadable": True}`` if it is malformed."""
     try:
         return read_json(layout, layout.daemon_status, _LARGEST_STATUS_BYTES)
     except OSError:
@@ -49,7 +49,7 @@ def _is_locked(layout: Layout) -> bool:
             return True
         lock.release()
     except (LockTimeoutError, OSError):
-        return True  # locks cannot tell here; its status says that it runs
+        return True  # locks do not work here; the status says that a daemon runs
     finally:
         lock.close()
     return False

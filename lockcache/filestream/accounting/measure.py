@@ -1,7 +1,7 @@
 """A directory as a whole: what is accounted for, how it is spread, and how far that is from what the disk holds.
 
-For those who look (``lockcache stats``, ``top``): makes no file and takes no lock, so it works while others write, on
-directories that may only be read, and does not make again one that was deleted. Not promised: one moment's picture.
+For programs that only inspect (``lockcache stats``, ``top``): makes no file and takes no lock, so it works while others
+write and on read-only directories, and does not recreate a deleted one. Not promised: a snapshot of one moment.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ _LOOKS: Final = 4
 
 
 class Spread(NamedTuple):
-    """How one number is spread over the shards."""
+    """The spread of one number over the shards."""
 
     smallest: int
     median: int
     largest: int
-    #: How many shards lie in each of equally wide steps from the smallest to the largest.
+    #: The number of shards in each of equally wide steps from the smallest to the largest.
     histogram: list[int]
 
 
 class Drift(NamedTuple):
-    """What the accounting has too much (positive) or too little."""
+    """The excess (positive) or lack (negative) of the accounting."""
 
     bytes: int
     entries: int
     #: Shards that are wrong.
     shards: int
-    #: Shards that were written all the while, so that nothing could be said.
+    #: Shards that were written during all attempts, so that their drift is not known.
     busy_shards: int
 
 
 def accounted(layout: Layout) -> list[Slot] | None:
-    """The accounting of each shard; ``None`` where no lockcache ever wrote, or it cannot be read."""
+    """Returns the accounting of each shard; ``None`` where no lockcache ever wrote, or it cannot be read."""
     try:
         if stated_space(layout) is None:
             return None  # of format 1, which counted otherwise
@@ -55,7 +55,7 @@ def measured(
     after_shard: Callable[[int], object] = lambda stored_bytes: None,
     between: Callable[[], object] = lambda: None,
 ) -> list[Slot]:
-    """Returns what the disk holds of each shard, by measuring it: 3 s for a million entries.
+    """Measure what the disk holds of each shard: 3 s for a million entries.
 
     ``after_shard`` is called, 256 times, with the bytes stored in the shard's entries: the lengths of their files.
     ``between`` is called after every thousand files, and may raise to give up. A write that is published meanwhile may
@@ -70,13 +70,13 @@ def measured(
 
 
 def staged(layout: Layout) -> Slot:
-    """The writes that are under way: the bytes that they reserve, and how many there are."""
+    """Returns the bytes that unfinished writes reserve, and how many such writes there are."""
     sizes = [found.size_bytes for found in staged_files(layout)]
     return Slot(sum(sizes), len(sizes))
 
 
 def spread(numbers: list[int], steps: int = 16) -> Spread:
-    """How ``numbers``, one or more, are spread."""
+    """Returns minimum, median, maximum and histogram of ``numbers``, of which there is at least one."""
     low, high = min(numbers), max(numbers)
     histogram = [0] * steps
     for number in numbers:
@@ -85,7 +85,7 @@ def spread(numbers: list[int], steps: int = 16) -> Spread:
 
 
 def find_drift(layout: Layout, after_shard: Callable[[int], object] = lambda stored_bytes: None) -> Drift:
-    """How far the accounting is from the disk. Writers go on meanwhile, and are not taken for drift.
+    """Measure how far the accounting is from the disk. Writers may go on meanwhile: what they change is not drift.
 
     ``after_shard`` as for :func:`measured`.
     """

@@ -1,4 +1,4 @@
-"""Misses that programs can explain, the last ones: a ring of 32 KB that ``lockcache why --last`` reads.
+"""The last misses that programs can explain: a ring of 32 KB, which ``lockcache why --last`` reads.
 
 Keeps invariant 7 (never take the job down) and the cost of a hit: a miss is noted in memory when what was missing is
 stored, and written with the next report of the counters, under the lock of their page. Where there is no room, no right
@@ -36,7 +36,7 @@ from lockcache.filestream.disk import (
     unlink_below,
 )
 
-# Of an entry.
+# The name of an entry.
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
 
 #: Slots of the ring.
@@ -50,7 +50,7 @@ _DAY_NS: Final = 86400 * 10**9
 
 
 class Miss(NamedTuple):
-    """One program that was compiled because it was not there."""
+    """One program that was compiled because the cache lacked it."""
 
     time_ns: int
     #: The entry's.

@@ -1,4 +1,4 @@
-"""CountersPage: a small file of numbers that many processes add to, each what is new.
+"""CountersPage: a small file of numbers, to which each of many processes adds what it counted since its last report.
 
 Keeps invariant 7 (never take the job down): nothing waits longer than its caller states. Kept exact by a lock; not
 promised are exact numbers where locks exclude nobody (invariant 6, locks coordinate). Nothing but people and dashboards
@@ -59,7 +59,7 @@ class CountersPage:
         self.nothing: Numbers = (0,) * len(fields)
 
     def read(self) -> Numbers:
-        """Returns what the page says: zeros if nobody reported yet, or it cannot be read or understood."""
+        """Returns the numbers of the page: zeros if nothing was reported, or the page cannot be read or understood."""
         try:
             with open_below(self._layout, self._path, READ) as fd:
                 return self._decode(os.pread(fd, self._size_bytes, 0)) or self.nothing
@@ -69,7 +69,7 @@ class CountersPage:
     def read_since(self, now: Numbers) -> Numbers | None:
         """Returns what came to ``now`` since :meth:`reset`, whose time is ``last_report_ns``; ``None`` before any.
 
-        Nor does a reset count if the page was made again since, and so says less than it did.
+        Returns ``None`` also if the page was made again since, and so its numbers are lower than before.
         """
         try:
             base = self._decode(read_small(self._layout, self._base, self._size_bytes))
@@ -83,7 +83,7 @@ class CountersPage:
     def reset(self) -> None:
         """Begin to count again, for people: what the page says now is put next to it, to be subtracted.
 
-        So a metric never falls, and no program's report is lost to a reset. Raises :class:`OSError`.
+        So no metric decreases, and no program's report is lost to a reset. Raises :class:`OSError`.
         """
         base = self._encode(self._stamped(self.read(), time.time_ns()))
         replace_file(self._layout, self._base, base, fsync=False)
@@ -111,7 +111,7 @@ class CountersPage:
             blob = os.pread(fd, self._size_bytes, 0)
             held = self._decode(blob)
             if held is None or (status is not None and status.st_nlink != 1):
-                # Damaged, or a second name of somebody else's file, which must not be written into.
+                # Damaged, or a second name of another file, which must not be written to.
                 if not self._is_newer(blob):
                     unlink_below(layout, path)
                 return False
@@ -129,7 +129,7 @@ class CountersPage:
         return (self._head + self._body.pack(*in_range)).ljust(self._size_bytes, b"\0")
 
     def _decode(self, blob: bytes) -> Numbers | None:
-        """``None`` for what is not a page. An empty one, or what a power cut may leave of it, holds nothing yet."""
+        """Returns the numbers; zeros for an empty or, by a power cut, partial page; ``None`` for any other file."""
         if not blob.strip(b"\0"):
             return self.nothing
         if len(blob) != self._size_bytes or blob[:_HEAD_BYTES] != self._head:
@@ -141,7 +141,7 @@ class CountersPage:
 
 
 def difference(now: Numbers, before: Numbers) -> Numbers:
-    """Returns what came to each number since."""
+    """Returns the difference of each number."""
     return tuple(new - old for new, old in zip(now, before, strict=True))
 
 

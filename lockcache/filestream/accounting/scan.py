@@ -1,9 +1,9 @@
 """Walking a shard: what is there, and what it adds up to.
 
 Decides what counts as an entry (a regular file with an entry's name; all else is passed over) and how many bytes it
-counts for: what its payload takes on disk, its record file, if it has one (:mod:`.disk.space`), and the views of it,
-as their names say. Relied on by eviction, recounting, ``len`` and opening, so that all of them agree. Not promised: a
-consistent picture while writers go on; who needs one holds the shard's lock.
+counts for: what its payload takes on disk, its record file, if it has one (:mod:`.disk.space`), and the views of it, as
+their names say. Relied on by eviction, recounting, ``len`` and opening, so that all of them agree. Not promised: a
+consistent picture while writers go on; a caller that needs one holds the shard's lock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ANY_TIME_NS: Final = 2**63
 
 
 def _nothing() -> None:
-    """Nobody wants to give up in between."""
+    """Do nothing: the default for callers that never give up."""
 
 
 class Found(NamedTuple):
@@ -52,7 +52,7 @@ class Found(NamedTuple):
 
     last_use_ns: int
     name: str
-    #: What payload, record file and views count for: what they take on disk.
+    #: The bytes that payload, record file and views take on disk.
     size_bytes: int
     inode: int
     #: The lengths of payload and record file; 0 where nobody asks, in directories of other programs.
@@ -81,7 +81,7 @@ class ShardFolders:
     def scan(
         self, shard: int, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
     ) -> Iterator[Found]:
-        """The entries of one shard: see :func:`scan_shard`."""
+        """Yields the entries of one shard: see :func:`scan_shard`."""
         of_file = self._of_file
         prefix = f"{shard:02x}"
         records = dict(self.records(shard, between))
@@ -98,15 +98,15 @@ class ShardFolders:
             yield Found(last_use_ns(status), prefix + file, size, status.st_ino, stored)
 
     def entries(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result]]:
-        """The files of entries, by their names in the shard's folder."""
+        """Yields the files of entries, by their names in the shard's folder."""
         return _files(self._entries, f"{shard:02x}", between=between)
 
     def records(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result]]:
-        """The record files, by the same names."""
+        """Yields the record files, by the same names."""
         return _files(self._records, f"{shard:02x}", between=between)
 
     def views(self, shard: int) -> list[ViewName]:
-        """The views of entries, also of those that are gone."""
+        """Returns the views of entries, also of those that are gone."""
         folder = _open_inside(self._views, f"{shard:02x}")
         if folder is None:
             return []
@@ -117,7 +117,7 @@ class ShardFolders:
 def scan_shard(
     layout: Layout, shard: int, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
 ) -> Iterator[Found]:
-    """The entries of one shard, in no order, but for those used after ``latest_ns``.
+    """Yields the entries of one shard, in no order, but for those used after ``latest_ns``.
 
     ``between`` is called after every thousand files, and may raise to give up: a shard may be of any size.
     """
@@ -125,7 +125,7 @@ def scan_shard(
 
 
 def count_shard(layout: Layout, shard: int) -> int:
-    """Number of entries in one shard, without looking at each (their type is known from the directory)."""
+    """Returns the number of entries in one shard, without a call for each (the directory states their type)."""
     folder = _open_inside(_open_folder(layout, layout.entries), f"{shard:02x}")
     if folder is None:
         return 0
@@ -134,12 +134,12 @@ def count_shard(layout: Layout, shard: int) -> int:
 
 
 def scan_records(layout: Layout, shard: int, between: Callable[[], object] = _nothing) -> list[str]:
-    """Names of the entries that have a record file in this shard. ``between``: as for :func:`scan_shard`."""
+    """Yields the names of the entries that have a record file in this shard. ``between``: as for :func:`scan_shard`."""
     return [f"{shard:02x}{file}" for file, _ in ShardFolders(layout).records(shard, between)]
 
 
 def scan_views(layout: Layout, shard: int) -> list[ViewName]:
-    """The views of entries in this shard, also of those that are gone."""
+    """Returns the views of entries in this shard, also of those that are gone."""
     if not os.access(layout.view_shard(shard), os.F_OK, effective_ids=True):
         return []
     return _view_names(shard, names_in(layout, layout.view_shard(shard)))
@@ -154,8 +154,8 @@ def measure_shard(
 ) -> Slot:
     """Returns what the accounting should say of a shard: entries, views, quarantined ones, and what is reserved.
 
-    ``beside_bytes``: the latter two, from :func:`bytes_beside`, which lists their folders once for all shards.
-    ``between``: as for :func:`scan_shard`.
+    ``beside_bytes``: the bytes of the latter two, from :func:`bytes_beside`, which lists their folders once for all
+    shards. ``between``: as for :func:`scan_shard`.
     """
     return measure_shard_in_full(layout, shard, beside_bytes, between)[0]
 
@@ -163,7 +163,7 @@ def measure_shard(
 def measure_shard_in_full(
     layout: Layout, shard: int, beside_bytes: int | None = None, between: Callable[[], object] = _nothing
 ) -> tuple[Slot, int]:
-    """As :func:`measure_shard`, and the bytes that are stored in the entries: the lengths of their files."""
+    """Measure like :func:`measure_shard`. Returns also the bytes stored in the entries: the lengths of their files."""
     # Not by scan_shard, which costs half as much again: the daemon measures all day.
     folders, of_file = ShardFolders(layout), space_of(layout).of_file
     taken = stored = 0
@@ -183,7 +183,7 @@ def measure_shard_in_full(
 
 
 def bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
-    """As :func:`bytes_of_entry`, but ``None`` too where the disk gives no answer: for what is replaced anyway."""
+    """Returns :func:`bytes_of_entry`, but ``None`` also where the disk gives no answer: for what is replaced anyway."""
     # Most puts are of a key that missed, and asking is cheaper than an exception (1.2 us).
     if not os.access(layout.entry(name), os.F_OK, effective_ids=True):
         return None
@@ -191,9 +191,10 @@ def bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
 
 
 def bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
-    """What an entry counts for, or ``None`` if there is none: nothing, or what a scan passes over too.
+    """Returns the bytes that an entry counts for; ``None`` if there is no entry that a scan would count.
 
-    Raises :class:`OSError` where that is not known: what should be removed must not be taken for absent, and served.
+    Raises :class:`OSError` where that is not known: an entry that should be removed must not be taken for absent, and
+    then served.
     """
     path = layout.entry(name)
     try:
@@ -216,7 +217,7 @@ def bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
 
 
 def folder_bytes(layout: Layout, shard: int) -> int:
-    """Returns what the folders of a shard count for. Who changes them under the lock accounts for the difference.
+    """Returns what the folders of a shard count for. A caller that changes them accounts for the difference.
 
     A folder of views stands only next to one of records, so that each put asks for two folders, and not for three.
     """
@@ -233,7 +234,7 @@ def folder_bytes(layout: Layout, shard: int) -> int:
             continue
         if stat.S_ISDIR(status.st_mode):
             taken += space.of_folder(status)
-            # Of the others the cap has set the inodes aside (:meth:`.policy.Policy.entries_limit_bytes`).
+            # For the inodes of the others, the cap reserves room (:meth:`.policy.Policy.entries_limit_bytes`).
             taken += space.inode_bytes if path == layout.view_shard(shard) else 0
     return taken
 
@@ -252,7 +253,7 @@ def bytes_beside(layout: Layout, shard: int | None = None) -> Counter[int]:
 
 
 def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedName]:
-    """The staged writes of every process, by their names; with ``shard``, those to that one."""
+    """Yields the staged writes of every process, by their names; with ``shard``, those to that one."""
     # To look at a name first is cheap, whatever others put there.
     prefix = "" if shard is None else f"{shard:02x}."
     for file in names_in(layout, layout.tmp):
@@ -262,7 +263,7 @@ def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedNam
 
 
 def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tuple[QuarantinedName, int]]:
-    """The files in quarantine and what they count for, in no order; with ``shard``, those from that one."""
+    """Yields the files in quarantine and what they count for, in no order; with ``shard``, those from that one."""
     folder = _open_folder(layout, layout.quarantine)
     if folder is None:
         return
@@ -276,7 +277,7 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
                 except FileNotFoundError:
                     continue  # dropped since the listing
                 if not stat.S_ISDIR(status.st_mode):
-                    # What is not a file was not an entry, and counts zero.
+                    # A path that is not a file was not an entry, and counts zero.
                     yield name, of_file(status) if stat.S_ISREG(status.st_mode) else 0
 
 
@@ -290,7 +291,7 @@ def names_in(layout: Layout, path: str) -> list[str]:
 
 
 def _open_folder(layout: Layout, path: str) -> Descriptor | None:
-    """A folder below the root, or ``None`` where there is none, or a symlink.
+    """Returns a folder below the root, or ``None`` where there is none, or a symlink.
 
     Any other error is raised, here and below: a folder that cannot be read now (EIO, ESTALE, no descriptors left) is
     not an empty one, and a recount that took it for one would let the directory grow past its cap by as much.
@@ -304,7 +305,7 @@ def _open_folder(layout: Layout, path: str) -> Descriptor | None:
 
 
 def _open_inside(parent: Descriptor | None, name: str) -> Descriptor | None:
-    """As :func:`_open_folder`, inside of one that is open, or of none."""
+    """Open a folder like :func:`_open_folder`, but inside ``parent``; ``None`` if that is ``None``."""
     if parent is None:
         return None
     try:
@@ -321,7 +322,7 @@ def _files(
     latest_ns: int = ANY_TIME_NS,
     between: Callable[[], object] = _nothing,
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Regular files under entry names in one folder, last used by ``latest_ns``; none if there is no such folder."""
+    """Yields the regular files with entry names in one folder, last used by ``latest_ns``; none without that folder."""
     folder = _open_inside(parent, name)
     if folder is None:
         return

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from lockcache.arguments import is_asked_for
 
-# What a switch says of compilations that were not kept, the strongest first.
+# The switches that explain compilations which were not kept, the strongest first.
 _SWITCHES = ("LOCKCACHE_DISABLE", "LOCKCACHE_READONLY")
 
 
 class Totals(NamedTuple):
-    """What all caches of a process did."""
+    """The counts of all caches of a process."""
 
     hits: int
     stored: int
@@ -56,7 +56,7 @@ class Summary:
 
 
 def saved_in_words(hits: int, saved_ns: int) -> str:
-    """What hits saved, to be put behind their number: ", 2.5 s of compiling saved"; empty where there were none."""
+    """Returns what hits saved, to follow their number: ", 2.5 s of compiling saved"; empty if there were no hits."""
     if not hits:
         return ""
     from lockcache.sizes import format_duration  # 3 ms, at the end of a program that asks for a summary

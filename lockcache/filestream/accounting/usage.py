@@ -2,10 +2,10 @@
 
 Keeps the arithmetic of invariant 3 (hard cap): one file of 4 KiB, 256 slots of (bytes, entries), int64 little-endian. A
 shard's bytes are its entries plus what is reserved for staged writes. A slot is changed under its shard's lock only;
-the sum of all is read without one, and each writer reads it after its own reservation stands, so of two who overshoot
-together at least one sees it. ``pread`` and ``pwrite``, no ``mmap``, and on network file systems past the client's
-cache (:meth:`.CacheDirectory.usage`): an NFS client caches reads and writes of a file that stays open, and a lock on
-another file changes nothing of that (seen: 1.9 times the cap with two hosts). On FUSE it is opened for each use
+the sum of all is read without one, and each writer reads it after its own reservation stands, so of two writers that
+overshoot together at least one sees it. ``pread`` and ``pwrite``, no ``mmap``, and on network file systems past the
+client's cache (:meth:`.CacheDirectory.usage`): an NFS client caches reads and writes of a file that stays open, and a
+lock on another file changes nothing of that (seen: 1.9 times the cap with two hosts). On FUSE it is opened for each use
 (:class:`ReopenedPage`).
 
 Not promised: exactness where locks exclude nobody, or after a process died between a rename and its give-back. Both
@@ -37,9 +37,9 @@ _lstat, _pread, _pwrite, _pack, _unpack = os.lstat, os.pread, os.pwrite, _SLOT.p
 
 
 class Slot(NamedTuple):
-    """What is accounted for in one shard, or in all of them."""
+    """The sums that are accounted for in one shard, or in all of them."""
 
-    #: Of entries (record files included) and of staged writes.
+    #: The bytes of entries (record files included) and of staged writes.
     bytes: int
     entries: int
 
@@ -62,7 +62,7 @@ class UsagePage:
         self._identity = (status.st_dev, status.st_ino, PAGE_BYTES)
 
     def is_at(self, path: str) -> bool:
-        """Whether ``path`` leads to this page, and it has the size that it must have.
+        """Returns whether ``path`` leads to this page, and it has the size that it must have.
 
         If not, the directory was deleted, moved away or made again underneath, and everybody else accounts elsewhere;
         or the page was damaged, and what is missing would count for nothing. A client of a network file system may
@@ -77,7 +77,7 @@ class UsagePage:
         return (status.st_dev, status.st_ino, status.st_size) == self._identity and status.st_nlink > 0
 
     def is_ours_alone(self) -> bool:
-        """Whether it was, when opened, a plain file without another name: a planted link must not be written to."""
+        """Returns whether the page was a plain file with one name when opened: planted links must not be written."""
         return self._is_ours_alone
 
     def slot(self, shard: int) -> Slot:
@@ -109,7 +109,7 @@ class UsagePage:
         os.pwrite(self._fd, _encode_slot(slot), shard * _SLOT.size)
 
     def slots(self) -> list[Slot]:
-        """All slots, read at once."""
+        """Returns all slots, read at once."""
         numbers = self._numbers()
         return list(map(Slot._make, zip(numbers[::2], numbers[1::2], strict=True)))
 
@@ -118,7 +118,7 @@ class UsagePage:
         return os.pread(self._fd, PAGE_BYTES, 0)
 
     def total_bytes(self) -> int:
-        """Bytes of entries and reservations in the whole directory."""
+        """Returns the bytes of entries and reservations in the whole directory."""
         return sum(self._numbers()[::2])
 
     def total(self) -> Slot:
@@ -182,7 +182,7 @@ def total_of(slots: Iterable[Slot]) -> Slot:
 
 
 def encode_page(slots: list[Slot]) -> bytes:
-    """A whole page, for a directory that has none yet. What is out of range, by names that others chose, is cut."""
+    """Returns the bytes of a new page. Values out of range, which planted names may state, are cut."""
     return b"".join(map(_encode_slot, slots))
 
 

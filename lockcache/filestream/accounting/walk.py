@@ -7,7 +7,7 @@ once (100,000 entries on a cold ext4: 38 s instead of 67 s, on a busy machine). 
 cases, however busy the machine is: a thread that waits for a disk or a server gives up its core voluntarily, which is
 counted (``ru_nvcsw``).
 
-Not promised: that only items are read which the caller consumes.
+Not promised: that only items are read that the caller consumes.
 """
 
 from __future__ import annotations
