@@ -110,7 +110,7 @@ def test_packing_takes_the_key_and_unpacking_signs_with_its_own(tmp_path, key_fi
 @pytest.mark.parametrize(
     "keys, key, is_verified, words",
     [
-        (None, "signed", None, "only who has the key can tell"),
+        (None, "signed", None, "it takes the key to tell"),
         (OLD, "signed", True, "verified"),
         (NEW, "signed", None, "a key that is not here"),
         (None, "unsigned", True, "verified"),

@@ -48,7 +48,8 @@ XATTR: Final = "user.lockcache"
 NOTE_XATTR: Final = "user.lockcache.note"
 LARGEST_NOTE_BYTES: Final = 4096
 HEAD_BYTES: Final = 44
-#: Longer than any compilation: the longest known are some hours of autotuning. A record that says more says nothing.
+#: Longer than any compilation: the longest known are some hours of autotuning. A record that states more counts as
+#: unknown.
 LARGEST_COST_NS: Final = 24 * 3600 * 10**9
 #: The longest record, head and tail, that is stored. A symbol mapping of a thousand templates is some 200 KB.
 LARGEST_RECORD_BYTES: Final = 16 * 1024 * 1024
@@ -85,7 +86,7 @@ class Record(NamedTuple):
 
 
 def pack(name: str, payload: bytes, record: Record, *, beside: bool = False) -> bytes:
-    """Head and tail for ``payload`` under ``name``; with ``beside`` marked as a record whose tail is in a file."""
+    """Returns head and tail for ``payload`` under ``name``; ``beside``: marked as having its tail in a file."""
     _, created_ns, cost_ns, tail = record
     algorithm = _XXH3_128 | (TAIL_BESIDE if beside else 0)
     length = min(len(payload), LONG_PAYLOAD)
@@ -96,7 +97,7 @@ def pack(name: str, payload: bytes, record: Record, *, beside: bool = False) -> 
 
 
 def pack_with(algorithm: int, payload: bytes, record: Record, *, beside: bool = False) -> tuple[bytes, bytes]:
-    """What comes before the digest, and what comes after it."""
+    """Returns the bytes of a record before its digest, and those after it."""
     _, created_ns, cost_ns, tail = record
     algorithm |= TAIL_BESIDE if beside else 0
     length = min(len(payload), LONG_PAYLOAD)
@@ -104,52 +105,52 @@ def pack_with(algorithm: int, payload: bytes, record: Record, *, beside: bool = 
 
 
 def is_whole(blob: bytes, name: str, payload: bytes | memoryview) -> bool:
-    """Whether ``blob`` (head and tail) is the record of exactly this payload under exactly this name."""
+    """Returns whether ``blob`` (head and tail) is the record of exactly this payload under exactly this name."""
     return binds(blob, name, xxh3_128_digest(payload))
 
 
 def binds(blob: bytes, name: str, payload_digest: bytes) -> bool:
-    """As :func:`is_whole`, by the payload's digest."""
+    """Returns :func:`is_whole`, given the payload's digest."""
     return digest_of(blob) == xxh3_128_digest(bound_with(blob, name) + payload_digest)
 
 
 def bound_with(blob: bytes, name: str) -> bytes:
-    """What a record's digest is over, but for the payload's digest, which comes behind it."""
+    """Returns the bytes that a record's digest covers before the payload's digest."""
     return blob[:28] + name.encode() + blob[HEAD_BYTES:]
 
 
 def is_record(blob: bytes, head: bytes = _MAGIC) -> bool:
-    """Whether ``blob`` begins as a record does, of any version; with another ``head``, as that says."""
+    """Returns whether ``blob`` begins like a record of any version, or with another ``head``."""
     return len(blob) >= HEAD_BYTES and blob.startswith(head)
 
 
 def is_known(blob: bytes) -> bool:
-    """Whether this version knows what stands in ``blob``, be it verified or signed by somebody. It may be a lie."""
+    """Returns whether this version knows the format that ``blob`` states, with a digest or a signature; unverified."""
     return is_record(blob, THIS_VERSION) and blob[3] & ~TAIL_BESIDE in (_XXH3_128, _SIGNATURE)
 
 
 def is_understood(blob: bytes) -> bool:
-    """Whether this version can verify ``blob``; what it cannot verify it does not serve."""
+    """Returns whether this version can verify ``blob``; what it cannot verify it does not serve."""
     return is_known(blob) and blob[3] & ~TAIL_BESIDE == _XXH3_128
 
 
 def is_signed(blob: bytes) -> bool:
-    """Whether a record is a signed one, by whomever."""
+    """Returns whether a record has a signature, by any key."""
     return is_known(blob) and blob[3] & ~TAIL_BESIDE == _SIGNATURE
 
 
 def as_ordinary(blob: bytes) -> list[bytes]:
-    """What ``blob`` may have been before its version or algorithm was damaged."""
+    """Returns the records that ``blob`` may have been before its version or algorithm was damaged."""
     return [ORDINARY[:3] + bytes([_XXH3_128 | beside]) + blob[4:] for beside in (0, TAIL_BESIDE)]
 
 
 def split_signature(blob: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """What stands before a digest or signature, its key's id, the rest of it, and the tail."""
+    """Returns the bytes before a signature, its key's id, the rest of the signature, and the tail."""
     return blob[:28], blob[28:30], blob[30:44], blob[44:]
 
 
 def digest_of(blob: bytes) -> bytes:
-    """The digest or signature in a record. Requires: :func:`is_known`."""
+    """Returns the digest or signature in a record. Requires: :func:`is_known`."""
     return blob[28:44]
 
 
@@ -158,28 +159,28 @@ def _tail_bytes(blob: bytes) -> int:
 
 
 def has_whole_tail(blob: bytes) -> bool:
-    """Whether a record has as long a tail as its head states."""
+    """Returns whether a record has as long a tail as its head states."""
     return len(blob) == HEAD_BYTES + _tail_bytes(blob)
 
 
 def is_tail_beside(head: bytes) -> bool:
-    """Whether an attribute is a head alone, whose tail is in the record file."""
+    """Returns whether an attribute is only a head, whose tail is in the record file."""
     return len(head) == HEAD_BYTES and bool(head[3] & TAIL_BESIDE)
 
 
 def with_tails(head: bytes, tails: bytes) -> list[bytes]:
-    """A head with what may be its tail: the first of a file of tails, or the last, of the write before."""
+    """Returns a head with each candidate for its tail: the first in a file of tails, and the last, an older one."""
     length = _tail_bytes(head)
     return [head + tails[:length], head + tails[max(0, len(tails) - length) :]]
 
 
 def payload_bytes(blob: bytes) -> int:
-    """The payload's length as stated in the head. Requires: :func:`is_understood`."""
+    """Returns the payload's length as stated in the head. Requires: :func:`is_understood`."""
     return int.from_bytes(blob[8:12], "little")
 
 
 def may_have(blob: bytes, size_bytes: int) -> bool:
-    """Whether a record states a payload of this length, as far as it is a record."""
+    """Returns whether a record may be that of a payload of this length."""
     return is_record(blob, b"") and payload_bytes(blob) == min(size_bytes, LONG_PAYLOAD)
 
 
@@ -188,13 +189,13 @@ length_and_cost = struct.Struct("<8xI8xq").unpack_from
 
 
 def cost_of(blob: bytes) -> int:
-    """The cost of a record, or of none at all: 0 where it is not known. Requires: :func:`is_known`, or empty."""
+    """Returns the cost that a record states, 0 for unknown or an empty record. Requires: :func:`is_known`, or empty."""
     cost_ns: int = length_and_cost(blob)[1] if blob else 0
     return cost_ns if 0 < cost_ns <= LARGEST_COST_NS else 0
 
 
 def split_records(file: bytes) -> list[bytes]:
-    """The records in a record file, newest first: one, and during a publish the older one behind it."""
+    """Returns the records in a record file, newest first: one, or two during a publish."""
     records: list[bytes] = []
     start = 0
     while start < len(file) or not records:
@@ -219,7 +220,7 @@ class AttributeRefusedError(OSError):
 
 
 class RecordPlacement:
-    """Where the records of this directory go, as learned from what its file system took. The first is tried.
+    """The place for records of this directory, as learned from what its file system accepted. The first place is tried.
 
     Everything in the attribute; or only the head, with the tail in a record file, where attributes are small; or all of
     it in a record file, where there are none (or where the user asked for files).
@@ -241,7 +242,7 @@ class RecordPlacement:
         return self._attribute_bytes < HEAD_BYTES
 
     def may_leave_inode(self, attribute_bytes: int) -> bool:
-        """Whether an attribute of this length was not seen to fit into the inode."""
+        """Returns whether an attribute of this length is not known to fit into the inode."""
         return attribute_bytes > self._fits_bytes
 
     def learn_fit(self, attribute_bytes: int) -> None:
@@ -249,7 +250,7 @@ class RecordPlacement:
         self._fits_bytes = max(self._fits_bytes, attribute_bytes)
 
     def split(self, blob: bytes) -> tuple[bytes, bytes]:
-        """A record as (attribute, record file); either may be empty.
+        """Returns what of a record goes into the attribute, and what into the record file; either may be empty.
 
         Raises :class:`OSError` (EFBIG) for one that is longer than readers accept.
         """
@@ -263,7 +264,7 @@ class RecordPlacement:
         return b"", blob
 
     def tail_is_beside(self, tail_bytes: int) -> bool:
-        """Whether :meth:`split` will put the head into the attribute and a tail this long into a file."""
+        """Returns whether :meth:`split` will put the head into the attribute and a tail this long into a file."""
         return HEAD_BYTES <= self._attribute_bytes < HEAD_BYTES + tail_bytes
 
     def learn_from(self, error: AttributeRefusedError) -> str | None:

@@ -1,14 +1,15 @@
 """Descriptions of entries: sizes and times, what the record says, and what the first bytes tell where it is silent.
 
-For those who inspect a directory: ``lockcache ls``, ``evict``, ``inspect``, ``top``, a status page. Keeps one promise:
-inspecting an entry does not count as using it. Attributes are read by path, which states no use; bytes only through
-O_NOATIME, and where that is refused (an entry of somebody else's) they are not read.
+For programs that inspect a directory: ``lockcache ls``, ``evict``, ``inspect``, ``top``, a status page. Keeps one
+promise: inspecting an entry does not count as using it. Attributes are read by path, which states no use; bytes only
+through O_NOATIME, and where that is refused (an entry of somebody else's) they are not read.
 
 :func:`describe_entry` reads no payload, so it verifies no digest: it says what :func:`read_statement` takes from the
-record. Nothing is trusted: a record that is cut short, that does not fit its payload's length, or whose metadata cannot
-be decoded, is ``damaged`` and says nothing; one that the system does not give is ``unreadable``, which is not damage.
-Whether the payload is what was stored only its digest tells, see :func:`read_entry`. A kind, architecture or compiler
-that is not a short text is left out. Not promised: that an entry is still there when the caller comes to it.
+record. Nothing is trusted: a record that is cut short, that states another length than its payload's, or whose metadata
+cannot be decoded, is ``damaged`` and says nothing; a record that the system refuses to return is ``unreadable``, which
+is not damage. Only the digest tells whether the payload is what was stored, see :func:`read_entry`. A kind,
+architecture or compiler that is not a short text is left out. Not promised: that the entry still exists when the caller
+opens it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ UNKNOWN: Final = "unknown"
 
 _LONGEST_NAME: Final = 80
 _MOST_SYMBOLS: Final = 3
-# What stands in a record file's place and is not a file: a symlink, a socket.
+# Errors for something other than a file in a record file's place: a symlink, a socket.
 _NOT_THERE: Final = (errno.ELOOP, errno.ENXIO)
 
 # An entry can be replaced between the listing and the look at its record.
@@ -79,7 +80,7 @@ class Described(NamedTuple):
 
 
 def find_entry(layout: Layout, name: str) -> Found | None:
-    """The entry of this name as evictors know it; ``None`` if there is none."""
+    """Returns the entry of this name in the form that evictors use; ``None`` if there is none."""
     try:
         status = os.lstat(layout.entry(name))
     except (FileNotFoundError, NotADirectoryError):
@@ -94,7 +95,7 @@ def find_entry(layout: Layout, name: str) -> Found | None:
 
 
 def describe_entry(layout: Layout, found: Found, *, keep_metadata: bool = False) -> Described | None:
-    """What the entry is; ``None`` if it is gone. One that was replaced since is described as it is now."""
+    """Returns the description of an entry as it is now, also if it was replaced; ``None`` if it is gone."""
     seen: Found | None = found  # may become None: gone
     described: Described | None = None
     for _ in range(_ATTEMPTS):
@@ -123,7 +124,7 @@ class Read(NamedTuple):
 
 
 def read_entry(layout: Layout, name: str, keys: KeyRing | None = None) -> Read | None:
-    """Read and verify one entry, as who has ``keys`` would; ``None`` if it is gone.
+    """Read and verify one entry, with ``keys`` if it is signed. Returns ``None`` if it is gone.
 
     Raises :class:`PermissionError` for an entry of somebody else's, which could not be read without using it, and other
     :class:`OSError` as they come.
@@ -153,7 +154,7 @@ def _read_once(layout: Layout, name: str, keys: KeyRing | None) -> Read:
 
 
 def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | None) -> tuple[bool | None, str]:
-    """Whether it is verified, and if that cannot be said, why."""
+    """Returns whether the entry is verified, and why if that is not known."""
     if not records:
         return None, "no record to verify"
     payload_digest = xxh3_128_digest(payload)
@@ -164,14 +165,14 @@ def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | Non
         return None, "signed with a key that is not here"
     if is_of_another_version(records, name, payload_digest):
         is_any_signed = any(map(is_signed, records))
-        return None, "signed: only who has the key can tell" if is_any_signed else "of a newer version"
+        return None, "signed: it takes the key to tell" if is_any_signed else "of a newer version"
     if judge_entry(records, name, len(payload), payload_digest):
         return False, ""
     return (True, "") if keys is None else (None, "not signed, so not served where keys are")
 
 
 def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
-    """Up to ``at_most`` names that begin with ``prefix``, hex digits, at least two."""
+    """Returns up to ``at_most`` names that begin with ``prefix``, hex digits, at least two."""
     try:
         opened = open_below(layout, layout.entry_shard(int(prefix[:2], 16)), FOLDER)
     except (FileNotFoundError, NotADirectoryError):
@@ -183,7 +184,7 @@ def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
 
 
 def describe_bytes(name: str, payload: bytes | memoryview, blob: bytes) -> Described:
-    """What an entry is of which payload and whole record are in hand. Of its uses nothing is known."""
+    """Returns the description of an entry, given its payload and whole record. Its last use is not known."""
     found = Found(0, name, len(payload), 0, len(payload))
     return _as_described(found, _take_apart(blob, len(payload)), lambda: identify(bytes(payload[:ARTIFACT_BYTES])))
 
@@ -193,7 +194,7 @@ def _describe_once(layout: Layout, found: Found) -> Described:
 
 
 def _as_described(found: Found, record: Statement, look: Callable[[], Artifact]) -> Described:
-    """Describe an entry as its record does; what that does not say, ``look`` tells from the first bytes."""
+    """Describe an entry by its record, and what the record does not state by ``look``, which reads the first bytes."""
     known = record.metadata or {}
     kind, arch, compiler = (_short(known.get(name)) for name in ("kind", "arch", "compiler"))
     kernels: object = known.get("kernels")
@@ -219,12 +220,12 @@ def _as_described(found: Found, record: Statement, look: Callable[[], Artifact])
 
 
 def name_namespace(layout: Layout, found: Found) -> str:
-    """The namespace of an entry: 20 us, and no use of it."""
+    """Returns the namespace of an entry: in 20 us, and without counting as a use."""
     return namespace_of(read_statement(layout, found, is_brief=True)) or UNKNOWN
 
 
 def count_namespaces(layout: Layout, shard: int) -> dict[str, Slot]:
-    """What each namespace holds in one shard."""
+    """Returns the size of each namespace in one shard."""
     held: dict[str, Slot] = {}
     for found in scan_shard(layout, shard):
         add_namespaces(held, {name_namespace(layout, found): Slot(found.size_bytes, 1)})
@@ -239,7 +240,7 @@ def add_namespaces(held: dict[str, Slot], more: dict[str, Slot]) -> None:
 
 
 def namespace_of(statement: Statement) -> str | None:
-    """The namespace that a record states; it may be a lie. One that cannot be shown is none."""
+    """Returns the namespace that a record states, unverified; ``None`` for one that cannot be shown."""
     name = _short((statement.metadata or {}).get("namespace"))
     return name if name is not None and name.isprintable() else None
 
@@ -250,7 +251,7 @@ def _listed(names: object) -> str | None:
 
 
 def _short(value: object) -> str | None:
-    """A name to show and to filter by. Metadata may hold anything under these names."""
+    """Returns a value of metadata as a short text to show and to filter by; ``None`` for anything else."""
     return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME else None
 
 
@@ -263,8 +264,8 @@ def _look_at(layout: Layout, path: str) -> Artifact:
 
 
 class Statement(NamedTuple):
-    """What a record says. ``state`` is ``whole`` (as far as it is known), ``none``, ``damaged``, ``newer`` than this
-    version knows, or ``unreadable`` (EACCES, EIO; also one that is gone: the caller looks)."""
+    """The content of a record. ``state`` is ``whole`` (as far as it is known), ``none``, ``damaged``, ``newer`` than
+    this version knows, or ``unreadable`` (EACCES, EIO; also one that is gone: the caller looks)."""
 
     state: EntryState
     created_ns: int | None = None
@@ -276,7 +277,7 @@ class Statement(NamedTuple):
 
 
 def read_statement(layout: Layout, found: Found, *, is_brief: bool = False) -> Statement:
-    """What the record of an entry says; if ``is_brief`` without label and parts, which may stand in a note."""
+    """Returns what the record of an entry states; if ``is_brief``, without label and parts, which may be in a note."""
     try:
         records = find_records(layout, layout.entry(found.name), found.name)
     except OSError as error:
@@ -293,7 +294,7 @@ def read_statement(layout: Layout, found: Found, *, is_brief: bool = False) -> S
 
 
 def read_note(layout: Layout, name: str) -> bytes:
-    """The note next to an entry's record; empty where there is none. It may be a lie."""
+    """Returns the note next to an entry's record, unverified; empty if there is none."""
     try:
         return os.getxattr(layout.entry(name), NOTE_XATTR, follow_symlinks=False)[:LARGEST_NOTE_BYTES]
     except OSError:
@@ -331,7 +332,7 @@ def _take_apart(blob: bytes, size_bytes: int, *, is_brief: bool = False) -> Stat
 
 
 def record_file_bytes(layout: Layout, name: str) -> int:
-    """The size of an entry's record file; 0 without one."""
+    """Returns the size of an entry's record file; 0 without one."""
     status = _record_status(layout, name)
     return 0 if status is None else status.st_size
 

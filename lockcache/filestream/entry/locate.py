@@ -1,9 +1,9 @@
-"""Where an entry's record is: in its attribute, in a file next to it, or half in each; and what it says of the cost.
+"""The place of an entry's record, which is its attribute, a file next to it, or both; and the cost that it states.
 
-One place for what readers, writers, verification and inspection have to agree on. What is found here is
-not proven: invariant 1 (a hit is whole) is kept by the code that compares the digest. In a directory that a group
-shares, another member may put anything in a record file's place, a hole of a terabyte for one: :func:`read_record_file`
-reads no more than a record file can hold.
+One place for what readers, writers, verification and inspection have to agree on. A record that is found here is not
+verified: invariant 1 (a hit is whole) is kept by the code that compares the digest. In a directory that a group shares,
+another member may put anything in a record file's place, a hole of a terabyte for one: :func:`read_record_file` reads
+no more than a record file can hold.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _getxattr, _fstat, _read = os.getxattr, os.fstat, os.read
 
 
 def find_records(layout: Layout, entry: int | str, name: str) -> list[bytes]:
-    """What may be the record of an entry, open or by its path, head and tail; none if it has none.
+    """Returns the candidates for the record (head and tail) of an entry, open or by its path; none if it has none.
 
-    One, or in the middle of a publish several, of which at most one is whole with the payload. A record file is opened
+    There is one, or several during a publish, of which at most one fits the payload. A record file is opened
     only where it is needed. Raises :class:`OSError`.
     """
     try:
@@ -77,9 +77,9 @@ class Prices:
     """Compile costs as records state them, read without the payload. For one ranking: it remembers which shards have
     record files.
 
-    A record that is damaged as far as can be seen so (it is not understood, or is of a payload of another length), or
-    that says what no compilation takes, says nothing: the worst that a bit can do is to move one entry in an order. One
-    ``getxattr`` an entry, by path and following no symlink; a record file is opened only where there are any.
+    A record that is visibly damaged (it is not understood, or is of a payload of another length), or that states an
+    impossible cost, counts as unknown: so a flipped bit can at worst move one entry in an order. One ``getxattr`` an
+    entry, by path and following no symlink; a record file is opened only where there are any.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -88,7 +88,7 @@ class Prices:
         self._has_records: dict[str, bool] = {}
 
     def cost_ns(self, found: Found) -> int:
-        """Nanoseconds, as :data:`.eviction.choose.CostOf` has it. Raises nothing: an entry may be gone by now."""
+        """Returns the entry's cost in ns, a :data:`.eviction.choose.CostOf`. Raises nothing: the entry may be gone."""
         name = found.name
         has_records = self._has_records.get(name[:2])
         if has_records is None:

@@ -1,9 +1,9 @@
-"""Nearest neighbours of a key: of all entries those whose keys were made of nearly the same parts.
+"""Nearest neighbours of a key: the entries whose keys were made of nearly the same parts.
 
 For ``lockcache why``, and for the daemon, which counts what differed. One pass over the entries' notes, which are not
 decoded: a part that is the same is the same piece of text in both, so counting equal pieces ranks the entries, and only
 the best are taken apart. Reads no payload, which would take a hundred times as long, and verifies no digest: what is
-found here is shown and not served. Not promised: that of more than :data:`MOST_LOOKED_AT` entries all are looked at.
+found here is shown and not served. Not promised: that more than :data:`MOST_LOOKED_AT` entries are read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lockcache.filestream.entry.locate import NO_ATTRIBUTE, read_record_file
 MOST_LOOKED_AT: Final = 250_000
 # How the parts stand in a note: a list of lists.
 _BEGIN, _BETWEEN, _END = b'"parts":[[', b"],[", b"]]"
-# Taken apart for each one that is wanted: equal numbers of equal pieces are not equal numbers of differences.
+# Entries that are decoded for each one wanted: equal numbers of equal pieces are not equal numbers of differences.
 _CANDIDATES: Final = 8
 
 # Looked up once.
@@ -46,7 +46,7 @@ class Neighbour(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """The nearest first, and at how many entries was looked."""
+    """The nearest entries, the nearest first, and how many entries were read."""
 
     neighbours: list[Neighbour]
     looked_at: int
@@ -62,7 +62,7 @@ class Search:
         self._best: list[tuple[int, str]] = []
 
     def consider(self, name: str, pieces: list[bytes]) -> None:
-        """Consider an entry, whose parts stand in its note so."""
+        """Consider an entry with these parts in its note."""
         score = sum(map(self._pieces.__contains__, pieces))  # how many are the same, to the letter
         if not score or name == self._name:
             return
@@ -92,7 +92,7 @@ class Search:
 def consider_all(
     layout: Layout, searches: Sequence[Search], after_shard: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
-    """Have each search consider the entries of a directory, at most :data:`MOST_LOOKED_AT`; one with each step."""
+    """Let each search consider the entries of a directory, at most :data:`MOST_LOOKED_AT`; one with each step."""
     yield from _consider(searches, map(partial(_read_shard, layout), range(SHARDS)), after_shard)
 
 
@@ -143,7 +143,7 @@ def find_nearest(
 
 
 def _pieces(layout: Layout, name: str) -> list[bytes]:
-    """The parts of an entry's key, as they stand in its note; none where it has none."""
+    """Returns the parts of an entry's key, as they stand in its note; none where it has none."""
     try:
         note = _getxattr(f"{layout.entries}/{name[:2]}/{name[2:]}", _XATTR, follow_symlinks=False)
     except OSError as error:

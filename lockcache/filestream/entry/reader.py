@@ -46,7 +46,7 @@ from lockcache.filestream.entry.locate import find_records
 
 _log = logging.getLogger("lockcache")
 
-# ESTALE means that the name was looked up before and replaced on the server since. That is over by the next look, or is
+# ESTALE means that the name was looked up before and replaced on the server since. The next look succeeds, unless it is
 # not a race.
 _ATTEMPTS: Final = 3
 
@@ -54,7 +54,7 @@ _ATTEMPTS: Final = 3
 # of one key on a busy machine (seen: three times in a row).
 _MOST_REPLACED: Final = 100
 
-# How long a folder of a network file system, once looked at, is taken for known.
+# For how long a folder of a network file system, once read, is taken for known.
 _LOOKED_SECONDS: Final = 1.0
 
 # Names of damaged entries that are remembered, 100 KB.
@@ -106,17 +106,18 @@ class EntryReader:
         self._recency = recency
         # A hit states its use itself; the kernel's own atime update on top is 0.6 us more. Only the owner may decline.
         self._flags = (READ | NOATIME,)
-        # A cold job misses again and again, a warm one hits. After a miss asking first is the cheaper miss: a failed
-        # open builds an exception, 1.1 us of 3. After a hit it would be a call too many.
+        # A cold job misses repeatedly, a warm one hits. After a miss, an ``access`` first makes the next miss cheaper:
+        # a failed open builds an exception, 1.1 us of 3. After a hit it would be a call too many.
         self._asks_first = asks_first and _is_asked_as_who_opens()
-        #: Whether the caller should ask if there is such a file, before it calls :meth:`load`; and count a miss itself.
+        #: Whether the caller should check by ``access`` that there is such a file before it calls :meth:`load`, and
+        #: count a miss itself.
         self.expects_miss = False
         # Incremented without a lock, on the hot path: CPython switches threads between function calls and loops, so
         # that an increment between them is not cut in two. Nor is a signal handled there: it may read and add as well.
         self.hits = self.misses = self.unverified_hits = 0
         #: What compiling took, of each hit, as its record says. Free of charge: the head is unpacked for the length.
         self.saved_ns = 0
-        #: Misses on entries with a signature that cannot be verified here, or without the one that is wanted.
+        #: Misses on entries with a signature that cannot be verified here, or without a required one.
         self.refused_entries = 0
         self._corrupt = 0
         self._reported: set[str] = set()
@@ -127,9 +128,9 @@ class EntryReader:
         return self._corrupt
 
     def load(self, name: str, file: str = "", folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
-        """The entry ``name``: its payload, verified and marked as used, and its record (head and tail, or empty).
+        """Returns payload, verified and marked as used, and record (head and tail, or empty) of the entry ``name``.
 
-        ``file`` in the open folder ``folder_fd`` is where to find it, for who opened its shard.
+        ``file`` in the open folder ``folder_fd`` is where to find it, for a caller that opened its shard.
         """
         path = file or self._shards[name[:2]] + name[2:]
         try:
@@ -171,7 +172,7 @@ class EntryReader:
         return self.load_carefully(name, path, folder_fd)
 
     def load_carefully(self, name: str, path: str, folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
-        """As :meth:`load`, for whatever is not an ordinary hit or miss: record files, no record, damage, ESTALE."""
+        """Load like :meth:`load` what is not an ordinary hit or miss: record files, no record, damage, ESTALE."""
         is_corrupt, attempts, replaced = False, 0, 0
         while attempts < _ATTEMPTS and replaced < _MOST_REPLACED:
             try:
@@ -206,7 +207,7 @@ class EntryReader:
     def note_corrupt(self, path: str) -> None:
         """Count a damaged entry, and warn of it."""
         self._corrupt += 1
-        # Once for each entry: one that stays damaged is read again and again, and would fill the disk with its log.
+        # Once for each entry: an entry that stays damaged is read repeatedly, and would fill the disk with its log.
         is_new = path not in self._reported
         if is_new:
             if len(self._reported) >= _MOST_REPORTED:
@@ -216,7 +217,7 @@ class EntryReader:
         _log.log(level, "%s is not what a writer stored there: a miss", path)
 
     def _load_once(self, name: str, path: str, folder_fd: int | None) -> tuple[bytes, bytes] | None:
-        """One look. ``None`` for bytes that fail their digest; :class:`OSError` for a file that cannot be read."""
+        """Read once. Returns ``None`` for bytes that fail their digest. Raises :class:`OSError` for other failures."""
         # As in :meth:`load`: behind an unpacking none comes either.
         [fd] = map(_open if folder_fd is None else open_in(folder_fd), (path,), self._flags)
         try:
@@ -227,10 +228,10 @@ class EntryReader:
             if self._verified_only and not records:
                 raise OSError(errno.ENODATA, "no record")
             if not records and status.st_nlink > 1:
-                # Neither we nor cuda.core give an entry two names: somebody planted this one, whatever it leads to.
+                # Neither lockcache nor cuda.core gives an entry two names: this one was planted, whatever it leads to.
                 raise OSError(errno.EMLINK, "a hard link without a record")
             self._refuse(records)
-            # Not where its very length is wrong: another member may have made a hole of a terabyte of it.
+            # Not if the length is wrong: another member may have made the file a hole of a terabyte.
             fitting = [blob for blob in records if may_have(blob, status.st_size)]
             payload = _read_exactly(fd, status.st_size) if fitting or not records else b""
             for blob in fitting:
@@ -238,7 +239,8 @@ class EntryReader:
                     self._recency.touch(fd, status)
                     return payload, blob
             if not os.fstat(fd).st_nlink:
-                # Replaced or removed since it was opened, and the record file with it: no damage, look again.
+                # The payload was replaced or removed since it was opened, and the record file with it: no damage, look
+                # again.
                 raise _ReplacedError
             # Empty files under final names are what a power cut leaves of writes that were not synced. An empty value
             # of lockcache's has a record; one without was emptied.
@@ -250,11 +252,11 @@ class EntryReader:
             _closerange(fd, fd + 1)
 
     def _vouches(self, blob: bytes, name: str, payload: bytes) -> bool:
-        """Whether a record proves that this payload was stored under this name."""
+        """Returns whether a record proves that this payload was stored under this name."""
         return is_understood(blob) and is_whole(blob, name, payload)
 
     def _refuse(self, records: list[bytes]) -> None:
-        """Raise :class:`OSError` for records that are in order, for all we know, and prove nothing to us."""
+        """Raise :class:`OSError` for records that may be in order, but cannot be verified here."""
         if records and all(is_known(blob) and not is_understood(blob) for blob in records):
             self.refused_entries += 1
             raise OSError(errno.EKEYREJECTED, "signed, and there is no key here")
@@ -283,7 +285,7 @@ class _Shards(dict[str, str]):
 
 
 def _read_exactly(fd: int, size_bytes: int) -> bytes:
-    """Up to ``size_bytes``; less only at the end of the file. A single read stops at 2 GiB."""
+    """Returns up to ``size_bytes``; less only at the end of the file. A single read stops at 2 GiB."""
     parts = [_read_fd(fd, size_bytes)]
     missing = size_bytes - len(parts[0])
     while missing and parts[-1]:
@@ -293,14 +295,14 @@ def _read_exactly(fd: int, size_bytes: int) -> bytes:
 
 
 class Loader(Protocol):
-    """What reads an entry by its name."""
+    """Reads an entry by its name."""
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Its payload, verified and marked as used, and its record; or ``None``."""
+        """Returns the entry's payload, verified and marked as used, and its record; ``None`` for a miss."""
 
 
 class NetworkReader:
-    """Reads as ``reader`` does, after a look at what the server has."""
+    """Reads as ``reader`` does, after asking the server what it has."""
 
     __slots__ = ("_layout", "_looked", "_reader")
 
@@ -311,7 +313,7 @@ class NetworkReader:
         self._looked: dict[str, float] = {}
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """As :meth:`EntryReader.load`. What is missing is looked for on the server again after a second."""
+        """Load like :meth:`EntryReader.load`. The server is asked again for a missing entry after a second."""
         path, digits, now = self._layout.entry(name), name[:2], time.monotonic()
         is_known_missing = now - self._looked.get(digits, -_LOOKED_SECONDS) < _LOOKED_SECONDS and not os.access(
             path, os.F_OK, effective_ids=True
@@ -336,7 +338,7 @@ class GuardedReader:
         self._load = reader.load_carefully if layout.is_network else reader.load  # see NetworkReader
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """As :meth:`EntryReader.load`; a miss where a symlink stands for a folder."""
+        """Load like :meth:`EntryReader.load`; a symlink in the place of a folder is a miss."""
         try:
             with below(self._layout, self._layout.entry(name)) as (folder_fd, file):
                 return self._load(name, file, folder_fd)
@@ -353,8 +355,8 @@ def loader_of(layout: Layout, reader: EntryReader, *, is_shared: bool) -> Loader
 
 
 def _is_asked_as_who_opens() -> bool:
-    """Whether ``access`` answers for whom ``open`` opens: not if this process acts for somebody (setuid, seteuid).
+    """Returns whether ``access`` and ``open`` act for the same user: not if this process is setuid, say.
 
-    There it would call a private directory's hits misses. With ``effective_ids`` it would not, for 35 ns of each miss.
+    Else ``access`` would take a private directory's hits for misses. ``effective_ids`` prevents that, for 35 ns a miss.
     """
     return (os.getuid(), os.getgid()) == (os.geteuid(), os.getegid())

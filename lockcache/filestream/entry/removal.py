@@ -35,7 +35,7 @@ _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Removed(NamedTuple):
-    """What a removal of the views of an entry came to."""
+    """The outcome of removing the views of an entry."""
 
     bytes: int
     #: Whether one is left, because a process uses it.
@@ -43,10 +43,10 @@ class Removed(NamedTuple):
 
 
 def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -> bool:
-    """Remove an entry and give back its bytes. Whether there was one.
+    """Remove an entry and give back its bytes. Returns whether there was one.
 
-    Removing is what makes a dropped write safe (invariant 2, last write wins), so it does not depend on the lock: where
-    that cannot be had in time, or no file be opened (no descriptors left), the entry goes all the same, and a recount
+    Removal is what makes a dropped write safe (invariant 2, last write wins), so it does not depend on the lock: if
+    that is not free in time, or no file can be opened (no descriptors left), the entry is removed anyway, and a recount
     corrects the accounting.
     """
     try:
@@ -74,13 +74,13 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
             refuse_symlink(folder)
         unlink_entry_file(layout, layout.record(name))
     except PlantedFolderError:
-        # What is behind a symlink is not an entry, is served to nobody who looks, and is left alone.
+        # A file behind a symlink is not an entry; it is never served, and is left alone.
         return was_in_seed
     return removed or was_in_seed
 
 
 def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool = True) -> bool:
-    """As :func:`remove_entry`. Requires: shard lock."""
+    """Remove an entry like :func:`remove_entry`. Requires: shard lock."""
     shard = int(name[:2], 16)
     was_in_seed = bool(hide(layout, (name,)))
     revalidate_shard_locked(layout, shard)
@@ -104,7 +104,7 @@ def remove_views_locked(layout: Layout, name: str) -> Removed:
 def remove_orphan_views_locked(layout: Layout, shard: int) -> Removed:
     """Remove the views that nobody uses of entries that are gone. Requires: shard lock. The caller accounts for them.
 
-    Such a view was used when its entry went. It counts until somebody takes it away, and no entry is evicted for it.
+    Such a view was in use when its entry was removed. It counts until it is removed, and no entry is evicted for it.
     """
     return _remove_views_locked(layout, orphan_views(layout, shard))
 
@@ -120,14 +120,14 @@ def _remove_views_locked(layout: Layout, views: list[ViewName]) -> Removed:
         try:
             is_gone = _remove_view_locked(layout, view)
         except OSError:
-            continue  # it cannot be removed now: it counts, and is tried again with the next of these
+            continue  # it cannot be removed now: it counts until a later call removes it
         removed_bytes += view.size_bytes if is_gone else 0
         is_in_use |= not is_gone
     return Removed(removed_bytes, is_in_use)
 
 
 def _remove_view_locked(layout: Layout, view: ViewName) -> bool:
-    """Whether it is gone: not if it is used. Raises :class:`OSError` where it cannot be removed now."""
+    """Remove a view unless it is used. Returns whether it is gone. Raises :class:`OSError` if it cannot be removed."""
     path = layout.view(view)
     try:
         folder = open_below(layout, path, FOLDER)
@@ -141,7 +141,7 @@ def _remove_view_locked(layout: Layout, view: ViewName) -> bool:
             if not lock_descriptor(fd, blocking=False):
                 return False
         remove_files(fd)
-        # Still locked: who opens it from here on finds it empty, and makes another.
+        # Still locked: a process that opens the view from here on finds it empty, and makes another.
         with below(layout, path) as (folder_fd, name):
             os.rmdir(name, dir_fd=folder_fd)
     return True
@@ -152,11 +152,11 @@ def remove_empty_folders_locked(layout: Layout, shard: int) -> None:
 
     We make them again when we publish; a program of cuda.core's that is about to would fail. Requires: shard lock.
     """
-    # The folder of views first: without one of records nobody looks for it.
+    # The folder of views first: without a folder of records no one looks for it.
     for path in (layout.entry_shard(shard), layout.view_shard(shard), layout.record_shard(shard)):
         if path == layout.record_shard(shard) and os.path.lexists(layout.view_shard(shard)):
             break
-        # Missing, or something is in it; or it is not to be had now, and counts as before.
+        # Missing, or not empty; or not accessible now, and counted as before.
         with contextlib.suppress(OSError), below(layout, path) as (folder_fd, name):
             os.rmdir(name, dir_fd=folder_fd)
 

@@ -1,4 +1,4 @@
-"""Signatures: who may write to a directory but lacks the key cannot make a program that is served.
+"""Signatures: a user who may write to a directory but lacks the key cannot make a program that is served.
 
 Decides the signature and where keys come from. A signed record is a record whose digest is a key's id and a MAC instead
 of a checksum; all else of it, and of the directory, is unchanged. The MAC binds what the checksum binds (invariant 1, a
@@ -7,13 +7,13 @@ hit is whole): name, record and payload, so a signed file under another name, or
 ``signature = id(2) + HMAC-SHA256(key, head[0:28] + id + name + tail + sha256(payload))[:14]``
 
 HMAC-SHA256 rather than keyed BLAKE2b: 9.6 us of 16 KiB against 12.5 on processors that compute SHA-256 themselves, and
-FIPS systems allow it. 112 bits, the strength that NIST asks for, and an id, so that with several keys one is tried, and
-an entry of a key that was retired is distinguished from one that was tampered with.
+FIPS systems allow it. The MAC has 112 bits, the strength that NIST asks for. The id selects one of several keys, and
+distinguishes an entry of a retired key from one that was altered.
 
 :class:`SignedReader` is a class of its own, so that a hit of a cache without keys asks nothing about them.
 
-Not promised: that an entry is the latest one. Who may write to the directory can put back what was once signed under
-the same key. Nor that it is secret: payloads are stored as they are.
+Not promised: that an entry is the latest one. A user who may write to the directory can put back what was once signed
+under the same key. Nor that it is secret: payloads are stored as they are.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ class KeyRing:
         self._id = _id_of(keys[0])
 
     def pack(self, name: str, payload: bytes, record: Record, *, beside: bool = False) -> bytes:
-        """As :func:`.codec.pack`, signed."""
+        """Pack a record like :func:`.codec.pack`, with a signature."""
         prefix, tail = pack_with(SIGNED[3], payload, record, beside=beside)
         return prefix + self._id + _mac(self._key, prefix + self._id, name, tail, sha256(payload).digest()) + tail
 
     def is_whole(self, blob: bytes, name: str, payload: bytes | memoryview) -> bool:
-        """Whether one of these keys signed exactly this record and payload under exactly this name."""
+        """Returns whether one of these keys signed exactly this record and payload under exactly this name."""
         return self.binds(blob, name, sha256(payload).digest())
 
     def binds(self, blob: bytes, name: str, payload_digest: bytes) -> bool:
-        """As :meth:`is_whole`, by the payload's sha256."""
+        """Returns :meth:`is_whole`, given the payload's sha256."""
         if not is_signed(blob):
             return False
         prefix, key_id, mac, tail = split_signature(blob)
@@ -97,7 +97,7 @@ class KeyRing:
         )
 
     def knows(self, blob: bytes) -> bool:
-        """Whether a record claims to be signed with one of these keys. Then one that fails was tampered with."""
+        """Returns whether a record states one of these keys; if its signature fails then, somebody altered it."""
         return is_signed(blob) and split_signature(blob)[1] in self._by_id
 
     def __repr__(self) -> str:
@@ -105,7 +105,7 @@ class KeyRing:
 
 
 def load_keys(key_file: str | os.PathLike[str] | bool | None) -> KeyRing | None:
-    """The keys in ``key_file``; ``None``: in ``$LOCKCACHE_SIGNING_KEY_FILE``; without either, or for False, no keys.
+    """Returns the keys in ``key_file``; for ``None``, in $LOCKCACHE_SIGNING_KEY_FILE, if set; for False, no keys.
 
     Raises :class:`SigningKeyError`, or the :class:`OSError` of a file that cannot be read.
     """
@@ -114,7 +114,7 @@ def load_keys(key_file: str | os.PathLike[str] | bool | None) -> KeyRing | None:
 
 
 def read_key_file(path: str) -> list[bytes]:
-    """The keys of a file, after a look at who else could know or change them. Errors as :func:`load_keys`."""
+    """Returns the keys of a file that no one else can read or change. Raises like :func:`load_keys`."""
     # A symlink may lead to it, as Kubernetes has its secrets. O_NONBLOCK: a FIFO is refused, not waited for.
     with opened(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK) as fd:
         status = os.fstat(fd)
@@ -126,7 +126,7 @@ def read_key_file(path: str) -> list[bytes]:
 
 
 def parse_keys(path: str, text: bytes) -> list[bytes]:
-    """The keys in a file's text: one a line, in hex or base64; empty lines and ``#`` lines say nothing."""
+    """Returns the keys in a file's text: one a line, in hex or base64; empty lines and ``#`` lines say nothing."""
     if len(text) > _LARGEST_FILE_BYTES:
         raise SigningKeyError(f"{path} is longer than {_LARGEST_FILE_BYTES} bytes: this is not a file of keys", path)
     keys = []
@@ -140,7 +140,7 @@ def parse_keys(path: str, text: bytes) -> list[bytes]:
 
 
 def new_key() -> bytes:
-    """A key that nobody can guess."""
+    """Returns a key that nobody can guess."""
     return secrets.token_bytes(LEAST_KEY_BYTES)
 
 
@@ -150,7 +150,7 @@ def encode_key(key: bytes) -> str:
 
 
 def _parse_key(where: str, path: str, words: str) -> bytes:
-    # Nothing of the line in the message: it may be a key with a typing error.
+    # The message quotes nothing of the line: it may be a key with a typing error.
     accepted = f"accepted: {LEAST_KEY_BYTES} bytes or more, in hex or base64, as `lockcache key new` writes them"
     try:
         key = bytes.fromhex(words) if _HEX.fullmatch(words) else base64.b64decode(words, validate=True)
@@ -199,7 +199,7 @@ class SignedReader(EntryReader):
         self._keys = keys
 
     def load(self, name: str, file: str = "", folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
-        """The entry ``name``, if its signature holds: see :meth:`EntryReader.load`."""
+        """Returns the entry ``name``, if its signature holds: see :meth:`EntryReader.load`."""
         path = file or self._shards[name[:2]] + name[2:]
         try:
             # Not fd = _open(...): see EntryReader.load.
@@ -245,7 +245,7 @@ def make_reader(
     verified_only: bool = False,
     asks_first: bool = False,
 ) -> EntryReader:
-    """The reader of a cache with these keys, or with none."""
+    """Returns the reader of a cache with these keys, or with none."""
     if keys is None:
         return EntryReader(layout, recency, verified_only=verified_only, asks_first=asks_first)
     return SignedReader(layout, recency, keys, asks_first=asks_first)

@@ -2,8 +2,8 @@
 
 Keeps invariant 2 (last write wins: what is published replaces the older value by one atomic rename, under the shard's
 lock), the writers' half of 3 (hard cap: room is reserved, in the same critical section that makes the staged file,
-before a byte of it is written) and 5 (death is free: the staged file's name says who owns it and what it has reserved,
-so anybody can give that back).
+before a byte of it is written) and 5 (death is free: the staged file's name states its owner and what it has reserved,
+so any process can give that back).
 
 Every order here is chosen so that death in between leaves the accounting too high, never too low: reserve before
 writing, rename before giving back what was replaced.
@@ -55,9 +55,9 @@ _FOLDER_BLOCKS: Final = 4
 # Written within one hold of the shard's lock on a network file system: some 10 ms on a slow one.
 _MOST_KEPT_BYTES: Final = 1 << 20
 
-# A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.
+# A write that is given up has often waited its whole timeout for this lock; it does not wait as long again.
 _ABANDON_SECONDS: Final = 0.25
-# The same on a network file system, where each step of the process that has the lock is a call to the server.
+# The same on a network file system, where each step of the lock's holder is a call to the server.
 _REMOTE_ABANDON_SECONDS: Final = 2.0
 
 
@@ -98,7 +98,7 @@ class StagedEntry:
         "usage",
     )
 
-    # Entries that it adds to the number of them.
+    # The entries that this write adds.
     _counts_as = 1
 
     def __init__(self, directory: CacheDirectory, name: str, size_bytes: int, deadline: float | None = None) -> None:
@@ -109,16 +109,16 @@ class StagedEntry:
         self._size = size_bytes
         #: How files count here.
         self.space: Space = directory.layout.space or directory.space
-        # Of what is reserved, how much the entry itself will not count for.
+        # The part of the reservation that the entry itself will not count for.
         self._surplus = _FOLDER_BLOCKS * self.space.block_bytes if self.space.shows_blocks else 0
         self._path = self._record_path = ""
         self._file = Descriptor()
         self._is_reserved = False
-        # Entries accounted for already: this one, as long as the lock is kept, which spares a change at the end.
+        # Entries accounted for already: this one, while the lock is kept, which saves a change at the end.
         self._entries = 0
         # The shard's lock, from the reservation on, see :meth:`reserve`.
         self._kept: Hold | None = None
-        # What the shard's slot is, as long as that lock is kept.
+        # The shard's slot, while that lock is kept.
         self._slot: Slot | None = None
         #: The page that holds the reservation.
         self.usage: UsagePage = directory.attached()
@@ -172,8 +172,8 @@ class StagedEntry:
             self._add_locked(0, -entries)
 
     def _state_life(self) -> None:
-        """Tell reapers on other hosts, which cannot look for our pid, that the writer lives."""
-        lock_descriptor(self._file.number, blocking=False)  # it is given up by closing, and by death
+        """Lock the staged file: reapers on other hosts, which cannot check our pid, then see that the writer lives."""
+        lock_descriptor(self._file.number, blocking=False)  # closing the file releases the lock, and so does death
 
     def _add_locked(self, bytes_: int, entries: int) -> None:
         """Account for so much more. Requires: shard lock."""
@@ -183,10 +183,10 @@ class StagedEntry:
         self._slot = slot if self._kept is not None else None
 
     def _hold(self) -> Hold:
-        """Take the shard's lock, and the page that everybody accounts on.
+        """Take the shard's lock, and the current accounting page.
 
-        Under the lock, because a page that is replaced is measured under it: a reservation stands on the new one, or
-        it was measured.
+        The page is read under the lock, because a page that is replaced is measured under it: so a reservation is on
+        the new page, or was measured for it.
         """
         lock, page = self._lock, self._directory.layout.usage
         while True:
@@ -204,11 +204,11 @@ class StagedEntry:
             self.usage = self._directory.usage()
 
     def fits_inode(self) -> bool:
-        """Whether the attribute took no block. Requires: nothing written yet, and a space that shows blocks."""
+        """Returns whether the attribute took no block. Requires: nothing written yet, and a space that shows blocks."""
         return os.fstat(self._file.number).st_blocks == 0
 
     def expect_less(self, surplus_bytes: int) -> None:
-        """Give back so much more when the entry is published: it will not take it."""
+        """Give back so many more bytes when the entry is published: it will not take them."""
         self._surplus += surplus_bytes
 
     def set_attribute(self, attribute: bytes) -> None:
@@ -245,9 +245,9 @@ class StagedEntry:
         self._file.end_writing()
 
     def publish(self, *, fsync: bool, is_wanted: Callable[[], bool] | None = None) -> bool:
-        """Let readers see it, in one critical section with giving back what it replaces.
+        """Let readers see the entry, in one critical section with giving back what it replaces.
 
-        Returns whether that was done: with ``is_wanted`` not if there is an entry, or this says no, under the lock.
+        Returns whether that was done: with ``is_wanted``, not if there is an entry, or it returns false under the lock.
         """
         layout = self._directory.layout
         path = layout.entry(self._name)
@@ -278,7 +278,7 @@ class StagedEntry:
             elif has_records and not self._record_path:
                 unlink_entry_file(layout, layout.record(self._name))
             self._path = self._record_path = ""
-            # What shows an older version's files goes with it; a view that is used goes later, with this entry.
+            # Views of the older version go with it; a view that is in use goes later, with this entry.
             views = remove_views_locked(layout, self._name).bytes if has_records and replaced is not None else 0
             growth = folder_bytes(layout, self._shard) - folders if self.space.shows_blocks else 0
             bytes_ = growth - self._surplus - (replaced or 0) - views
@@ -292,7 +292,7 @@ class StagedEntry:
         return True
 
     def abandon(self) -> None:
-        """Give everything back. Does nothing after :meth:`publish`. Raises nothing: it is on its way from an error."""
+        """Give everything back. Does nothing after :meth:`publish`. Raises nothing: an error is being handled."""
         self._file.close()
         if self._record_path:
             self._discard(self._record_path)
@@ -314,7 +314,7 @@ class StagedEntry:
             self._discard(path)
             return
         try:
-            # A file that is gone was taken for a dead owner's, and what it reserved was given back with it.
+            # A missing file was taken for a dead owner's, and its reservation was given back with it.
             if self._discard(path) and self._is_reserved:
                 with contextlib.suppress(OSError):  # too much is accounted for, until a recount
                     self._add_locked(-self._size, -self._entries)
@@ -323,7 +323,7 @@ class StagedEntry:
         self._path = ""
 
     def _discard(self, path: str) -> bool:
-        """Remove what is staged, and leave it to the next reap where the disk does not let us. Whether it is gone."""
+        """Remove what is staged, or leave it to the next reap if that fails. Returns whether it is gone."""
         try:
             return self._remove(path)
         except OSError:

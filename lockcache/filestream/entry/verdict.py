@@ -36,9 +36,9 @@ WHOLE: Final = "whole"
 UNVERIFIED: Final = "unverified"
 #: Not what any writer stored there. Never served.
 CORRUPT: Final = "corrupt"
-#: The disk or file server does not give its bytes. Never served while that lasts.
+#: The disk or file server does not return its bytes. Not served while that lasts.
 UNREADABLE: Final = "unreadable"
-#: Not looked at: reading it would count as a use, or it was replaced each time.
+#: Not read: reading it would count as a use, or it was replaced each time.
 PASSED_OVER: Final = "passed over"
 
 #: What can be wrong with an entry: a word for names and programs, and a sentence for people.
@@ -57,19 +57,19 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def needs_payload(records: list[bytes], size_bytes: int) -> bool:
-    """Whether reading the payload can make a difference: not where its very length is wrong. It may be a terabyte."""
+    """Returns whether the payload has to be read: not if its length is wrong already. It may be a terabyte."""
     return not records or any(may_have(blob, size_bytes) for blob in records)
 
 
 class Hasher(Protocol):
-    """What digests piece by piece."""
+    """A hash that digests piece by piece."""
 
     def update(self, data: bytes, /) -> object: ...
     def digest(self) -> bytes: ...
 
 
 def digest_payload(fd: int, size_bytes: int, new: Callable[[], Hasher] = xxh3_128) -> Generator[int, None, bytes]:
-    """The payload's digest, by the checksum's hash or a ``new`` one. Yields how many bytes were read, after each piece.
+    """Returns the payload's digest, by the checksum's hash or a ``new`` one. Yields the bytes that each step read.
 
     Raises :class:`OSError`: ESTALE for a file that was removed or cut meanwhile.
     """
@@ -81,14 +81,14 @@ def digest_payload(fd: int, size_bytes: int, new: Callable[[], Hasher] = xxh3_12
         hasher.update(chunk)
         offset += len(chunk)
         yield len(chunk)
-        # Who has it open keeps its blocks on disk: one that was evicted is let go of.
+        # An open file keeps its blocks on disk: an evicted one is given up.
         if offset < size_bytes and not os.fstat(fd).st_nlink:
             raise OSError(errno.ESTALE, "removed while it was read")
     return hasher.digest()
 
 
 def judge_entry(records: list[bytes], name: str, size_bytes: int, payload_digest: bytes) -> str:
-    """A word of ``WRONG``, or an empty one for an entry that is whole or has no record to judge it by.
+    """Returns a word of ``WRONG``; an empty one for an entry that is whole, or has no record to compare it with.
 
     ``payload_digest`` is not looked at where :func:`needs_payload` says no.
     """
@@ -114,7 +114,7 @@ def _wrong_length(stated_bytes: int, size_bytes: int) -> str:
 
 
 def is_of_another_version(records: list[bytes], name: str, payload_digest: bytes) -> bool:
-    """Whether the records are of a version or algorithm unknown here, rather than damaged ones of known versions."""
+    """Returns whether the records have an unknown version or algorithm, rather than a known one and damage."""
     unknown = [blob for blob in records if is_record(blob) and not is_understood(blob)]
     if not unknown or len(unknown) < len(records):
         return False

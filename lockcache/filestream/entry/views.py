@@ -4,11 +4,11 @@ A view is ``lockcache/views/SHARD/NAME.DIGEST.BYTES/``, of the digest of the fil
 the entry has another view, so no path ever leads to two. It is staged in ``tmp/`` under a name that says whose it is
 and what it reserves, and appears by one rename under the shard's lock.
 
-Keeps invariant 1 (a hit is whole): a view is handed out when each of its files was compared with the entry, or just
-written from it, and who has it holds a lock on its folder, which evictors respect; so it stays whole, but for what
+Keeps invariant 1 (a hit is whole): a view is returned after each of its files was compared with the entry, or just
+written from it, and its user holds a lock on its folder, which evictors respect; so it stays whole, except for what
 others do to its files. Keeps invariant 3 (hard cap): a view counts for what its name says, which is reserved before a
-byte of it is written. Invariant 5 (death is free): that lock falls with its process, and a view that is half made, or
-half removed, is reaped, or made again. Not promised: views of entries that foreign programs removed; a recount removes
+byte of it is written. Invariant 5 (death is free): that lock ends with its process, and a view that is half made or
+half removed is reaped or made again. Not promised: views of entries that foreign programs removed; a recount removes
 those.
 """
 
@@ -64,7 +64,7 @@ class ViewPath(str):
 
 
 def name_view(space: Space, entry: str, files: Mapping[str, bytes]) -> ViewName:
-    """The name of the view of these files of an entry."""
+    """Returns the name of the view of these files of an entry."""
     digest = xxh3_128()
     for name, content in files.items():
         digest.update(b"%s\0%d\0" % (name.encode(), len(content)))
@@ -73,7 +73,7 @@ def name_view(space: Space, entry: str, files: Mapping[str, bytes]) -> ViewName:
 
 
 def _view_bytes(space: Space, files: Mapping[str, bytes]) -> int:
-    """What a view counts for: its files, and the most that their folder takes (on ext4, exactly, up to a hundred)."""
+    """Returns the bytes that a view counts for: its files, and at most what their folder takes (exactly, on ext4)."""
     taken = sum(space.of_bytes(len(content)) for content in files.values()) + space.inode_bytes
     if not space.shows_blocks:
         return taken
@@ -89,7 +89,7 @@ def reserved_view_bytes(space: Space, view: ViewName) -> int:
 
 
 def find_view(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> ViewPath | None:
-    """The view, held, if it is there and each of its files is as in ``files``."""
+    """Returns the view, held, if it exists and each of its files equals the one in ``files``."""
     try:
         path = _held(layout, view, files)
         is_whole = path is not None and all(_is_file(path._folder.number, *file) for file in files.items())
@@ -99,7 +99,7 @@ def find_view(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> Vie
 
 
 def _held(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> ViewPath | None:
-    """The view, held, unless somebody is removing it. Raises :class:`OSError`."""
+    """Returns the view, held; ``None`` if a process is removing it. Raises :class:`OSError`."""
     path = ViewPath(layout.view(view))
     path.names, path._folder = tuple(files), open_below(layout, path, FOLDER)
     return path if _hold(path._folder.number) else None
@@ -140,7 +140,7 @@ class StagedView(StagedEntry):
         make_folder(self._directory.layout, path)
 
     def _state_life(self) -> None:
-        """Not by a lock: a folder can have none that a reaper could try for. Its age must tell."""
+        """Do nothing: a folder has no lock that a reaper could try, so reapers judge it by its age."""
 
     def _remove(self, path: str) -> bool:
         try:
@@ -172,7 +172,7 @@ class StagedView(StagedEntry):
             revalidate_shard_locked(layout, self._shard)
             if not _is_stored(layout, view.entry, blob):
                 return None
-            # Rarely another process was faster. Else nothing is compared: that would take long, under this lock.
+            # Rarely, another process was faster. Otherwise nothing is compared, which would take long under this lock.
             found = find_view(layout, view, files) if os.path.lexists(layout.view(view)) else None
             if found is None:
                 self._place_locked(view)
@@ -186,7 +186,7 @@ class StagedView(StagedEntry):
         folders, taken = folder_bytes(layout, shard), 0
         for folder in (layout.records, layout.record_shard(shard), layout.views, layout.view_shard(shard)):
             make_folder(layout, folder)
-        # Those of older versions, and this one if it is damaged.
+        # Views of older versions, and this one if it is damaged.
         removed = remove_views_locked(layout, view.entry)
         try:
             # An interrupt from here on leaves too much accounted for, as in publish().
@@ -203,7 +203,7 @@ class StagedView(StagedEntry):
 
 
 def _is_stored(layout: Layout, name: str, blob: bytes) -> bool:
-    """Whether an entry has this record. Requires: shard lock."""
+    """Returns whether an entry has this record. Requires: shard lock."""
     try:
         with open_below(layout, layout.entry(name), READ) as fd:
             return blob in find_records(layout, fd, name)

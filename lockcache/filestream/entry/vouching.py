@@ -1,4 +1,4 @@
-"""Vouching for an entry that came from elsewhere, a bundle or a server: it is what a writer stored under its name.
+"""Verification of an entry from elsewhere, a bundle or a server: that a writer stored it under its name.
 
 Keeps invariant 1 (a hit is whole): nothing else decides whether such bytes are served. A file of the directory is read
 by :mod:`.reader`, which has more to look at: a record in two places, and entries without one.
@@ -13,7 +13,7 @@ __all__ = ["RefusedEntryError", "refuse_unless_whole"]
 
 
 class RefusedEntryError(ValueError):
-    """An entry that may be whole, and cannot be verified with the keys that are here."""
+    """An entry that may be whole, but cannot be verified with the keys that are here."""
 
 
 def refuse_unless_whole(name: str, payload: bytes | memoryview, blob: bytes, keys: KeyRing | None) -> None:
