@@ -1,8 +1,9 @@
 """The table of costs: what compiling a key took the last time, remembered past the entry's eviction.
 
-Decides how long a waiter gives a lease holder, and what it tells its user. Advice, so a small table that forgets will
-do: one file of 16 KiB, 1,024 slots of (tag, cost), the key's hash choosing the slot and later keys replacing earlier
-ones. Read and written without a lock; the tag tells a slot of another key. Not promised: that a cost is known.
+Decides how long a waiter waits for a lease holder, and what it reports to its user. The costs are advice, so a small
+table that forgets suffices: one file of 16 KiB with 1,024 slots of (tag, cost). The key's hash chooses the slot, and
+later keys replace earlier ones. Read and written without a lock; the tag tells a slot of another key. Not promised:
+that a cost is known.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _SLOT: Final = struct.Struct("<8sq")
 #: Sized for the kernels of one job (some hundred): those of them that share a slot know no cost.
 _SLOTS: Final = 1024
 _LARGEST: Final = 2**63 - 1
-# A holder has a minute at least, and who waits for one says so after two seconds.
+# A holder has a minute at least, and a waiter says after two seconds that it waits.
 _LEAST_NS: Final = 10**9
 
 
@@ -31,7 +32,7 @@ class CostTable:
         self._path = layout.costs
 
     def cost_ns(self, name: str) -> int:
-        """Nanoseconds that compiling ``name`` took the last time; 0 if that is not known."""
+        """Returns the nanoseconds that the last compilation of ``name`` took; 0 if they are not known."""
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))

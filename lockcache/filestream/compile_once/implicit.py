@@ -29,7 +29,7 @@ class ImplicitTurns:
         after_fork_in_child(self)
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """As :meth:`Loader.load`; on a miss, waits for the process that computes the entry, or takes the turn to."""
+        """Load like :meth:`Loader.load`; on a miss, wait for the process that computes the entry, or take the turn."""
         self.end_mine()
         loaded = self._reader.load(name)
         if loaded is not None:
@@ -43,7 +43,7 @@ class ImplicitTurns:
         return None
 
     def stored(self, name: str, *, was_dropped: bool) -> None:
-        """The entry was written by this thread, or its write was dropped."""
+        """Note that this thread wrote the entry, or that its write was dropped."""
         turn: LeaseTurn | None = getattr(self._held, "turn", None)
         if turn is not None and turn.name == name:
             self._held.turn = None
@@ -51,7 +51,7 @@ class ImplicitTurns:
             turn.end(was_stored=not was_dropped)
 
     def mine(self, name: str) -> LeaseTurn | None:
-        """This thread's turn, if it is that of ``name``."""
+        """Returns this thread's turn, if it is that of ``name``."""
         turn: LeaseTurn | None = getattr(self._held, "turn", None)
         return turn if turn is not None and turn.name == name else None
 
@@ -63,7 +63,7 @@ class ImplicitTurns:
             turn.end()
 
     def end_mine(self) -> None:
-        """End this thread's turn, if it has one: it looks for something else."""
+        """End this thread's turn, if it has one: the thread looks up something else."""
         turn: LeaseTurn | None = getattr(self._held, "turn", None)
         if turn is not None:
             self._held.turn = None

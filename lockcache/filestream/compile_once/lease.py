@@ -1,13 +1,13 @@
 """Leases: which of the processes that miss a key compiles it.
 
-A lease is a kernel lock on a file of its own that says who holds it. Keeps invariant 5 (death is free): the kernel
+A lease is a kernel lock on a file of its own, which states the holder. Keeps invariant 5 (death is free): the kernel
 frees it the moment its holder dies, also while the holder's children live (a forked child closes its copy). The file is
 unlinked by the process that releases it, while it still holds the lock (on a network file system just after it, if the
 entry is there), and a lock on a file without its name counts for nothing: so lease files do not pile up, and no two
 that hold one lease compute. Not promised (invariant 6, locks coordinate): that a lease excludes anybody; where it does
 not, more than one compiles, and all of them get right results.
 
-Who may take over from a holder that is overdue is decided in :mod:`.turns`.
+:mod:`.turns` decides which process may take over from an overdue holder.
 
 Lock order: a lease is held across ``compute``, with no shard lock; shard locks are taken inside it, by the store.
 """
@@ -49,7 +49,7 @@ _ATTEMPTS: Final = 5
 
 
 class Holder(NamedTuple):
-    """What a lease file says of the process that took it."""
+    """The process that took a lease, as its file states."""
 
     host: str
     #: Host, boot and pid namespace; see :mod:`.disk.owners`.
@@ -70,17 +70,18 @@ class Lease:
     def __init__(self, layout: Layout, path: str) -> None:
         self._layout = layout
         self._path = path
-        # What was written, while it is held. Who takes it out gives the lease back: two threads may end one turn, and
-        # what the second wrote to that descriptor would be in somebody's file.
+        # The record that was written, while the lease is held. The thread that takes it out releases the lease: two
+        # threads may end one turn, and what the second wrote to that descriptor would go into another file.
         self._held: list[Holder] = []
-        #: Who left the lease file behind without unlinking it: a holder that died, or whose write was dropped.
+        #: The holder that left the lease file behind: it died, or its write was dropped.
         self.previous: Holder | None = None
         self._file = Descriptor()
-        # Before it is locked: a child forked in between would share the lock and outlive us with it.
+        # Registered before the file is locked: a child forked in between would share the lock, and could outlive us
+        # with it.
         after_fork_in_child(self)
 
     def take(self, label: str) -> bool | None:
-        """Lock the file and say who we are. ``False``: somebody holds it. ``None``: it lost its name, look again."""
+        """Lock the file and write our record. ``False``: another process holds it. ``None``: the file lost its name."""
         fd = self._open()
         if not lock_descriptor(fd, blocking=False):
             return False
@@ -88,7 +89,8 @@ class Lease:
         if not _is_at(status, self._path):
             return None
         if status.st_nlink != 1:
-            # A file that has another name is somebody's: it must not be written to, only its name here is taken away.
+            # A file that has another name belongs to another user: it must not be written to, only its name here is
+            # removed.
             unlink_below(self._layout, self._path)
             return None
         if status.st_size:
@@ -101,9 +103,9 @@ class Lease:
         return True
 
     def release(self, *, dropped_ns: int = 0, is_published: bool = False) -> None:
-        """Let the next caller in. With ``dropped_ns``, say that since then there is nothing to wait for.
+        """Release the lease and let the next caller in. ``dropped_ns``: when the write was dropped, if it was.
 
-        ``is_published``: the entry is there, so that who takes the lease finds it and computes nothing.
+        ``is_published``: the entry is there, so that the next holder of the lease finds it and computes nothing.
         """
         holder: Holder | None = None
         try:
@@ -119,7 +121,7 @@ class Lease:
         except IndexError:
             return  # it was given back, or never taken
         except OSError:
-            # The directory is gone or full: closing frees the lock all the same, and a left file is reaped.
+            # The directory is gone or full: closing frees the lock anyway, and a file that stays is reaped.
             return
         finally:
             if holder is not None:
@@ -147,7 +149,7 @@ class Lease:
 
 
 def take_lease(layout: Layout, name: str, generation: int, label: str) -> Lease | None:
-    """The lease of ``name``, or ``None`` if somebody holds it. Never waits.
+    """Returns the lease of ``name``, or ``None`` if somebody holds it. Never waits.
 
     Raises :class:`OSError` where leases cannot be had (a read-only directory, a file system without locks).
     """
@@ -166,7 +168,7 @@ def take_lease(layout: Layout, name: str, generation: int, label: str) -> Lease 
 
 
 def holder_of(layout: Layout, name: str, generation: int) -> Holder | None:
-    """Who holds the lease, as far as its file says; ``None`` if there is no file or it is being written."""
+    """Returns the holder that the lease file states; ``None`` if there is no file or it is being written."""
     try:
         return _parse(read_small(layout, layout.lease(name, generation), _LARGEST_BYTES))
     except OSError:
@@ -174,9 +176,9 @@ def holder_of(layout: Layout, name: str, generation: int) -> Holder | None:
 
 
 def reap_lease(folder_fd: int, file: str) -> bool:
-    """Remove a lease file that nobody holds: its holder died. Whether it was one.
+    """Remove a lease file if its holder died. Returns whether it had.
 
-    By the open folder and a name in it, because a user who may plant a symlink chooses which files these are.
+    By the open folder and a name in it, because a user who may plant a symlink could choose which files are removed.
     """
     try:
         lease = opened(file, UPDATE, dir_fd=folder_fd)
@@ -197,7 +199,7 @@ def reap_lease(folder_fd: int, file: str) -> bool:
 
 
 def _is_at(status: os.stat_result, path: str) -> bool:
-    """Whether an open file is the one under ``path``. By inode: NFS keeps a link to what is unlinked while open."""
+    """Returns whether ``path`` leads to an open file. By inode: NFS keeps a link to what is unlinked while open."""
     try:
         return os.path.samestat(os.lstat(path), status)
     except FileNotFoundError:
@@ -221,5 +223,5 @@ def _parse(blob: bytes) -> Holder | None:
 
 
 def _is_number(found: object, below: int) -> bool:
-    """Whether what stands in a record is one that a holder may have written: arithmetic with others may overflow."""
+    """Returns whether a holder may have written this number into a record: arithmetic with others may overflow."""
     return isinstance(found, int) and 0 <= found < below

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class Pace(NamedTuple):
-    """How often a waiter looks: after a share of what it has waited so far, within bounds."""
+    """The pause between a waiter's looks: a share of the time that it has waited so far, within bounds."""
 
     shortest_seconds: float
     look_share: float
@@ -29,7 +29,8 @@ class Pace(NamedTuple):
 # that. A waiter that the bell and the holder's death wake looks only for what rings no bell (a plain put, a bell that
 # was removed): three times a second, 0.1 to 0.7 ms of processor time.
 WOKEN: Final = Pace(0.05, 0.5, 0.5, 1.0, 2.0)
-# One that nothing wakes, since its holder is on another host or in another container, must find all of it by itself.
+# A waiter that nothing wakes, since its holder is on another host or in another container, must find everything by
+# itself.
 ALONE: Final = Pace(0.0005, 0.1, 0.06, 0.5, 0.25)
 # The same on a network file system, where a look is two calls to a server that a thousand ranks may share, and asking
 # for the lease six: less than four calls a second after the first second.

@@ -39,17 +39,18 @@ _log = logging.getLogger("lockcache")
 #: Without another wish: a holder has a minute, or four times what compiling that key took the last time.
 _TIMEOUT_SECONDS: Final = 60.0
 _TIMEOUT_COSTS: Final = 4
-# Whatever the table says: others may write it, and no kernel takes a quarter of an hour.
+# A bound on what the table states: other users may write it, and no kernel takes a quarter of an hour.
 _LONGEST_TIMEOUT_SECONDS: Final = 3600.0
 
-# How long a waiter has waited when it says so. At WARNING it is on stderr, also of a program that knows of no logging.
+# The times of waiting after which a waiter logs it. A WARNING appears on stderr, also in a program without logging.
 _NOTICES: Final = ((2.0, logging.INFO, "waiting"), (10.0, logging.WARNING, "still waiting"))
 _SETTLED_SECONDS: Final = 0.05
 
-# Each is a holder that was given its whole time. Past that many, compiling is what all of them should do.
+# Each generation is a holder that had its whole time. After that many, all waiters should compile.
 _GENERATIONS: Final = 8
 
-# How long after a dropped write nobody waits for that key: a full disk must not make its compilations take turns.
+# For how long after a dropped write no caller waits for that key: on a full disk its compilations must not be
+# serialized.
 _DROPPED_NS: Final = 10 * 10**9
 
 
@@ -74,11 +75,11 @@ class LeaseTurn:
         self.has_begun = True
 
     def join(self, end: Callable[[], object]) -> None:
-        """Have ``end`` called when this ends: a turn of more than this directory, taken for the same computation."""
+        """Call ``end`` when this turn ends: a turn of more than this directory, for the same computation."""
         self._joined = end
 
     def end(self, *, was_stored: bool | None = None) -> None:
-        """Let the next caller in. ``was_stored``: whether the write that ends it was, or was dropped.
+        """End the turn and let the next caller in. ``was_stored``: the write that ends it was not dropped.
 
         After a dropped one the others need not wait for each other.
         """
@@ -103,13 +104,13 @@ class CompileOnce:
         self.load = reader.load
         self._timeout_seconds = timeout_seconds
         self.costs = CostTable(layout)
-        # What each thread is waiting for or computing now: asking for it again would wait for itself. Weak, so that it
-        # ends with the turn, wherever an interrupt comes.
+        # What each thread is waiting for or computing now: if it asked for the same key again, it would wait for
+        # itself. Weak references, so that each ends with the turn, wherever an interrupt comes.
         self._computing = threading.local()
         after_fork_in_child(self)
 
     def wait(self, name: str, seconds: float) -> tuple[bytes, bytes] | None:
-        """The entry, as soon as the one who has its turn published it; ``None`` if nobody has it, or after ``seconds``.
+        """Returns the entry once the holder of its turn published it; ``None`` without a holder, or after ``seconds``.
 
         Raises as :meth:`wait_or_turn` does.
         """
@@ -120,10 +121,10 @@ class CompileOnce:
         return outcome
 
     def wait_or_turn(self, name: str, label: str, *, until: float = math.inf) -> tuple[bytes, bytes] | LeaseTurn:
-        """The entry, as soon as somebody published it; or this caller's turn to compute it.
+        """Returns the entry once another process published it, or this caller's turn to compute it.
 
-        ``label`` tells people what the entry is. Where another has the turn ``until`` that moment, in monotonic
-        seconds, a turn that keeps nobody waiting.
+        ``label`` tells people what the entry is. If another caller still has the turn at ``until`` (monotonic seconds),
+        returns a turn for which no one waits.
 
         Raises :class:`ReentrantComputeError` if this thread is computing it already.
         """
@@ -139,7 +140,8 @@ class CompileOnce:
                 _log.debug("%s: no leases here (%s): every process compiles for itself", self.layout.root, error)
                 wait.end()
                 return LeaseTurn(turns, name, None)
-            # Who did not get it has just looked, and on a network file system that is two calls to the server.
+            # A waiter that did not get the lease has just looked, which on a network file system is two calls to the
+            # server.
             loaded = None if lease is None and self.layout.is_network else self.look(name)
             if loaded is not None:
                 if lease is not None:
@@ -155,21 +157,22 @@ class CompileOnce:
             if wait.is_over(until):
                 return LeaseTurn(turns, name, None)
             wait.pause(until)
-            # Before the lease: all who wait wake at once, and to take it when nobody holds it makes and removes a file.
+            # Look before asking for the lease: all waiters wake at once, and taking a free lease makes and removes a
+            # file.
             loaded = self.look(name)
             if loaded is not None:
                 wait.end()
                 return loaded
 
     def look(self, name: str) -> tuple[bytes, bytes] | None:
-        """The entry if it is published. A look that finds nothing is not counted as a miss."""
+        """Returns the entry if it is published. A look that finds nothing is not counted as a miss."""
         return self._reader.load(name) if self._is_published(name) else None
 
     def poll(self, name: str, generation: int) -> Hashable:
         """Returns whether the entry is there, and the state of the lease file: two calls, so that many may poll them.
 
-        The file goes when its holder gives up, and is written when somebody takes it or drops a write. On a network
-        file system, where each of the two is a call to the server, to ask for the lease must do.
+        The file is removed when its holder gives up, and written when a process takes the lease or drops a write. On a
+        network file system, where each of the two is a call to the server, waiters only ask for the lease.
         """
         is_published = self._is_published(name)
         return is_published, None if self.layout.is_network else _state(self.layout.lease(name, generation))
@@ -179,16 +182,17 @@ class CompileOnce:
         return revalidate(self.layout, os.path.dirname(path)) and _is_there(path)
 
     def _was_taken_over(self, name: str, generation: int) -> bool:
-        """Whether somebody computes in the place of an overdue holder of this lease, which has failed since.
+        """Returns whether the turn of this lease's overdue holder was taken over; the holder has failed since.
 
-        A file is enough: where its holder is dead too, or had its write dropped, the caller has that lease at once.
+        The lease file of the next generation is enough: if its holder is dead too, or had its write dropped, the caller
+        gets that lease at once.
         """
         if generation + 1 >= _GENERATIONS:
             return False
         return _is_there(self.layout.lease(name, generation + 1))
 
     def timeout_seconds(self, cost_ns: int) -> float:
-        """How long a holder is waited for."""
+        """Returns how long a waiter waits for a holder."""
         if self._timeout_seconds is not None:
             return self._timeout_seconds
         return max(_TIMEOUT_SECONDS, min(_TIMEOUT_COSTS * cost_ns / 1e9, _LONGEST_TIMEOUT_SECONDS))
@@ -210,7 +214,7 @@ class CompileOnce:
         self._computing = threading.local()
 
 
-# What a poll of a key on a network file system says while nothing has changed: see :meth:`CompileOnce.poll`.
+# The result of a poll of a key on a network file system while nothing has changed: see :meth:`CompileOnce.poll`.
 _NOT_YET: Final = (False, None)
 
 
@@ -224,7 +228,7 @@ class _Wait:
         self.generation = 0
         self._began = self._holder_since = time.monotonic()
         self._holder: tuple[str, int, int] | None = None
-        # How long the holder still has.
+        # The time that the holder still has.
         self._left_seconds = 0.0
         self._polled: Hashable = None
         self._sleeper = Sleeper(once.layout, bell_of(once.lease_path(name, 0)))
@@ -232,7 +236,7 @@ class _Wait:
 
     @functools.cached_property
     def _cost_ns(self) -> int:
-        """What compiling the key took the last time: read once it is clear that somebody else compiles."""
+        """The cost of the key's last compilation: read only once another process compiles."""
         return self._once.costs.cost_ns(self._name)
 
     def is_over(self, until: float) -> bool:
@@ -264,7 +268,8 @@ class _Wait:
         now = time.monotonic()
         ask = now + max(min(pace.ask_after(now - self._began), self._left_seconds), ALONE.shortest_seconds)
         ask = min(ask, until)
-        # Local waiters look once more, now that they listen: two calls to a kernel, and there to a server.
+        # Local waiters look once more, now that they listen: that is two calls to the kernel, but on a network file
+        # system two to the server.
         is_known = self._once.layout.is_network
         if is_known:
             self._polled = _NOT_YET
@@ -280,7 +285,7 @@ class _Wait:
             now = time.monotonic()
 
     def end(self) -> None:
-        """There is nothing to wait for any more, for anybody: remove the bell."""
+        """Remove the bell, for which no process waits any more."""
         if self._sleeper.has_bell:
             with contextlib.suppress(OSError):
                 unlink_below(self._once.layout, bell_of(self._once.lease_path(self._name, 0)))
@@ -299,8 +304,8 @@ class _Wait:
 
     def _age_seconds(self, holder: Holder | None) -> float:
         waited = time.monotonic() - self._holder_since
-        # Another host's clock says nothing here. And a record that was just met may be that of a holder which died: the
-        # next one locks its file some microseconds before it writes its own.
+        # The clock of another host means nothing here. And a record that was just read may be a dead holder's: the next
+        # holder locks the file some microseconds before it writes its own record.
         if holder is None or holder.token != myself().host or waited < _SETTLED_SECONDS:
             return waited
         return max(waited, (time.monotonic_ns() - holder.start_ns) / 1e9)
@@ -317,7 +322,7 @@ def _is_there(path: str) -> bool:
 
 
 def _state(path: str) -> tuple[int, int, int] | None:
-    """Something that is another once a lease file was made again or written; ``None`` where there is none."""
+    """Returns a value that changes when a lease file is made again or written; ``None`` if there is no file."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -325,12 +330,12 @@ def _state(path: str) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-#: Of one thread: what it waits for, and whose turn it has.
+#: The waits and turns of one thread.
 _Turns: TypeAlias = "weakref.WeakValueDictionary[str, _Wait | LeaseTurn]"
 
 
 def _turn_of_handler(turns: _Turns, name: str) -> LeaseTurn:
-    """A turn for a signal handler in the midst of its own thread's wait for that turn: it cannot wait for itself.
+    """Returns a turn for a signal handler that interrupted its own thread's wait for the same turn.
 
     Raises :class:`ReentrantComputeError` in the midst of the computation.
     """
@@ -341,7 +346,7 @@ def _turn_of_handler(turns: _Turns, name: str) -> LeaseTurn:
 
 
 def _unless_dropped(lease: Lease) -> Lease | None:
-    """``lease``, or ``None`` after giving it back, if a write of this key was dropped a moment ago."""
+    """Returns ``lease``; if a write of this key was dropped a moment ago, releases it and returns ``None``."""
     dropped_ns = lease.previous.dropped_ns if lease.previous is not None else 0
     if not 0 <= time.time_ns() - dropped_ns < _DROPPED_NS:
         return lease
