@@ -14,8 +14,8 @@ which an eviction stops plays the part of that algorithm's inflation value. It n
 nothing to tune, and an entry that nobody uses any more goes in the end, however expensive it was. An entry whose cost
 nobody recorded (cuda.core's own cache records none) is taken to cost the median of the others.
 
-Relied on by eviction, by the daemon for other programs' layouts, and by ``lockcache-stress simulate``, so that what is
-simulated is what runs.
+Used by eviction, by the daemon for other programs' layouts, and by ``lockcache-stress simulate``, which therefore
+simulates the real choice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _size_bytes = attrgetter("size_bytes")
 
 @dataclass(frozen=True)
 class Need:
-    """How much has to go: both, then a batch of so many entries more."""
+    """The room that is needed: both bytes and entries, then a batch of so many more entries."""
 
     bytes: int
     entries: int = 0
@@ -49,7 +49,7 @@ class Need:
 def choose_victims(
     sample: Iterable[Found], needed_bytes: int, batch_entries: int, needed_entries: int = 0
 ) -> tuple[list[Found], int]:
-    """The least recently used: ``needed_entries`` that add up to ``needed_bytes``, then ``batch_entries`` more.
+    """Returns the least recently used: ``needed_entries`` of at least ``needed_bytes``, then ``batch_entries`` more.
 
     Returns them, oldest first, and the bytes of the batch.
     """
@@ -63,20 +63,21 @@ def choose_victims(
 def choose_by_priority(
     sample: Iterable[Found], need: Need, priority: Priority, cost_of: CostOf, now_ns: int
 ) -> tuple[list[Found], int]:
-    """Those of ``sample`` that go first and meet ``need``, in that order, and the bytes of the batch among them."""
+    """Returns the victims of ``sample`` that meet ``need``, the first to go first, and the bytes of their batch."""
     ordered = sorted(sample) if priority == "lru" else least_worth_first(list(sample), cost_of, now_ns)
     return first_enough(ordered, need)
 
 
 def first_enough(ordered: list[Found], need: Need) -> tuple[list[Found], int]:
-    """The first of ``ordered`` that meet ``need``, and the bytes of the batch among them."""
+    """Returns the first of ``ordered`` that meet ``need``, and the bytes of the batch among them."""
     count = _count_until(ordered, need)
     batch = ordered[count : count + need.batch_entries]
     return ordered[:count] + batch, sum(entry.size_bytes for entry in batch)
 
 
 class Oldest:
-    """The least recently used of what it is shown, as many as meet ``need``; ``at_least`` so many if there are."""
+    """Keeps the least recently used of the entries that it is shown, as many as meet ``need``, and ``at_least`` so
+    many."""
 
     def __init__(self, need: Need, at_least: int = 0, latest_ns: int = ANY_TIME_NS) -> None:
         """``latest_ns``: when the last of them was used at the latest, if known; or as guessed, see :attr:`is_met`."""
@@ -84,12 +85,12 @@ class Oldest:
         self._at_least = at_least
         self._kept: list[Found] = []
         self._cut_at = _most_before_a_cut(at_least)
-        #: What was used after that is none of them, and need not be shown.
+        #: Entries used after that are not among them, and need not be shown.
         self.latest_ns = latest_ns
 
     @property
     def is_met(self) -> bool:
-        """Whether those that it was shown are enough. Requires: :meth:`take`."""
+        """Whether the entries shown so far meet the need. Requires: :meth:`take`."""
         wanted = self.need.entries + self.need.batch_entries
         return len(self._kept) >= max(wanted, self._at_least) and (
             sum(entry.size_bytes for entry in self._kept) >= self.need.bytes
@@ -101,7 +102,7 @@ class Oldest:
             self._cut()
 
     def take(self) -> list[Found]:
-        """Them, oldest first."""
+        """Returns the chosen entries, oldest first."""
         self._cut()
         return self._kept
 
@@ -116,15 +117,15 @@ class Oldest:
 
 
 def _most_before_a_cut(kept: int) -> int:
-    """Each cut goes through all that is kept, so the more that is, the more may come in between."""
+    """Returns how many entries may be kept before the next cut, whose cost grows with that number."""
     return kept + max(_CHUNK_ENTRIES, kept // 2)
 
 
 def _count_until(entries: list[Found], need: Need) -> int:
-    """How many entries, from the first on, meet ``need`` without its batch."""
+    """Returns how many entries, from the first on, meet ``need`` without its batch."""
     if need.bytes <= 0:
         return min(need.entries, len(entries))
-    # Not entry by entry: it is asked of 300,000 several times.
+    # Not entry by entry: this runs for 300,000 entries several times.
     freed = list(accumulate(map(_size_bytes, entries)))
     return min(max(need.entries, bisect_left(freed, need.bytes) + 1), len(entries))
 
@@ -132,15 +133,15 @@ def _count_until(entries: list[Found], need: Need) -> int:
 #: Nanoseconds that compiling an entry took, as recorded; 0 if that is not known.
 CostOf = Callable[[Found], int]
 
-# Clocks of several hosts differ, and what was used this very moment is not worth infinitely much.
+# Clocks of several hosts differ, and an entry used just now must not be worth infinitely much.
 _SHORTEST_IDLE_NS: Final = 10**6
 
-# Where nothing says what anything costs, any number will do: the order is then that of bytes x time.
+# If no cost is known, any number will do: the order is then that of bytes x time.
 _ANY_COST_NS: Final = 1
 
 
 def least_worth_first(found: Sequence[Found], cost_of: CostOf, now_ns: int) -> list[Found]:
-    """``found`` in the order in which it goes. Equal worth: the least recently used first."""
+    """Returns ``found`` in the order of eviction. Of equal worth, the least recently used goes first."""
     costs = [cost_of(entry) for entry in found]
     known = sorted(cost for cost in costs if cost > 0)
     typical = known[(len(known) - 1) // 2] if known else _ANY_COST_NS
@@ -161,7 +162,7 @@ class Goal:
     limit_entries: int | None = None
 
     def surplus(self, held: Slot) -> Slot:
-        """What has to go of ``held``, at least 0 of each."""
+        """Returns the bytes and entries of ``held`` over the limits, at least 0 of each."""
         over_bytes = 0 if self.limit_bytes is None else held.bytes - self.limit_bytes
         over_entries = 0 if self.limit_entries is None else held.entries - self.limit_entries
         return Slot(max(0, over_bytes), max(0, over_entries))

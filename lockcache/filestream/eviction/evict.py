@@ -1,12 +1,12 @@
-"""Eviction: which entries go when room is needed, and removing them.
+"""Eviction: chooses and removes entries when room is needed.
 
 Keeps invariant 3 (hard cap: room is made before bytes are written, and no more than asked for plus one small batch,
 however many processes evict at once: all of them stop at the same sum of one shared page) and invariant 4 (readers
 never wait: it holds one shard lock at a time, passes over busy ones, and looks again under the lock before it
 removes).
 
-Up to ``SAMPLE_ENTRIES`` entries it is exact; in larger caches the first to go of a sample of whole shards, so that the
-cost of a put does not grow with the cache. First to go are the least recently used, or what is worth least
+Up to ``SAMPLE_ENTRIES`` entries the choice is exact; in larger caches it is made in a sample of whole shards, so that
+the cost of a put does not grow with the cache. First to go are the least recently used entries, or those worth least
 (:mod:`.choose`).
 """
 
@@ -27,25 +27,25 @@ from lockcache.filestream.eviction.remove import Evicted, remove_empty_folders, 
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.repair import empty_quarantine, trim_quarantine
 
-#: How many entries a writer looks at when it must evict: 12 ms for 4,096, shared by the 256 and more puts that the
-#: batch makes room for. By cost 14 ms more, for the records.
+#: How many entries a writer inspects when it must evict: 12 ms for 4,096, shared by the 256 and more puts that the
+#: batch makes room for. By cost it takes 14 ms more, for the records.
 SAMPLE_ENTRIES: Final = 4096
 
-# Beyond what is needed, a sixteenth of the sample: what keeps the next puts from looking again.
+# The batch beyond what is needed, a sixteenth of the sample, saves the next puts an eviction of their own.
 _BATCH_DIVISOR: Final = 16
 
-# An unlink is mostly waiting: for the journal, for a file server, on a busy machine for a core to wake up on. 3,000 on
-# ext4 with all cores busy: 2.5 to 3.6 s by one thread, 0.3 s by eight; with idle cores 0.3 and 0.2 s.
+# An unlink mostly waits: for the journal, for a file server, or on a busy machine for a core. 3,000 on ext4 with all
+# cores busy: 2.5 to 3.6 s by one thread, 0.3 s by eight; with idle cores 0.3 and 0.2 s.
 _SWEEP_THREADS: Final = 8
 
-# Whose records a sweep by cost looks at: those of so many entries; of more the least recently used, and so many times
+# A sweep by cost reads the records of so many entries; if there are more, of the least recently used, so many times
 # what has to go. Ranking one by its record costs 5 us, and 300 bytes while it lasts: for 100,000 victims of a million
 # entries 1.5 s and 100 MB, not 5 s and 300 MB. Simulated (sweeps of a tenth, costs and sizes that differ widely), this
 # saves three quarters of what looking at all would beyond last use, twice as much as has to go 60 %.
 _PRICED_ENTRIES: Final = 262_144
 _PRICED_FOR_EACH_NEEDED: Final = 3
 
-# By name entries are spread evenly over the shards, so the oldest tenth of a few with 4,000 entries in all tells when
+# Entries are spread evenly over the shards, so the oldest tenth of a few shards with 4,000 entries in all tells when
 # the oldest tenth of all was used, to a twentieth. A fifth more is looked at; everything, if that was too little.
 _GUESSED_FROM_SHARDS: Final = 8
 _GUESSED_FROM_ENTRIES: Final = 4000
@@ -78,7 +78,7 @@ def evict_to_limit(
     except _StoppedError:
         return Evicted()
     if not sample:
-        empty_quarantine(directory)  # which counts too, and an entry of nearly the whole cap must find room
+        empty_quarantine(directory)  # it counts too, and an entry of nearly the whole cap must find room
         remove_empty_folders(directory)
     done, in_use = Evicted(), set[str]()
     # Not positive: another process made room while we looked.
@@ -92,7 +92,7 @@ def evict_to_limit(
         done += remove_victims(directory, victims, goal, should_stop=should_stop, in_use=in_use)
         if len(in_use) == before:
             break
-        # Views that are used kept their entries: others have to go.
+        # Entries whose views are in use stayed: others have to go.
         gone = in_use.union(victim.name for victim in victims)
         sample = [found for found in sample if found.name not in gone]
     if done.entries:
@@ -101,22 +101,22 @@ def evict_to_limit(
 
 
 def _unknown_cost(found: Found) -> int:
-    """Nobody asks."""
+    """Returns 0: the cost is not used."""
     return 0
 
 
 def need_of_writer(needed_bytes: int, sample_entries: int) -> Need:
-    """What a writer evicts that needs so many bytes and has looked at so many entries."""
+    """Returns what a writer evicts that needs ``needed_bytes`` and has looked at ``sample_entries``."""
     return Need(needed_bytes, batch_entries=sample_entries // _BATCH_DIVISOR)
 
 
 def sweep(
     directory: CacheDirectory, goal: Goal, should_stop: Callable[[], bool], priority: Priority = "lru"
 ) -> Evicted:
-    """As :func:`evict_to_limit`, but of all entries, however many there are, and no batch: for the daemon.
+    """Evict like :func:`evict_to_limit`, but choose among all entries, and without a batch: for the daemon.
 
-    ``should_stop`` is asked after every thousand files while looking and between lock holds while removing; after it
-    said so once it must go on saying so. What was removed by then is accounted for like all else.
+    ``should_stop`` is asked after every thousand files while looking and between lock holds while removing; once it
+    returned true, it must go on doing so. Entries removed by then are accounted for.
     """
     usage = directory.usage()
     if goal.surplus(usage.total()) == (0, 0):
@@ -125,7 +125,8 @@ def sweep(
     remove_orphan_views(directory)
     need = Need(*goal.surplus(usage.total()))
     victims = choose_of_all(directory.layout, need, should_stop, priority)
-    # Others may have made room meanwhile: keep what would go last, not what is in the last shards.
+    # Other processes may have made room meanwhile: so keep the entries that would go last, not those of the last
+    # shards.
     victims, _ = first_enough(victims, Need(*goal.surplus(usage.total())))
     return remove_victims(directory, victims, goal, should_stop=should_stop, threads=_SWEEP_THREADS)
 
@@ -133,7 +134,7 @@ def sweep(
 def choose_of_all(
     layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority = "lru"
 ) -> list[Found]:
-    """What a sweep evicts, the first to go first; nothing once ``should_stop`` said so."""
+    """Returns the victims of a sweep, the first to go first; none once ``should_stop`` returned true."""
     between, cost_ns = _raising(should_stop), Prices(layout).cost_ns
 
     def cost_of(found: Found) -> int:
@@ -162,7 +163,7 @@ def _raising(should_stop: Callable[[], bool]) -> Callable[[], None]:
 
 
 def _oldest_of_all(layout: Layout, need: Need, between: Callable[[], object], priority: Priority) -> list[Found]:
-    """Every entry that may be a victim: the least recently used, and by cost a good many more."""
+    """Returns every entry that may be a victim: the least recently used, and many more if costs count."""
     at_least = 0
     if priority == "cost":
         need = Need(need.bytes * _PRICED_FOR_EACH_NEEDED, need.entries * _PRICED_FOR_EACH_NEEDED)
@@ -179,9 +180,9 @@ def _oldest_of_all(layout: Layout, need: Need, between: Callable[[], object], pr
 
 
 def _guess_latest_ns(layout: Layout, need: Need, at_least: int, between: Callable[[], object]) -> int:
-    """By when, to go by a few shards, all were used that are wanted; any time where that would not spare much.
+    """Returns by when all victims were used, to judge by a few shards; any time if that would not spare much.
 
-    What it spares is making something of each entry, a third of a sweep's time.
+    This saves building an object for each entry, a third of a sweep's time.
     """
     folders = ShardFolders(layout)
     few = [found for shard in range(_GUESSED_FROM_SHARDS) for found in folders.scan(shard, between=between)]
@@ -202,7 +203,7 @@ def _show(layout: Layout, oldest: Oldest, between: Callable[[], object]) -> None
 
 
 def all_entries(layout: Layout, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Found]:
-    """Every entry, shard by shard, also those that the accounting does not know of. Ends early if asked to."""
+    """Yields every entry, shard by shard, also those that are not accounted for. Ends early if asked to."""
     between, folders = _raising(should_stop), ShardFolders(layout)
     try:
         for shard in range(SHARDS):
@@ -215,7 +216,7 @@ def all_entries(layout: Layout, should_stop: Callable[[], bool] = lambda: False)
 def sample_entries(
     directory: CacheDirectory, at_least: int, between: Callable[[], object] = lambda: None
 ) -> list[Found]:
-    """Entries of whole shards, from a random one on, until there are ``at_least``. ``between`` may raise to give up."""
+    """Returns ``at_least`` entries, of whole shards from a random one on. ``between`` may raise to give up."""
     slots, folders = directory.usage().slots(), ShardFolders(directory.layout)
     start = random.randrange(SHARDS)
     sample: list[Found] = []

@@ -42,14 +42,14 @@ from lockcache.filestream.seed import hide
 # Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
 _REMOVALS_PER_LOCK: Final = 32
 
-# Writers hold a lock for some 20 us. With eight of them at full speed one hold in a hundred and fifty is refused; who
-# holds a lock over several rounds hangs, and is the next sweep's business.
+# Writers hold a lock for some 20 us. With eight writers at full speed, one in a hundred and fifty attempts is refused.
+# A holder that keeps a lock over several rounds hangs; the next sweep retries its shard.
 _ROUNDS_FOR_BUSY: Final = 3
 
 
 @dataclass(frozen=True)
 class Evicted:
-    """What an eviction removed."""
+    """The bytes and entries that an eviction removed."""
 
     entries: int = 0
     bytes: int = 0
@@ -69,10 +69,10 @@ def remove_victims(
 ) -> Evicted:
     """Remove ``victims`` that nobody used since they were chosen, until ``goal`` is met; ``None``: all of them.
 
-    Those whose view a process uses stay; their names are added to ``in_use``.
+    Entries whose view a process uses stay; their names are added to ``in_use``.
 
-    ``should_stop`` is asked between lock holds. With more ``threads`` than one they work side by side, each on a shard
-    of its own: each holds one lock and waits for none; what was locked is tried again after all others.
+    ``should_stop`` is called between lock holds. Several ``threads`` work on one shard each: each holds one lock and
+    waits for none; shards that were locked are tried again after all others.
     """
     usage = directory.usage()
     busy: list[Found] = []
@@ -129,9 +129,9 @@ def remove_empty_folders(directory: CacheDirectory) -> None:
 
 
 def remove_orphan_views(directory: CacheDirectory) -> None:
-    """Remove the views of entries that are gone, which were used then, and are not now: one call where there are none.
+    """Remove views that are no longer used and whose entries are gone; one call if there are none.
 
-    No entry can be evicted for them, so without this they would take the cap for themselves, bit by bit.
+    No entry can be evicted for such views, so without this they would fill the cap bit by bit.
     """
     layout, usage = directory.layout, directory.usage()
     if not os.access(layout.views, os.F_OK, effective_ids=True):
@@ -154,7 +154,7 @@ def remove_orphan_views(directory: CacheDirectory) -> None:
 
 
 def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
-    """Victims of one shard each, in their order."""
+    """Returns the victims in lists of one shard each, in their order."""
     for _, in_shard in groupby(sorted(victims, key=lambda found: found.name[:2]), key=lambda found: found.name[:2]):
         yield list(in_shard)
 
@@ -162,7 +162,7 @@ def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
 def _remove_from_shard(
     directory: CacheDirectory, usage: UsagePage, victims: list[Found], in_use: set[str]
 ) -> Evicted | None:
-    """What was removed of these victims of one shard; ``None`` if its lock is taken."""
+    """Remove these victims of one shard. Returns what was removed; ``None`` if the shard's lock is taken."""
     layout, shard = directory.layout, int(victims[0].name[:2], 16)
     try:
         hold = directory.locks[shard].try_hold()
@@ -196,7 +196,7 @@ def _remove_from_shard(
 
 
 def _state_use(directory: CacheDirectory, name: str) -> None:
-    """State that an entry is used now: else it would be the first to go, and stay, of each sweep."""
+    """State that an entry is used now: else each sweep would choose it first, and have to keep it."""
     with contextlib.suppress(OSError), open_below(directory.layout, directory.layout.entry(name), READ) as fd:
         directory.recency.touch(fd)
 
@@ -208,7 +208,7 @@ def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: 
     hide(layout, [victim.name for victim in victims])  # also of those that stay: they are read where they are
     folders = folder_bytes(layout, shard)
     try:
-        # No such folder any more, or a symlink in its place: what was there is no entry now.
+        # The folder is gone, or a symlink is in its place: nothing there is an entry now.
         gone = contextlib.suppress(FileNotFoundError, PlantedFolderError)
         with gone, below(layout, layout.entry(victims[0].name)) as (folder_fd, _):
             for victim in victims:
@@ -229,7 +229,7 @@ def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: 
 
 
 def _look_again(path: str, victim: Found, folder_fd: int | None = None) -> os.stat_result | None:
-    """What stands there, if it is what was chosen and nobody used it since."""
+    """Returns the victim's status, if it is still the chosen file and was not used since."""
     try:
         status = os.stat(path, dir_fd=folder_fd, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):

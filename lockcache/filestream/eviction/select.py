@@ -1,10 +1,9 @@
 """Selection of the entries that an operator means, and removing exactly those.
 
-Decides what a filter means, once for all who show, pack and remove: all that are given must hold, of several values of
-one filter any, and an entry of which something is not known matches no filter on it but ``unknown``. Removing keeps
-invariants 3 (hard cap) and 4 (readers never wait) by :func:`.remove.remove_victims`: under the shard's lock, after a
-second look, so that an entry which was used or rewritten since it was chosen stays, and the accounting is exact
-afterwards.
+Decides what a filter means, for all commands that show, pack or remove entries: an entry matches if it passes all
+filters, by any of the values of each. A property that is not known matches only ``unknown``. Removing keeps invariants
+3 (hard cap) and 4 (readers never wait) by :func:`.remove.remove_victims`: under the shard's lock, after a second look,
+so that an entry which was used or rewritten since it was chosen stays, and the accounting is exact afterwards.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from lockcache.filestream.entry import UNKNOWN, Described, describe_entry
 from lockcache.filestream.eviction.choose import Goal, choose_victims
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
 
-# Victims between two reports of progress. Of so many in the order of their shards each thread finds a shard of its own:
-# with 512, two of eight had work, and removing 100,000 took 103 s on a busy machine.
+# Victims between two reports of progress. So many, in the order of their shards, give each thread a shard of its own:
+# with 512, only two of eight threads had work, and removing 100,000 entries took 103 s on a busy machine.
 _CHUNK_ENTRIES: Final = 8192
 # Values that an error names: more are a screen full.
 _MOST_VALUES: Final = 20
-# As a sweep has it: an unlink is mostly waiting.
+# As many as in a sweep: an unlink mostly waits.
 _THREADS: Final = 8
 # Entries in shards that were busy are tried again: a lock is held for half a millisecond.
 _ROUNDS: Final = 3
@@ -37,7 +36,8 @@ _ROUNDS: Final = 3
 
 @dataclass(frozen=True)
 class Selection:
-    """What is asked for. Patterns are those of a shell (``sm_7*``), in any case; of several any; none: all."""
+    """The filters of an operator. Patterns are those of a shell (``sm_7*``), in any case. Any of several patterns
+    suffices; without patterns, all entries match."""
 
     kind: tuple[str, ...] = ()
     arch: tuple[str, ...] = ()
@@ -58,18 +58,18 @@ class Selection:
 
     @property
     def needs_record(self) -> bool:
-        """Whether the entry itself has to be looked at, beyond what the directory says."""
+        """Whether the record of each entry has to be read: size and times do not suffice."""
         return any(getattr(self, name) for name in _FIELDS)
 
     def admits(self, found: Found, now_ns: int) -> bool:
-        """What is known from size and times alone."""
+        """Returns whether the times of an entry match."""
         unused_ns = now_ns - found.last_use_ns
         return (self.unused_seconds is None or unused_ns > self.unused_seconds * 1e9) and (
             self.used_seconds is None or unused_ns <= self.used_seconds * 1e9
         )
 
     def matches(self, described: Described) -> bool:
-        """What takes the record."""
+        """Returns whether the description of an entry, which takes its record, matches."""
         return all(
             not patterns or any(matches(getattr(described, name), pattern) for pattern in patterns)
             for name, matches in _FIELDS.items()
@@ -81,7 +81,7 @@ class Census:
     """Values of the entries that were looked at: so that a filter which none of them matches can be refused by name."""
 
     def __init__(self, selection: Selection) -> None:
-        #: Those that nothing has matched so far.
+        #: Filters that no entry has matched so far.
         self.unmatched = {(name, pattern) for name in _FIELDS for pattern in getattr(selection, name)}
         self._values: dict[str, set[str]] = {name: set() for name, _ in self.unmatched}
 
@@ -111,14 +111,14 @@ class Census:
 def select_entries(
     layout: Layout, selection: Selection, now_ns: int, after_shard: Callable[[], object] = lambda: None
 ) -> Iterator[Found]:
-    """The entries that are meant, in no order. ``after_shard`` is called 256 times, and may raise to give up."""
+    """Yields the selected entries, in no order. ``after_shard`` is called 256 times, and may raise to give up."""
     return select_counted(layout, selection, now_ns, after_shard, Census(selection))
 
 
 def select_counted(
     layout: Layout, selection: Selection, now_ns: int, after_shard: Callable[[], object], census: Census
 ) -> Iterator[Found]:
-    """As :func:`select_entries`; what was looked at is counted in ``census``."""
+    """Yields the entries of :func:`select_entries`, and counts in ``census`` what was looked at."""
 
     def read(shard: int) -> dict[Found, Described | None]:
         admitted = (found for found in scan_shard(layout, shard) if selection.admits(found, now_ns))
@@ -137,7 +137,7 @@ def among(
     now_ns: int,
     census: Census,
 ) -> Iterator[Found]:
-    """Those of the entries that are meant; what was looked at is counted in ``census``."""
+    """Yields the selected ones of the entries, and counts in ``census`` what was looked at."""
     for found in entries:
         if selection.admits(found, now_ns) and (
             not selection.needs_record or _is_meant(selection, describe(found), found, census)
@@ -149,19 +149,19 @@ def _is_meant(selection: Selection, described: Described | None, found: Found, c
     if described is None:
         return False
     census.add(described)
-    # One that was replaced since has another inode; it is somebody's fresh work.
+    # An entry that was replaced since has another inode: it was just compiled.
     return described.inode == found.inode and selection.matches(described)
 
 
 def choose_selected(
     layout: Layout, selection: Selection, needed_bytes: int | None, now_ns: int, after_shard: Callable[[], object]
 ) -> list[Found]:
-    """Of the entries that are meant, the least recently used that add up to ``needed_bytes``; ``None``: all."""
+    """Returns the least recently used of the selected entries that add up to ``needed_bytes``; ``None``: all."""
     return least_recent(select_entries(layout, selection, now_ns, after_shard), needed_bytes)
 
 
 def least_recent(meant: Iterable[Found], needed_bytes: int | None) -> list[Found]:
-    """Of these entries the least recently used that add up to ``needed_bytes``; ``None``: all."""
+    """Returns the least recently used of these entries that add up to ``needed_bytes``; ``None``: all."""
     return list(meant) if needed_bytes is None else choose_victims(meant, needed_bytes, 0)[0]
 
 
@@ -193,7 +193,7 @@ def evict_selected(
 
 
 def _is_there(layout: Layout, victim: Found) -> bool:
-    """Whether it stands as it was chosen: its shard was busy, then."""
+    """Returns whether the victim is unchanged since it was chosen: its shard was busy, then."""
     try:
         status = os.lstat(layout.entry(victim.name))
     except (FileNotFoundError, NotADirectoryError):
@@ -215,7 +215,7 @@ def _matches_compiler(value: str | None, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(text, wanted) or text.startswith(f"{wanted}.") for text in texts)
 
 
-#: What a filter can be on, and how each is matched.
+#: The fields that a filter can test, and how each is matched.
 _FIELDS: Final[dict[str, Callable[[str | None, str], bool]]] = {
     "kind": _matches,
     "arch": _matches,

@@ -1,8 +1,8 @@
 """Abandoned files: staged files and leases of killed processes, and their removal.
 
-Decides for how long leases, folders of views and files of unknown programs stay; for staged files whose owner is known
-:mod:`lockcache.filestream.disk.owners` does. Keeps invariant 5 (death is free): nothing that a living owner has is
-touched, on whatever host, and what a dead one left goes.
+Decides for how long leases, folders of views and files of unknown programs stay;
+:mod:`lockcache.filestream.disk.owners` decides it for staged files whose owner is known. Keeps invariant 5 (death is
+free): nothing that a living owner has is touched, on whatever host, and what a dead one left goes.
 """
 
 from __future__ import annotations
@@ -86,26 +86,26 @@ def _is_abandoned(folder_fd: int, file: str, staged: StagedName, age_seconds: fl
 
 
 def _is_unlocked(folder_fd: int, file: str, age_seconds: float) -> bool:
-    """Whether nobody holds a staged file open for writing: its writer locks it for as long as that lasts."""
+    """Returns whether no process holds a staged file open for writing: its writer keeps it locked until then."""
     try:
         file_of_other = opened(file, UPDATE, dir_fd=folder_fd)
     except IsADirectoryError:
-        return age_seconds > _FOLDER_GRACE_SECONDS  # of a view that is being made: it has no lock to be tried
+        return age_seconds > _FOLDER_GRACE_SECONDS  # a view that is being made has no lock to try
     except OSError:
-        # Another member's, who died before the file was the group's; or planted. Its age must tell.
+        # A file of another member who died before it got the group's mode, or a planted one: judged by its age.
         return age_seconds > _UNKNOWN_GRACE_SECONDS
     with file_of_other as fd:
         try:
             return lock_descriptor(fd, blocking=False)
         except OSError:
-            return True  # locks cannot tell here; its age must
+            return True  # locks do not work here: judged by its age
 
 
 @contextlib.contextmanager
 def _files_of(layout: Layout, folder: str) -> Iterator[tuple[int, list[str]]]:
-    """A folder below the root, open, and what is in it; nothing where there is no such folder, or a symlink.
+    """Yields a folder below the root, open, with the names in it; no names if there is no such folder, or a symlink.
 
-    Reaping removes files of any name, so it must not be led elsewhere, not even by who replaces a folder meanwhile.
+    Reaping removes files of any name, so no one may lead it elsewhere, even by replacing a folder meanwhile.
     """
     # No ExitStack: it leaves exceptions in a cycle, which keeps the folder open until the garbage is collected.
     files: list[str] | None = None

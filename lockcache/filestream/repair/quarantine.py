@@ -1,10 +1,10 @@
-"""Quarantine: where what is corrupt goes, so that an operator can look at what happened.
+"""Quarantine: keeps corrupt entries, so that an operator can examine them.
 
-Keeps invariant 1 (a hit is whole: what is here is served by nobody, and no payload is ever left without its record:
-the payload moves first) and invariant 3 (hard cap): a quarantined entry goes on counting in its shard's slot, byte for
-byte, so moving one changes no sum and no cap is exceeded by it. What that costs the cache is bounded: a sixteenth of
-the cap, 256 MiB and 64 entries, whichever is least; the oldest go first. An evictor that finds no entry left empties
-it.
+Keeps invariant 1 (a hit is whole: what is here is served by nobody, and no payload is ever left without its record: the
+payload moves first) and invariant 3 (hard cap): a quarantined entry goes on counting in its shard's slot, byte for
+byte, so moving one changes no sum and no cap is exceeded by it. The cost for the cache is bounded: a sixteenth of the
+cap, 256 MiB and 64 entries, whichever is least; the oldest go first. An evictor that finds no entry left empties the
+quarantine.
 
 Keeps invariant 5 (death is free): a death at any step leaves too much accounted for, never too little, and nothing that
 a recount does not set right. Not promised: that a corrupt entry is kept. One that is too large, or for which the disk
@@ -35,10 +35,10 @@ from lockcache.filestream.disk import (
 from lockcache.filestream.entry import remove_locked, remove_views_locked
 from lockcache.filestream.seed import hide
 
-#: Enough to see a pattern in; and inodes, names to list at each recount, lines in `ls`.
+#: Enough to show a pattern; each takes inodes, a name to list at each recount, and a line in `ls`.
 MOST_ENTRIES: Final = 64
 MOST_BYTES: Final = 256 << 20
-#: Of the cap.
+#: The divisor of the cap that gives the quarantine's share.
 SHARE_DIVISOR: Final = 16
 
 
@@ -46,12 +46,12 @@ class Quarantined(NamedTuple):
     """One entry in quarantine."""
 
     name: QuarantinedName
-    #: What payload and record file count for.
+    #: The bytes that payload and record file count for.
     size_bytes: int
 
 
 def list_quarantine(layout: Layout) -> list[Quarantined]:
-    """What is in quarantine, oldest first."""
+    """Returns what is in quarantine, oldest first."""
     files = sorted(quarantined_files(layout))
     return [
         Quarantined(name, sum(size for _, size in each))
@@ -60,13 +60,13 @@ def list_quarantine(layout: Layout) -> list[Quarantined]:
 
 
 def measure_quarantine(layout: Layout) -> Slot:
-    """Bytes and entries in quarantine."""
+    """Returns the bytes and entries in quarantine."""
     found = list_quarantine(layout)
     return Slot(sum(each.size_bytes for each in found), len(found))
 
 
 def make_place(directory: CacheDirectory, size_bytes: int) -> bool:
-    """Drop the oldest so that so many bytes more are within bounds; whether they can be.
+    """Drop the oldest so that so many bytes more are within bounds. Returns whether they can be.
 
     Requires: no lock. Others may come in between; then the bounds are exceeded until the next, the cap is not.
     """
@@ -83,18 +83,18 @@ def trim_quarantine(directory: CacheDirectory, limit_bytes: int | None) -> None:
 
 
 def empty_quarantine(directory: CacheDirectory, *, waits: bool = False) -> None:
-    """Drop everything, but for what is of busy shards, or of those that stay busy. Requires: no lock."""
+    """Drop everything, except entries of shards that stay locked. Requires: no lock."""
     _trim(directory, 0, 0, waits=waits)
     with contextlib.suppress(OSError):  # not there; not empty: an operator's notes, or what came just now
         _rmdir(directory.layout, directory.layout.quarantine)
 
 
 def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wrong: str) -> str | None:
-    """Move an entry and its record into quarantine; its path there, or ``None`` if it was removed.
+    """Move an entry and its record into quarantine. Returns its path there; ``None`` if it was removed.
 
-    Removed is what a full disk has no room for, and an empty directory. Raises :class:`OSError` if neither can be done:
-    something else is where the quarantine should be, or a directory with something in it is in place of the entry. Then
-    all is as it was. Requires: shard lock, and :func:`make_place`.
+    An entry is removed if a full disk has no room for it, or it is an empty directory. Raises :class:`OSError` if
+    neither can be done: something else is in the quarantine's place, or a directory that is not empty in the entry's.
+    Then nothing is changed. Requires: shard lock, and :func:`make_place`.
     """
     path = directory.layout.entry(name)
     if stat.S_ISDIR(os.lstat(path).st_mode):
@@ -115,12 +115,12 @@ def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str
     folders = folder_bytes(layout, moved.shard)
     hide(layout, (name,))
     make_folder(layout, layout.quarantine)
-    # Held open: what is put in its place from here on changes nothing.
+    # Held open, so that a file put in its place from here on changes nothing.
     with open_below(layout, layout.quarantine, FOLDER) as folder:
         with below(layout, path) as (shard_fd, file):
             # Only what counted as an entry is counted out.
             counted = stat.S_ISREG(os.stat(file, dir_fd=shard_fd, follow_symlinks=False).st_mode)
-            # The payload first: a corrupt one without a record would be served as one of cuda.core's.
+            # The payload first: a corrupt payload without a record would be served as one of cuda.core's.
             os.rename(file, str(moved), src_dir_fd=shard_fd, dst_dir_fd=folder)
         _move_record_locked(layout, usage, moved, folder)
     views = remove_views_locked(layout, name)
@@ -138,7 +138,7 @@ def _move_record_locked(layout: Layout, usage: UsagePage, moved: QuarantinedName
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError:
-            # The disk is full. Nothing may be left that a next entry of this name would be taken together with.
+            # The disk is full. No file may stay that a later entry of this name would be taken together with.
             _unlink_locked(layout, usage, moved.shard, record, shard_fd)
 
 

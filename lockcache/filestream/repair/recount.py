@@ -1,8 +1,8 @@
-"""Setting right what death, foreign writers and weak locks leave behind: reap and recount.
+"""Repair of what death, foreign writers and weak locks leave behind: reap and recount.
 
 Keeps invariant 5 (death is free): staged files of dead owners go, and with them their reservations; and the repair half
 of 3 (hard cap): one recount makes a shard's slot equal to what its disk holds. Idempotent, and safe while others write:
-a recount holds the shard's lock, in which nobody can be between a file and its accounting.
+a recount holds the shard's lock, so that no process is between a change of a file and its accounting.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger("lockcache")
 
 @dataclass(frozen=True)
 class Repair:
-    """What a recount found: what the accounting said of a shard, and what it says now."""
+    """The result of a recount: the accounting of a shard before and after."""
 
     shard: int
     before: Slot
@@ -83,7 +83,7 @@ def recount_all(directory: CacheDirectory) -> list[Repair]:
 
 
 def _used_shards(directory: CacheDirectory) -> list[int]:
-    """The shards that there is anything of: for the others, lock files would be made needlessly.
+    """Returns the shards that hold anything: for the others, lock files would be made needlessly.
 
     250 of them may be more than a disk has inodes left.
     """
@@ -98,7 +98,7 @@ def _used_shards(directory: CacheDirectory) -> list[int]:
 
 
 def recount_drifted(directory: CacheDirectory, should_stop: Callable[[], bool] = lambda: False) -> int:
-    """Recount the shards whose accounting, at a glance, is not what their disk holds. Returns how many changed.
+    """Recount the shards whose accounting differs from a measurement without lock. Returns how many changed.
 
     ``should_stop`` is called between shards.
     """
@@ -123,7 +123,7 @@ def reap(directory: CacheDirectory) -> int:
 
 
 def _recount_unless_busy(directory: CacheDirectory, shard: int) -> bool:
-    """Whether that changed something. A writer making room does not wait for shards that are not its own."""
+    """Recount a shard unless it is locked: a writer waits for no other shard. Returns whether the sums changed."""
     try:
         repair = recount_shard(directory, shard, 0.0)
     except (LockTimeoutError, PlantedFolderError):

@@ -1,14 +1,14 @@
 """Verifying what is on disk: every byte of an entry against its record, without anybody having asked for it.
 
 Keeps invariant 1 (a hit is whole) ahead of its readers: what is corrupt is found before a job misses it, and, with
-``repair``, moved into :mod:`.quarantine`. Looking is not a use of an entry: it is opened with O_NOATIME. Where that is
-refused (an entry of another owner, and we are not root) reading it would count as a use, so it is passed over, unless
-its file system states no uses or the caller allows it.
+``repair``, moved into :mod:`.quarantine`. Verifying does not count as a use: entries are opened with O_NOATIME. Where
+that is refused (an entry of another owner, for a user other than root), reading would count as a use, so the entry is
+skipped, unless its file system records no uses or the caller allows it.
 
-No false alarm: bytes are read without a lock, piece by piece, and that an entry is corrupt counts only if, under its
-shard's lock, the file that was read is still the one under that name and its record is still the one that was read. An
-entry that was replaced, evicted or half published meanwhile is looked at again. Where no lock can be had (a read-only
-directory) two looks have to agree. Not promised: that what is whole now stays so.
+Gives no false alarm: bytes are read without a lock, piece by piece, and an entry is corrupt only if, under its shard's
+lock, its name still leads to the file that was read, and its record is still the one that was read. An entry that was
+replaced, evicted or half published meanwhile is read again. Without a lock (in a read-only directory), two reads have
+to agree. Not promised: that what is whole now stays so.
 """
 
 from __future__ import annotations
@@ -59,20 +59,19 @@ _NEWER: Final = "stored by a newer version of lockcache"
 _NAME_ONLY: Final[int] = getattr(os, "O_PATH", 0) | os.O_CLOEXEC | os.O_NOFOLLOW
 _STATES_NO_USES: Final[int] = getattr(os, "ST_NOATIME", 0) | os.ST_RDONLY
 
-# A writer in a loop replaces an entry every 100 us; to be caught in the middle of a publish that often is not an
-# accident.
+# A writer in a loop replaces an entry every 100 us; so many reads in the middle of a publish are not an accident.
 _ATTEMPTS: Final = 5
 # A publish takes some 100 us, so a second look after this long meets another state.
 _PAUSE_SECONDS: Final = 0.01
 
-# This process's, and says nothing of the entry.
+# Errors of this process, which say nothing about the entry.
 _OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 # Replaced or removed while we look, or a shard that is.
 _GONE: Final = (errno.ESTALE, errno.ENOENT, errno.ENOTDIR)
 
 
 class Verdict(NamedTuple):
-    """What was found of one entry, and what was done about it."""
+    """The verdict on one entry, and what was done about it."""
 
     name: str
     state: EntryState
@@ -88,12 +87,12 @@ class Verdict(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """What is wrong, for people."""
+        """The fault in words for people."""
         return WRONG.get(self.why, self.why)
 
 
 def entry_names(layout: Layout, shard: int) -> list[str]:
-    """Everything under an entry's name in one shard, whatever it is, in order. Raises :class:`OSError`."""
+    """Returns the names of entries in one shard, whatever kind of file they have, in order. Raises :class:`OSError`."""
     refuse_symlink(layout.entries)
     try:
         opened = open_below(layout, layout.entry_shard(shard), FOLDER)
@@ -104,7 +103,7 @@ def entry_names(layout: Layout, shard: int) -> list[str]:
 
 
 def verify_entry(directory: CacheDirectory, name: str, **how: Any) -> Verdict | None:
-    """As :func:`verify_in_steps`, at once."""
+    """Verify an entry like :func:`verify_in_steps`, in one step."""
     steps = verify_in_steps(directory, name, **how)
     while True:
         try:
@@ -119,17 +118,17 @@ class Verifiable(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """Where lockcache's own files are."""
+        """The layout of lockcache's own files."""
 
     def names(self, shard: int) -> list[str]:
-        """Those whose names begin with these two hex digits, in order. Raises :class:`OSError`."""
+        """Returns the names that begin with the two hex digits of a shard, in order. Raises :class:`OSError`."""
 
     def verify(self, name: str) -> Generator[int, None, Verdict | None]:
-        """As :func:`verify_in_steps`; what is corrupt is put out of the way, where that was asked for."""
+        """Verify an entry like :func:`verify_in_steps`, and put a corrupt one out of the way if that was asked for."""
 
 
 class OwnEntries:
-    """Those of lockcache's own layout, and cuda.core's: corrupt ones go into quarantine."""
+    """The entries of lockcache's own layout, and cuda.core's: corrupt ones go into quarantine."""
 
     def __init__(
         self, directory: CacheDirectory, *, repair: bool = True, may_use: bool = False, keys: KeyRing | None = None
@@ -152,7 +151,7 @@ def verify_in_steps(
     may_use: bool = False,
     keys: KeyRing | None = None,
 ) -> Generator[int, None, Verdict | None]:
-    """The verdict on one entry; ``None`` if there is none under this name. Yields the bytes that each step read.
+    """Returns the verdict on one entry; ``None`` if there is no such entry. Yields the bytes that each step read.
 
     With ``repair`` a corrupt one is moved into quarantine. With ``keys`` signatures are verified; without, entries that
     are signed are not. With ``may_use`` entries of others are read even where that counts as a use. May be closed, or
@@ -188,7 +187,7 @@ def verify_in_steps(
 def _confirm(
     directory: CacheDirectory, entry: _OpenEntry, found: Verdict, suspected: object, *, repair: bool
 ) -> Verdict | None:
-    """``found``, if it still holds, and repaired if wanted; ``None`` to look again."""
+    """Returns the verdict ``found`` if it still holds, after repairs if they are wanted; ``None`` to look again."""
     if found.state != CORRUPT:
         # Needs no lock: a payload never stands under its name before its record does.
         return found if entry.is_as_it_was() else None
@@ -237,7 +236,7 @@ class _OpenEntry:
     __slots__ = ("_error", "_file", "_keys", "_layout", "_name", "_path", "_records", "_refusal", "_size", "inode")
 
     def __init__(self, layout: Layout, name: str, *, may_use: bool, keys: KeyRing | None = None) -> None:
-        """Raises :class:`FileNotFoundError` if there is none, and what says nothing of it."""
+        """Open the entry. Raises :class:`FileNotFoundError` if there is none, and errors that say nothing about it."""
         self._keys = keys
         self._layout, self._name, self._path = layout, name, layout.entry(name)
         self._error = self._refusal = ""
@@ -251,7 +250,7 @@ class _OpenEntry:
         return self._file.number
 
     def look(self) -> Generator[int, None, Verdict]:
-        """What it is, as far as is known without a lock. Yields the bytes that each step read.
+        """Returns the verdict, as far as it is known without a lock. Yields the bytes that each step read.
 
         Raises :class:`OSError` for what calls for another look (ESTALE), and what says nothing of it.
         """
@@ -273,7 +272,7 @@ class _OpenEntry:
             return Verdict(self._name, UNREADABLE, self._size, str(error.strerror))
 
     def is_as_it_was(self) -> bool:
-        """Whether the name still leads to this file, and its record is what was read."""
+        """Returns whether the name still leads to this file, and its record is still the one that was read."""
         if self._fd < 0:
             return True
         try:
@@ -341,4 +340,4 @@ class _OpenEntry:
 
 
 def _why_unverified(records: list[bytes]) -> str:
-    return "signed: only who has the key can tell" if any(map(is_signed, records)) else _NEWER
+    return "signed: it takes the key to tell" if any(map(is_signed, records)) else _NEWER
