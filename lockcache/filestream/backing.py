@@ -1,8 +1,9 @@
-"""A server behind a directory, for programs that never heard of it: ``$LOCKCACHE_REMOTE``.
+"""A server behind a directory, for programs that do not know of it: ``$LOCKCACHE_REMOTE``.
 
-Decides what of a directory's reads, writes and turns reaches the server, and nothing of a directory without one: a hit
-or a miss there makes no call more. The directory is the truth of its node. What it lacks is asked for, and stored in it
-unless a process has stored or removed something meanwhile; what is written or removed is sent in the background.
+Decides which reads, writes and turns of a directory reach the server. In a directory without a server, a hit or a miss
+makes no further call. Each node trusts its directory first. An entry that the directory lacks is fetched from the
+server, and stored in the directory unless a process has stored or removed something meanwhile; what is written or
+removed is sent in the background.
 
 Keeps invariant 2 (last write wins) on the node by marks (:class:`.remote.NodeSeen`), and by sending what the directory
 has at that moment, not what was written first. Keeps invariant 7 (never take the job down): see :mod:`.remote`.
@@ -54,9 +55,9 @@ class Backing:
         self._prefetches: dict[str, Prefetch] = {}
         self.seen = NodeSeen(directory.layout, folder)
         self.store = RemoteStore(url, keys, breaker=SharedBreaker(directory.layout, folder), seen=self.seen)
-        #: What this process did with the server, for all processes to see.
+        #: The report of this process's counts with the server, for all processes to see.
         self.report = report_of(directory.layout, folder, url, self.store)
-        # Sent before it is reported, so that what is lost is counted.
+        # Flushed before the report, so that lost writes are counted.
         report_at_end(self, self.report, self.store.flush)
         # For what is sent: not a use of the entry.
         reader = make_reader(directory.layout, UnstatedRecency(directory.layout.root), keys)
@@ -70,7 +71,7 @@ class Backing:
         timeout_seconds: float | None,
         counts: dict[str, int],
     ) -> BackedReads:
-        """The reads of one cache object, which counts evictions in ``counts``."""
+        """Returns the reads of one cache object, which counts evictions in ``counts``."""
         return BackedReads(self, writer, load, implicit, timeout_seconds, counts)
 
     def prefetch(self, path: str, writer: EntryWriter, counts: dict[str, int]) -> None:
@@ -95,28 +96,30 @@ class Backing:
         )
 
     def mark(self, name: str, record: Record) -> tuple[int, Record]:
-        """A value is about to be stored in the directory. Returns its mark, and the record to store it with.
+        """Mark a value before it is stored in the directory. Returns the mark, and the record to store the value with.
 
-        Before it is stored: where it is dropped, a lookup that finds nothing would else read the older one.
+        Marked before it is stored: if the write is dropped, a lookup that finds nothing would otherwise read the older
+        value.
         """
         mark = self.seen.mark(name)
-        # Later than what was read here, by any clock: else this process would take its own value for an older one.
+        # The time is later than that of all that was read here, by any clock: else this process would take its own
+        # value for an older one.
         return mark, record._replace(created_ns=self.seen.write_time_ns(name, record.created_ns))
 
     def wrote(self, name: str, mark: int, payload: bytes, record: Record) -> None:
-        """A value that was marked was stored in the directory, or dropped there."""
+        """Note that a marked value was stored in the directory, or dropped there."""
         self.seen.note(name, record.created_ns)
-        # Sealed when it is sent, and only if the directory has it no more.
+        # Sealed when it is sent, and only if the directory no longer has it.
         send = partial(self._send, name, mark, payload, record)
         self.store.sender().send(send, self.store.lose, len(payload))
 
     def remove(self, name: str, remove_here: Callable[[str], bool]) -> bool:
-        """Remove an entry from the directory by ``remove_here``, and from the server. Whether one of them had it."""
-        # Of several at once the one that removes it from the directory had it: the others do not ask the server, or
-        # find a mark there.
+        """Remove an entry here by ``remove_here``, and from the server. Returns whether one of the two had it."""
+        # Of several removers at once, the one that removes the entry from the directory counts as having had it: the
+        # others do not ask the server, or find a mark there.
         was_there = self._reader.load(name) is None and self.store.load(name) is not None
         # A lookup that asked the server before may store its copy behind the removal here: it compares the stamps then.
-        # Who writes in between marks later, and its value is sent: that is as if it had written after the removal.
+        # A process that writes in between marks later, and its value is sent: as if it had written after the removal.
         mark = self.seen.mark(name)
         was_there = remove_here(name) or was_there
         self.seen.note(name, self.seen.write_time_ns(name, max(mark, time.time_ns())))
@@ -124,7 +127,7 @@ class Backing:
         return was_there
 
     def cleared(self) -> None:
-        """All entries were removed from the directory: what the server has from before is not read here any more."""
+        """Note that all entries were removed from the directory, which no longer reads the server's older values."""
         self.seen.note_all(time.time_ns())
 
     def _send(self, name: str, mark: int, payload: bytes, record: Record) -> bool:
@@ -134,18 +137,18 @@ class Backing:
         return self.store.put(name, value) and self._sent(name, mark)
 
     def _send_held(self, name: str, mark: int) -> bool:
-        """Have the server as the directory is."""
+        """Make the server hold what the directory holds for one entry. Returns whether it does."""
         if self._is_over(name, mark):
             return True
         value = self._held(name, 0)
         return self._remove(name, mark) if value is None else self.store.put(name, value) and self._sent(name, mark)
 
     def _is_over(self, name: str, mark: int) -> bool:
-        """Whether somebody wrote since, and sends that."""
+        """Returns whether the entry was written again since; that writer sends the newer value."""
         return 0 < mark < self.seen.marked_ns(name)
 
     def _held(self, name: str, least_ns: int) -> bytes | None:
-        """What the directory has, unless it is older than that: a copy of what a dropped write was to replace."""
+        """Returns what the directory has, unless it is older: a copy of what a dropped write was to replace."""
         held = self._reader.load(name)
         if held is None or not held[1] or unpack(held[1]).created_ns < least_ns:
             return None
@@ -163,7 +166,7 @@ class Backing:
             return True
         if not self.store.tell(lambda transport: transport.remove(name)):
             return False
-        self.seen.unmark(name, mark)  # a value that this removed instead is missing on the server, and no worse
+        self.seen.unmark(name, mark)  # if this removed a newer value, the server only lacks it
         return True
 
 
@@ -189,7 +192,7 @@ class BackedReads:
         self.hits = 0
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """As :meth:`.entry.reader.Loader.load`; what is not in the directory is asked of the server."""
+        """Load like :meth:`.entry.reader.Loader.load`, and ask the server for what is not in the directory."""
         loaded = self._load(name)
         if loaded is not None:
             return loaded
@@ -200,7 +203,7 @@ class BackedReads:
         return loaded
 
     def load_or_join(self, turn: LeaseTurn) -> tuple[bytes, bytes] | None:
-        """The server's entry; ``None``, and then ``turn`` is that of all nodes, as far as the server keeps leases."""
+        """Returns the server's entry; else ``None``, and ``turn`` holds for all nodes if the server keeps leases."""
         stamps = self.backing.seen.stamps()
         loaded = self._found(turn.name)
         if loaded is not None:
@@ -212,7 +215,7 @@ class BackedReads:
         return self._kept(turn.name, outcome, stamps)
 
     def joined(self, turn: LeaseTurn) -> tuple[bytes, bytes] | LeaseTurn:
-        """What the server has, and then ``turn`` has ended; else ``turn``, as :meth:`load_or_join`."""
+        """Returns what the server has, after ending ``turn``; else ``turn``, like :meth:`load_or_join`."""
         try:
             loaded = self.load_or_join(turn)
         except BaseException:
@@ -229,9 +232,9 @@ class BackedReads:
         return None if loaded is None else self._kept(name, loaded, stamps)
 
     def _kept(self, name: str, loaded: tuple[bytes, bytes], stamps: Stamps) -> tuple[bytes, bytes]:
-        """What the server has, stored in the directory unless there is something else by now, or was meanwhile.
+        """Store what the server has, unless the directory has or had something else meanwhile; return it either way.
 
-        ``stamps``: those of before it was asked for.
+        ``stamps``: the stamps from before the server was asked.
         """
         written = store_copy(self._writer, self.backing.seen, name, loaded, stamps)
         self._counts["evictions"] += written.evicted.entries
@@ -243,8 +246,8 @@ _backings: Final[dict[tuple[str, RemoteUrl, str], Backing]] = {}
 
 
 def backing_of(directory: CacheDirectory, keys: KeyRing | None, key_file: str) -> Backing | None:
-    """The server behind a directory, if ``$LOCKCACHE_REMOTE`` names one; one object for each, for a program that opens
-    its cache for each compilation.
+    """Returns the server behind a directory, if ``$LOCKCACHE_REMOTE`` names one: the same object for each server and
+    directory, for programs that open their cache for each compilation.
 
     Raises :class:`ValueError` naming the variable. A client that is not installed is a warning.
     """
@@ -255,7 +258,7 @@ def backing_of(directory: CacheDirectory, keys: KeyRing | None, key_file: str) -
     if place not in _backings:
         try:
             require_client(url)
-            # In one step: of two threads that come first one's is everybody's, and the other's is nobody's.
+            # In one step: of two threads that come first, all use the object of one, and none that of the other.
             _backings.setdefault(place, Backing(directory, url, keys))
         except (ImportError, OSError) as error:
             _log.warning("LOCKCACHE_REMOTE: %s; programs go on without it", error)
@@ -264,4 +267,4 @@ def backing_of(directory: CacheDirectory, keys: KeyRing | None, key_file: str) -
 
 
 def _do_nothing() -> None:
-    """For what is lost without harm: the mark stays."""
+    """Do nothing: the job is dropped without harm, since the mark stays."""

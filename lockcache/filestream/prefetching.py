@@ -1,8 +1,8 @@
 """Prefetching: what a manifest lists and a directory lacks is fetched from the server behind it, at once.
 
-Decides when: the first process of a node that opens the directory fetches, in a thread, in which nobody waits; for a
-minute no other one does, nor while the first one is at it. A key that is looked up meanwhile is asked for as without a
-manifest. The lock is the kernel's: who comes after a process that died at it fetches the rest.
+Decides when: the first process of a node that opens the directory fetches, in a thread for which no one waits; no other
+process does so at the same time, or for a minute afterwards. A key that is looked up meanwhile is asked for as without
+a manifest. The lock is the kernel's: after a process that died while fetching, the next one fetches the rest.
 
 Keeps invariant 3 (hard cap): copies are stored as all that is read from a server, and take half of the cap at most, so
 that a manifest that is too long evicts nothing of itself. Keeps invariant 2 (last write wins): :func:`store_copy`.
@@ -37,16 +37,16 @@ _log = logging.getLogger("lockcache")
 
 # Between two prefetches of one manifest on a node: as between two looks at a seed's file.
 _PAUSE_SECONDS: Final = 60.0
-# In all. What is not here by then is asked for when it is needed.
+# The time in all. An entry that has not arrived by then is asked for when it is needed.
 _LONGEST_SECONDS: Final = 60.0
 _MARK_BYTES: Final = 64
-# For an entry that is just being stored, at the end of a process.
+# The wait for an entry that is just being stored, at the end of a process.
 _END_SECONDS: Final = 1.0
 _ENDED: Final = "it was ended"
 
 
 class Fetched(NamedTuple):
-    """What became of a list of keys."""
+    """The outcome of fetching a list of keys."""
 
     keys: int
     #: That the directory, or its seed, had.
@@ -54,16 +54,16 @@ class Fetched(NamedTuple):
     #: Entries that were fetched and stored, and their bytes.
     fetched: int
     bytes: int
-    #: Keys that the server has nothing for, or nothing that is believed.
+    #: Keys for which the server has no entry, or none that is believed.
     missing: int
     #: Why it ended before all keys were asked for, or empty.
     failure: str
 
 
 def store_copy(writer: EntryWriter, seen: NodeSeen, name: str, loaded: tuple[bytes, bytes], stamps: Stamps) -> Written:
-    """Store what the server has, unless there is something else, or there was since the server was asked.
+    """Store the server's entry, unless the directory has another one, or had one since the server was asked.
 
-    ``stamps``: those of before it was asked.
+    ``stamps``: the stamps from before the server was asked.
     """
     record = unpack(loaded[1])
 
@@ -71,7 +71,7 @@ def store_copy(writer: EntryWriter, seen: NodeSeen, name: str, loaded: tuple[byt
         return seen.stamps().of(name) == stamps.of(name)
 
     written = writer.store_missing(name, loaded[0], record, is_wanted)
-    # Again, for where locks exclude nobody.
+    # Checked again, in case locks do not work here.
     if written.dropped is None and not (is_wanted() and seen.floor_ns(name) <= record.created_ns):
         # Removed, or replaced and evicted, since.
         try:
@@ -171,7 +171,7 @@ class Prefetch:
         self._counts = counts
         self._is_ended = False
         self._storing = threading.Lock()
-        #: What fetches, once :meth:`begin` has found that there is something to do.
+        #: The thread that fetches, once :meth:`begin` has found that there is something to do.
         self.thread: threading.Thread | None = None
         after_fork_in_child(self)
 

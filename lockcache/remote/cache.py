@@ -88,7 +88,7 @@ class RemoteProgramCache(ProgramCacheResource):
     ) -> None:
         self._url = parse_url(url)
         require_client(self._url)
-        # What a pickled copy opens with.
+        # The arguments of a pickled copy.
         self._arguments: dict[str, Any] = {
             "url": url,
             "signing_key_file": coerce_key_file(signing_key_file) or False,
@@ -98,7 +98,7 @@ class RemoteProgramCache(ProgramCacheResource):
         self._is_renewing = configured_switch("LOCKCACHE_RECACHE")
         self._store = RemoteStore(self._url, load_keys(signing_key_file))
         if self._is_renewing:
-            # Of all objects of this process that are the same: what one of them compiled, another need not.
+            # One time for all equal objects of this process: what one of them compiled, another need not.
             self._store.seen.note_all(_renewing_since_ns.setdefault(self._url, time.time_ns()))
 
     @property
@@ -113,12 +113,12 @@ class RemoteProgramCache(ProgramCacheResource):
         return loaded[0]
 
     def get_entry(self, key: bytes | str) -> Entry | None:
-        """The entry with its metadata, or ``None``."""
+        """Returns the entry with its metadata, or ``None``."""
         loaded = self._load(coerce_key(key))
         return None if loaded is None else as_entry(self.url, *loaded)
 
     def get_many(self, keys: Iterable[bytes | str]) -> dict[bytes, Entry]:
-        """Those of the entries that there are, in one round trip or a few, by their keys as bytes."""
+        """Returns the entries that the server has, by their keys as bytes, in one round trip or a few."""
         names = {entry_name(key): key for key in map(coerce_key, keys)}
         found = {} if self._is_off or not names else self._store.load_many(names)
         entries = {names[name]: as_entry(self.url, *loaded) for name, loaded in found.items()}
@@ -133,7 +133,7 @@ class RemoteProgramCache(ProgramCacheResource):
         self._send(coerce_key(key), entry)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
-        """The entry, or the caller's turn to compute it; one across all hosts, as far as the server keeps leases."""
+        """Returns the entry, or the caller's turn to compute it: one on all hosts, if the server keeps leases."""
         raw = coerce_key(key)
         found = self.get_entry(raw)
         if found is not None:
@@ -160,7 +160,7 @@ class RemoteProgramCache(ProgramCacheResource):
             raise KeyError(key)
 
     def __len__(self) -> int:
-        """0: what a server holds is not counted."""
+        """Returns 0: what a server holds is not counted."""
         return 0
 
     def clear(self) -> None:
@@ -168,7 +168,7 @@ class RemoteProgramCache(ProgramCacheResource):
         self._store.seen.note_all(time.time_ns())
 
     def stats(self) -> CacheStats:
-        """Counters of this object. What was lost on the way to the server is among the dropped writes."""
+        """Returns the counters of this object. Writes lost on the way to the server are among the dropped ones."""
         counts = self._store.counts
         return CacheStats(
             hits=counts.hits,
@@ -180,7 +180,7 @@ class RemoteProgramCache(ProgramCacheResource):
         )
 
     def remote_stats(self) -> RemoteCounts:
-        """All counters of this object: of errors, bytes and answers too."""
+        """Returns all counters of this object, also of errors, bytes and answers."""
         return self._store.snapshot()
 
     @property
@@ -190,7 +190,7 @@ class RemoteProgramCache(ProgramCacheResource):
 
     @property
     def waited_seconds(self) -> float:
-        """How long this process has waited for answers of this server that did not come, or came late. In seconds."""
+        """The seconds that this process has waited for answers of this server that did not come, or came late."""
         return self._store.patience.spent_seconds
 
     def flush(self) -> None:

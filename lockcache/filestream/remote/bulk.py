@@ -1,11 +1,11 @@
 """Many entries of a server at once, in the background, while programs ask it for what they need now.
 
-Keeps invariant 7 (never take the job down): it has connections of its own, so that one that hangs or is closed here is
-nobody else's, and nobody waits for it: what fails here is charged to no process and opens no breaker. Keeps invariant 1
-(a hit is whole) as :class:`.store.RemoteStore` does.
+Keeps invariant 7 (never take the job down): it has connections of its own, so that no other call depends on one that
+hangs or is closed here, and no one waits for it: a failure here is charged to no process and opens no breaker. Keeps
+invariant 1 (a hit is whole) as :class:`.store.RemoteStore` does.
 
-Decides how much is asked for at once: few entries at first, whose sizes nobody knows, then as many as a round trip is
-worth and memory allows.
+Decides how much is asked for at once: few entries at first, whose sizes are not known, then as many as make a round
+trip worthwhile and fit into memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["read_bulk"]
 _FIRST: Final = 16
 _MOST: Final = 256
 _GROWTH: Final = 4
-# Of one answer, which is held in memory. Others' answers come in between two.
+# The bytes of one answer, which is held in memory. Other calls' answers come in between two of them.
 _AT_ONCE_BYTES: Final = 16 * 1024 * 1024
 # Of a read of a socket, and of one answer.
 _SOCKET_SECONDS: Final = 5.0
@@ -35,7 +35,7 @@ _ANSWER_SECONDS: Final = 30.0
 def read_bulk(
     store: RemoteStore, names: Sequence[str], seconds: float, is_ended: Callable[[], bool]
 ) -> Iterator[tuple[Sequence[str], dict[str, tuple[bytes, bytes]]]]:
-    """Some of the names, and those of their entries that there are, verified; again and again until all were asked for.
+    """Yields some of the names with the verified entries that exist of them, until all names were asked for.
 
     Ends sooner where ``is_ended`` says so. Raises :class:`RemoteError` for an answer that does not come
     or takes ``seconds`` in all, after it was counted.

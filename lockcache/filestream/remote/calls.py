@@ -1,8 +1,9 @@
 """Calls that end in time, whatever the client library does: each in a thread that nobody has to wait for.
 
 Keeps invariant 7 (never take the job down) for time. Time-outs of sockets do not bound a call: a server that sends a
-byte now and then resets them, and the name server is asked without any. So the caller waits for a thread, for as long
-as it likes; a thread that is left behind ends when its transport is aborted, and never keeps the interpreter alive.
+byte now and then resets them, and name servers are asked without a time-out. So the caller waits for a thread, for a
+time that it chooses; a thread that is left behind ends when its transport is aborted, and never keeps the interpreter
+alive.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ __all__ = ["call_within", "forget_calls", "read_in_parallel"]
 
 _T = TypeVar("_T")
 
-# Left behind by calls that hang in spite of being aborted, in all: with so many no further one is made.
+# Threads left behind by calls that hang in spite of an abort: with so many, no further call is made.
 _MOST_LEFT_BEHIND: Final = 16
 
 # What a process receives at most from calls that are made in parallel, beyond what is on its way by then.
 _MOST_BYTES: Final = 256 << 20
 
-# A wait is stretched by what the machine takes, and no further than this.
+# A wait is extended by the delays of the machine, up to this factor.
 _MOST_STRETCHED: Final = 8
 _SCHEDSTAT_BYTES: Final = 128
 
@@ -34,7 +35,7 @@ _left_behind: list[threading.Thread] = []
 
 
 class _Delay:
-    """For how long two threads waited for a processor, since this was made. 0 where the kernel does not say."""
+    """The time for which two threads have waited for a processor since this was made; 0 if the kernel does not tell."""
 
     __slots__ = ("_began_ns", "worker")
 
@@ -58,10 +59,10 @@ def _run_delay_ns(thread: str) -> int:
 
 
 def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
-    """What ``ask()`` returns, and the seconds that it was waited for. Raises :class:`RemoteError`, which states them.
+    """Returns the result of ``ask()``, and the seconds of waiting. Raises :class:`RemoteError`, which states them.
 
-    Raises it also where the call takes longer than ``seconds``. On a machine that has more to do than processors, the
-    time in which this process waits for one is not counted: it is not the server's, and a compiler would wait as long.
+    Raises it also where the call takes longer than ``seconds``. On an overloaded machine, the time in which this
+    process waits for a processor is not counted: it is not the server's fault, and a compiler would wait as long.
     """
     _left_behind[:] = [thread for thread in _left_behind if thread.is_alive()]
     if len(_left_behind) >= _MOST_LEFT_BEHIND:
@@ -102,7 +103,7 @@ def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
 
 
 def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], most: int) -> dict[str, bytes]:
-    """Those of the values that ``get`` has, by up to ``most`` threads.
+    """Returns the values that ``get`` finds, by up to ``most`` threads.
 
     Raises the first error of ``get``, and :class:`RemoteError` for more than 256 MiB in all. Then no thread begins
     another call.
@@ -144,5 +145,5 @@ def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], m
 
 
 def forget_calls() -> None:
-    """In a forked child: no thread of its parent is its own."""
+    """Forget the calls of the parent, in a forked child, which has none of its threads."""
     _left_behind.clear()

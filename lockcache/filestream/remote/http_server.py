@@ -1,8 +1,8 @@
 """HTTP in the layout of build caches: ``/ac/`` and the sha256 of the key, by GET, PUT and DELETE. With urllib3.
 
-Source of the layout: bazel-remote's, whose names are the sha256 of what they name; its validation of what is under
-``/ac/`` must be off. Any server that keeps files under names does, such as nginx with WebDAV. Not promised: leases, for
-which HTTP has no common form; so each node compiles once.
+Source of the layout: bazel-remote, whose names are the sha256 of their content; its validation of values under ``/ac/``
+must be off. Any server that keeps files under names will do, such as nginx with WebDAV. Not promised: leases, for which
+HTTP has no common form; so each node compiles once.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = ["HttpTransport", "connect"]
 #: Requests at once, each with a connection of its own.
 _AT_ONCE: Final = 32
 _PIECE_BYTES: Final = 1 << 20
-# For a body of any length: a thread that nobody waits for any more must not receive for ever.
+# The time for a body of any length: a thread for which no one waits any more must not receive for ever.
 _LONGEST_BODY_SECONDS: Final = 10.0
 _LARGEST_ERROR_BYTES: Final = 65_536
 
 _FOUND: Final = 200
 _MISSING: Final = (404, 410)
-# The server is well, and will not: we may not, the value is too long, it is full, or it wants something else there.
+# The server works, but refuses: access is denied, the value is too long, the disk is full, or the path conflicts.
 _WHO_ARE_YOU: Final = 401
 _REFUSED: Final = (400, 403, 405, 409, 411, 413, 415, 422, 507)
 
 
 def connect(url: RemoteUrl, timeout_seconds: float) -> HttpTransport:
-    """A transport for one server."""
+    """Returns a transport for one server."""
     return HttpTransport(url, timeout_seconds)
 
 
@@ -102,7 +102,7 @@ class HttpTransport:
         self._call("GET", "0" * 64)
 
     def abort(self) -> None:
-        # Those in use too, which the pool does not close: a server may send the head of an answer for ever.
+        # Connections in use too, which the pool does not close: a server may send the head of an answer for ever.
         with self._connecting:
             connections = list(self._connections)
         for connection in connections:
@@ -139,7 +139,7 @@ class HttpTransport:
 
 
 def _read(answer: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:
-    """The body, as it was sent. Raises :class:`RemoteError` for one that is too long or takes too long."""
+    """Returns the body, as it was sent. Raises :class:`RemoteError` for one that is too long or takes too long."""
     until = time.monotonic() + _LONGEST_BODY_SECONDS
     pieces, received = [], 0
     while piece := answer.read1(_PIECE_BYTES, decode_content=False):

@@ -1,18 +1,18 @@
-"""Knowledge of a server: what a process has seen of it, and whether it answers and what it lacks, for a directory.
+"""Knowledge of a server: the entries that a process has seen; and, for a directory, its answers and what it lacks.
 
 Keeps invariant 2 (last write wins) on a node: a name is marked before it is written or removed here, and as long as the
 mark stands no process reads that name from the server. The mark goes when the server has what the directory had at that
-moment. So where a value could not be sent, or its sender was killed, the server's older one does not come back after
-an eviction. Marks are numbers that only grow, so that of two writers of one name the later one's mark stays until its
-own value was sent.
+moment. So if a value could not be sent, or its sender was killed, the server's older value does not come back after an
+eviction. Marks are numbers that only grow, so that of two writers of one name the later one's mark stays until its own
+value was sent.
 
 A mark may come and go while an answer is on its way to another process. So each mark also changes the name's *stamp*, a
-random number in a file of fixed size, which nobody ever takes back: who keeps a copy compares the stamp of before its
-question with that of after its copy. A stamp is that of a group of names; a group that changed for another name's sake
-costs a copy.
+random number in a file of fixed size, which is never changed back: a process that keeps a copy compares the stamp from
+before its question with the stamp after its copy. Each stamp serves a group of names; a change for another name of the
+group costs a copy.
 
-Keeps invariant 7 (never take the job down): what cannot be read here is as if it were not there; what cannot be written
-is a debugging message. Everything stands in a folder for each server, below the directory's own.
+Keeps invariant 7 (never take the job down): a file that cannot be read counts as missing; a failed write is a debugging
+message. All files are in one folder for each server, below the directory's own.
 """
 
 from __future__ import annotations
@@ -53,17 +53,18 @@ _log = logging.getLogger("lockcache")
 _NEVER_NS: Final = 1 << 64
 # Of a number in decimal.
 _NUMBER_BYTES: Final = 24
-# 4 KiB each at worst. Beyond it one number stands for all of them.
+# Marks, of 4 KiB each at worst. Beyond this number, one time replaces all of them.
 _MOST_MARKS: Final = 4096
 _MARKS_BETWEEN_COUNTS: Final = 256
-# A mark is written in 50 us. Without the lock it is written all the same, and none is taken away: the safe side.
+# A mark is written in 50 us. Without the lock, marks are still written, but not removed, which is safe.
 _LOCK_SECONDS: Final = 0.2
-# A process that had the lock for longer may be stopped: nobody waits for it again for so long.
+# A process that held the lock for longer may be stopped: for this time, no one waits for it again.
 _BETWEEN_WAITS_SECONDS: Final = 10.0
-# Of names. Where 300 of them are written while an answer is on its way, one copy in 27 is not kept for another's sake.
+# Groups of names. If 300 names are written while an answer is on its way, one copy in 27 is not kept because of another
+# name.
 _GROUPS: Final = 8192
 _STAMP_BYTES: Final = 4
-# Of settings that say who asks, and not which server is asked. A digest of a short secret would give it away.
+# Settings that identify the client, not the server. A digest of a short secret would reveal it.
 _SECRETS: Final = ("key", "secret", "pass", "token", "credential", "sas", "sig", "user")
 # The latest time that a record states.
 _LATEST_NS: Final = 2**63 - 1
@@ -72,7 +73,7 @@ _MOST_SEEN: Final = 65_536
 
 
 def server_folder(layout: Layout, url: RemoteUrl) -> str:
-    """What the directory keeps of one server; of others that differ only in a setting, such as an endpoint, another."""
+    """Returns the folder of one server; a server that differs only in a setting, such as an endpoint, has another."""
     settings = sorted(parse_qsl(urlsplit(url.url).query, keep_blank_values=True))
     told_apart = [pair for pair in settings if not any(word in pair[0].lower() for word in _SECRETS)]
     words = f"{url.shown} {url.prefix}" + (f" {told_apart}" if told_apart else "")
@@ -130,7 +131,7 @@ class SharedBreaker(Breaker):
                 _log.debug("%s: %s", self._path, error)
 
     def _until(self) -> float:
-        """When the server is to be probed; 0 for a breaker that is closed."""
+        """Returns when the server is to be probed; 0 for a breaker that is closed."""
         until = _number(self._layout, self._path)
         # A time that is too far away was written by a clock that was wrong.
         return until if until <= time.time() + 2 * PROBE_AFTER_SECONDS else 0.0
@@ -152,23 +153,23 @@ def _place_of(name: str) -> int:
 
 
 class Seen(Protocol):
-    """From when on entries of a name are believed, in ns since the epoch."""
+    """The times from which entries of each name are believed, in ns since the epoch."""
 
     def floor_ns(self, name: str) -> int:
-        """The age that an entry must have at least."""
+        """Returns the time of creation before which entries of this name are not believed."""
 
     def note(self, name: str, created_ns: int) -> None:
-        """An entry created then was stored or read: older ones are not believed from now on."""
+        """Note that an entry of this age was stored or read: older ones are not believed from now on."""
 
     def note_all(self, now_ns: int) -> None:
-        """All that was stored until now was removed here."""
+        """Note that all entries stored until now were removed here."""
 
     def write_time_ns(self, name: str, now_ns: int) -> int:
-        """The time of a write: later than that of all it replaces, whatever the clocks of other hosts say."""
+        """Returns the time for a write: later than that of all it replaces, whatever the clocks of other hosts say."""
 
 
 class SeenHere:
-    """What one process has seen. Of more than 65,536 names, all are taken to have been seen now."""
+    """The entries that one process has seen. Beyond 65,536 names, all are taken to have been seen now."""
 
     def __init__(self) -> None:
         self._floors: dict[str, int] = {}
@@ -182,7 +183,7 @@ class SeenHere:
 
     def note(self, name: str, created_ns: int) -> None:
         """See :class:`Seen`."""
-        with self._noting:  # of two threads the later one's must not be lost
+        with self._noting:  # the later time of two threads must not be lost
             if len(self._floors) >= _MOST_SEEN:
                 self._forget(time.time_ns())  # not what other processes have seen
             self._floors[name] = max(created_ns, self._floors.get(name, self._least_ns))
@@ -205,7 +206,7 @@ class SeenHere:
 
 
 class NodeSeen(SeenHere):
-    """What the processes of one directory have written, as far as the server may lack it."""
+    """The names that the processes of one directory have written, as far as the server may lack the values."""
 
     def __init__(self, layout: Layout, folder: str) -> None:
         super().__init__()
@@ -215,7 +216,7 @@ class NodeSeen(SeenHere):
         self._stamps = f"{folder}/stamps"
         self._lock = ProcessLock(f"{folder}/lock", _LOCK_SECONDS, layout=layout)
         self._waits_again_at = 0.0
-        # Of processes that each write less than that, one in so many counts all the same.
+        # Of processes that each write fewer, one in so many counts anyway.
         self._marks = random.randrange(_MARKS_BETWEEN_COUNTS)
         self._change_stamps(0, b"")
         self._bound()
@@ -223,7 +224,7 @@ class NodeSeen(SeenHere):
     def floor_ns(self, name: str) -> int:
         """See :class:`Seen`."""
         if self.marked_ns(name):
-            return _NEVER_NS  # not the mark's own time: what another node wrote may be dated later, and be older
+            return _NEVER_NS  # not the mark's own time: an older value of another node may be dated later
         return max(super().floor_ns(name), _number(self._layout, self._floor))
 
     def note_all(self, now_ns: int) -> None:
@@ -232,18 +233,18 @@ class NodeSeen(SeenHere):
         self._write_floor(now_ns)
 
     def stamps(self) -> Stamps:
-        """The stamps as they are now. To be read before a server is asked, and before :meth:`floor_ns`."""
+        """Returns the stamps as they are now. To be read before a server is asked, and before :meth:`floor_ns`."""
         try:
             return Stamps(read_small(self._layout, self._stamps, _GROUPS * _STAMP_BYTES))
         except OSError:
             return Stamps(b"")
 
     def marked_ns(self, name: str) -> int:
-        """The mark of a name; 0 for none."""
+        """Returns the mark of a name; 0 for none."""
         return _number(self._layout, f"{self._unsent}/{name}")
 
     def mark(self, name: str) -> int:
-        """Have nobody here read this name from the server until :meth:`unmark`, nor keep an answer that is on its way.
+        """Let no process here read this name from the server, or keep an answer on its way, until :meth:`unmark`.
 
         Returns the mark; 0 where none could be written.
         """
@@ -257,7 +258,7 @@ class NodeSeen(SeenHere):
         return number if is_marked else 0
 
     def unmark(self, name: str, number: int) -> bool:
-        """Take a mark away. False: it was another's by now, or nobody's."""
+        """Remove a mark. Returns whether it was still this one."""
         if not number:
             return True
         with self._locked() as is_locked:
@@ -273,7 +274,7 @@ class NodeSeen(SeenHere):
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[bool]:
-        """Hold the lock of the marks, if it can be had in time. Gives whether it was."""
+        """Hold the lock of the marks if it is free in time. Yields whether it is held."""
         hold = None
         try:
             is_patient = time.monotonic() >= self._waits_again_at
@@ -290,7 +291,7 @@ class NodeSeen(SeenHere):
                 hold.release()
 
     def _bound(self) -> None:
-        """Have one number stand for all marks, if there are too many: a server has been away for long."""
+        """Replace all marks by one number if there are too many: a server was away for long."""
         try:
             with open_below(self._layout, self._unsent, FOLDER) as fd:
                 names = os.listdir(fd)
@@ -305,7 +306,7 @@ class NodeSeen(SeenHere):
             _log.debug("%s: %s", self._unsent, error)
 
     def _write_floor(self, now_ns: int) -> bool:
-        """Have nothing believed here that was stored before now, nor kept that is on its way. Whether it is written."""
+        """Believe nothing that was stored before now, and keep no answer on its way. Returns whether this was noted."""
         is_written = self._write(self._floor, now_ns)
         self._change_stamps(0, os.urandom(_GROUPS * _STAMP_BYTES))
         return is_written
@@ -314,7 +315,7 @@ class NodeSeen(SeenHere):
         try:
             with open_or_create(self._layout, self._stamps, UPDATE) as fd:
                 if os.fstat(fd).st_size < _GROUPS * _STAMP_BYTES:
-                    with contextlib.suppress(OSError):  # so that a full disk does not matter later
+                    with contextlib.suppress(OSError):  # so that a disk that is full later does not matter
                         os.posix_fallocate(fd, 0, _GROUPS * _STAMP_BYTES)
                 if content:
                     os.pwrite(fd, content, first)
@@ -331,7 +332,7 @@ class NodeSeen(SeenHere):
 
 
 def _number(layout: Layout, path: str) -> int:
-    """The number in a small file; 0 where there is none."""
+    """Returns the number in a small file; 0 where there is none."""
     try:
         text = read_small(layout, path, _NUMBER_BYTES)
         return int(text) if text.isdigit() else 0

@@ -1,9 +1,9 @@
 """S3, Google Cloud Storage and Azure, by obstore: an object for each entry, and one for each lease.
 
 Decides the lease where there is no expiry: an object that is created only if it is not there, and rewritten by its
-holder with another content each second. One that nobody has rewritten for three seconds, by the clock of the one that
-looks, is taken over by a put on condition that it is still the same. So no two hosts' clocks are compared. Stores that
-do not honour such conditions are found out by trying, once, and have no leases.
+holder with another content each second. An object that was not rewritten for three seconds, by the observer's clock, is
+taken over by a put on condition that it is still the same. So the clocks of two hosts are never compared. Stores that
+do not honour such conditions are detected by one trial, and have no leases.
 
 obstore's threads do not survive a fork: a child of a process that has used it goes without the server.
 """
@@ -38,12 +38,13 @@ _used_by_pid = 0
 
 
 class _Leases:
-    """What this process knows of a bucket's leases. It outlasts a transport, which is replaced after a failed call."""
+    """The state of a bucket's leases as this process knows it. It outlasts a transport, which is replaced after a
+    failed call."""
 
     def __init__(self) -> None:
-        #: Of leases that others hold: what it was when it was met, and when that was.
+        #: For leases that others hold: the state that was first seen, and when.
         self.watched: dict[str, tuple[str, float]] = {}
-        #: Of those that this process holds, by token: the state of the object that is its own.
+        #: For leases that this process holds, by token: the state of its own object.
         self.held: dict[str, str] = {}
 
 
@@ -51,7 +52,7 @@ _leases: Final[dict[str, _Leases]] = {}
 
 
 def connect(url: RemoteUrl, timeout_seconds: float) -> ObjectTransport:
-    """A transport for one bucket. Raises :class:`RemoteError` in a forked child whose parent has used one."""
+    """Returns a transport for one bucket. Raises :class:`RemoteError` in a forked child whose parent has used one."""
     global _used_by_pid
     if _used_by_pid not in (0, os.getpid()):
         raise RemoteError("obstore was used before this process was forked, and cannot be in it", is_refusal=True)
@@ -82,7 +83,7 @@ class ObjectTransport:
 
     @functools.cached_property
     def has_leases(self) -> bool:
-        """Whether the store honours conditions of puts, as far as two tries tell."""
+        """Returns whether the store honours conditions of puts, as far as trials show."""
         place = f"{self._prefix}probe/{secrets.token_hex(16)}"
         with _in_words():
             state = self._put_if(place, b"1", "create")
@@ -139,7 +140,7 @@ class ObjectTransport:
 
     def release(self, name: str, token: str) -> None:
         held = self._held.pop(token, None)
-        # Stores have no removal on a condition. Between the two calls the lease is this process's for seconds to come.
+        # Stores have no conditional removal. Between the two calls the lease still belongs to this process for seconds.
         with _in_words(), contextlib.suppress(FileNotFoundError):
             if held is not None and obstore.head(self._store, self._lease(name))["e_tag"] == held:
                 obstore.delete(self._store, self._lease(name))
@@ -151,7 +152,7 @@ class ObjectTransport:
         """Do nothing: each request has a time-out of its own, for the whole of it."""
 
     def _stale_state(self, place: str, seconds: float) -> str | None:
-        """The state of a lease that nobody has renewed for so long, as far as this process has watched."""
+        """Returns the state of a lease that was not renewed for so long while this process watched; else ``None``."""
         try:
             state = obstore.head(self._store, place)["e_tag"] or ""
         except FileNotFoundError:  # given back just now
@@ -167,7 +168,7 @@ class ObjectTransport:
         return state if now - since > seconds else None
 
     def _put_if(self, place: str, content: bytes, condition: Any) -> str | None:
-        """Put on a condition; the new state of the object, or ``None`` where the condition did not hold."""
+        """Put on a condition. Returns the new state of the object; ``None`` if the condition did not hold."""
         try:
             put = obstore.put(self._store, place, content, mode=condition, use_multipart=False)
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError):
@@ -184,7 +185,7 @@ class ObjectTransport:
 
 
 def _content(token: str) -> bytes:
-    """Another one for each renewal, for states are often digests of contents."""
+    """Returns a new content for each renewal, since the state of an object is often its content's digest."""
     return f"{token} {secrets.token_hex(8)}".encode()
 
 
@@ -203,5 +204,5 @@ def _in_words() -> Iterator[None]:
 
 
 def _short(error: Exception) -> str:
-    """The first line, less whatever stands before the host of a URL: an endpoint may have been given a password."""
+    """Returns the first line of an error, without what precedes a URL's host: an endpoint may contain a password."""
     return re.sub(r"//\S*@", "//", str(error).partition("\n")[0])[:300]

@@ -2,9 +2,9 @@
 
 Decides the keys (a prefix and the entry's name) and the commands. Source of the lease: ``SET key token NX PX ms``, and
 a script that compares the token before it extends or removes, as Redis documents it for a single server. The server
-evicts by its own ``maxmemory-policy``; a full one that may not evict refuses, which is not a fault of its.
+evicts by its own ``maxmemory-policy``; a full server that may not evict refuses, which is not a fault.
 
-A server that answers MOVED is one of a cluster, and is spoken to as that from then on.
+A server that answers MOVED belongs to a cluster, and is used as such from then on.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _RELEASE: Final = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call(
 _HAS_DRIVER_INFO: Final = "driver_info" in inspect.signature(redis.connection.AbstractConnection.__init__).parameters
 _ANONYMOUS: Final = {"driver_info": None} if _HAS_DRIVER_INFO else {"lib_name": None, "lib_version": None}
 
-# In one round trip. Of 16 KiB each they are 2 MiB, which a server answers before it looks at its other clients.
+# Keys in one round trip. At 16 KiB each they are 2 MiB, which a server answers before it serves its other clients.
 _AT_ONCE: Final = 128
-# To one request, or one round trip of several: what a process receives at most before it hangs up.
+# The bytes of an answer to one request, or to one round trip of several, after which a process closes the connection.
 _LONGEST_ANSWER_BYTES: Final = 4 * LARGEST_VALUE_BYTES
 
 
 def connect(url: RemoteUrl, timeout_seconds: float) -> RedisTransport:
-    """A transport for one server, which becomes one for a cluster when the server says that it is of one."""
+    """Returns a transport for one server, which becomes one for a cluster when the server says that it is of one."""
     return RedisTransport(url, timeout_seconds)
 
 
@@ -65,7 +65,7 @@ class RedisTransport:
         self._is_cluster = False
 
     def get(self, name: str) -> bytes | None:
-        # GETRANGE, not GET: of a value of any length no more is received than is believed.
+        # GETRANGE, not GET: so that no more is received of a value than is accepted.
         return self._value(self._call(lambda client: client.getrange(self._key(name), 0, LARGEST_VALUE_BYTES)))
 
     def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
@@ -129,8 +129,8 @@ class RedisTransport:
             except redis.exceptions.MovedError:
                 if self._is_cluster:
                     raise
-            # Without retries: a node that is lost is lost for this call, and the next asks who has its keys by now.
-            # Of rediss:// it would take a class of its own; the one that is given speaks TLS as well.
+            # Without retries: a node that is lost is lost for this call, and the next call asks which node has its keys
+            # now. For rediss:// the client would use a class of its own; the given class speaks TLS as well.
             self._client = redis.RedisCluster.from_url(
                 self._url.url.replace("rediss:", "redis:", 1),
                 retry=Retry(NoBackoff(), 1),
@@ -198,7 +198,7 @@ _BOUNDED: Final = {"redis": _Plain, "rediss": _Tls, "unix": _Unix}
 
 @contextlib.contextmanager
 def _in_words() -> Iterator[None]:
-    """Have what redis-py raises be a :class:`RemoteError`: its own errors, and what its parsers make of garbage."""
+    """Turn what redis-py raises into a :class:`RemoteError`: its own errors, and what its parsers make of garbage."""
     try:
         yield
     except (redis.exceptions.OutOfMemoryError, redis.exceptions.NoPermissionError, redis.exceptions.ReadOnlyError) as e:

@@ -1,9 +1,9 @@
 """Sending in the background: what is stored goes to the server while the program goes on.
 
-Decides how much waits (64 MiB; what comes then is dropped, and counted), and how long a process's end is held up: for
-five seconds at most, and only while the server takes something: what is being sent is waited for as long as a link of
-40 Mbit/s takes for it. Jobs run one after the other in the order in which they
-came, so a lease that is given back after a value is stored is given back after it is there.
+Decides how much may wait (64 MiB; more is dropped, and counted), and how long the end of a process is delayed: for five
+seconds at most, and only while the server accepts something. A value that is being sent is waited for as long as a link
+of 40 Mbit/s takes for it. Jobs run one after the other in the order in which they came, so a lease that is given back
+after a value is stored is given back after it is there.
 
 Kept across fork: a child begins with nothing to send; its parent sends what it has.
 """
@@ -28,7 +28,7 @@ __all__ = ["Sender"]
 _log = logging.getLogger("lockcache")
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
-# Of short ones, such as leases that are given back.
+# The number of short jobs that may wait, such as leases that are given back.
 _MOST_JOBS: Final = 65_536
 _FLUSH_SECONDS: Final = 5.0
 # Nothing tells how much of a value has arrived, so a large one is taken to be on its way for so long.
@@ -38,9 +38,9 @@ _IDLE_SECONDS: Final = 10.0
 
 
 class _Job(NamedTuple):
-    #: Does it; returns whether the server took it.
+    #: Does the job; returns whether the server took it.
     run: Callable[[], bool]
-    #: Called instead where it is not done.
+    #: Called instead if the job is not done.
     drop: Callable[[], None]
     size_bytes: int
 
@@ -65,11 +65,11 @@ class Sender:
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits to be sent, in bytes."""
+        """The bytes that wait to be sent."""
         return self._bytes
 
     def send(self, run: Callable[[], bool], drop: Callable[[], None], size_bytes: int = 0) -> None:
-        """Have ``run`` called later, and ``drop`` if it returns False or there is no time for it. Neither may raise."""
+        """Call ``run`` later, and ``drop`` if it returns False or there is no time for it. Neither may raise."""
         job = _Job(run, drop, size_bytes)
         with self._changed:
             is_taken = self._bytes + size_bytes <= _MOST_BYTES and len(self._jobs) < _MOST_JOBS and self._start()
@@ -81,10 +81,10 @@ class Sender:
                 drop()  # all of them under the lock: counts are added to by one thread at a time
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
-        """Wait until all is sent, for so long at most and while the server answers. Whether all was.
+        """Wait until all is sent, at most for so long and while the server answers. Returns whether all was sent.
 
-        An answer is waited for as long as this process's patience lasts, and longer for what is large; what that takes
-        in vain is charged.
+        The wait for an answer lasts as long as this process's patience, and longer for large values; time that is
+        waited in vain is charged.
         """
         until = time.monotonic() + seconds
         with self._changed:
@@ -151,7 +151,7 @@ _is_armed_for_children = False
 
 
 def _arm(*_: object) -> None:
-    """Be called at the end of this process, and of those that multiprocessing forks, which run no other handlers."""
+    """Register for the end of this process, and of those that multiprocessing forks, which run no other handlers."""
     global _is_armed, _is_armed_for_children
     if not _is_armed:
         _is_armed = True

@@ -1,11 +1,12 @@
 """RemoteStore: the entries of one server, as one process sees them.
 
 Keeps invariant 1 (a hit is whole): each answer is verified (:mod:`.sealing`), and what fails is a counted miss. Keeps
-invariant 2 (last write wins) for all that share ``seen``: an entry older than one that was stored or read here is not
-believed, and so neither is an older one where a write could not be sent. Two of one age may both be. Keeps invariant 7
-(never take the job down): nothing raises, and the time of a server that does not answer is bounded (:mod:`.health`).
+invariant 2 (last write wins) for all objects that share ``seen``: an entry older than one that was stored or read here
+is not believed, so an older one does not come back if a write could not be sent. Two entries of the same age may both
+be believed. Keeps invariant 7 (never take the job down): nothing raises, and the time of a server that does not answer
+is bounded (:mod:`.health`).
 
-Not promised: what another process sees of a write, before it is sent or after it was lost.
+Not promised: that another process sees a write before it is sent, or after it was lost.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ __all__ = ["RemoteCounts", "RemoteStore"]
 _T = TypeVar("_T")
 _log = logging.getLogger("lockcache")
 
-# Of one read of a socket, or of all that is written to it at once. Longer than anybody waits for an answer, and short
-# enough for threads that are left behind.
+# The timeout of one read of a socket, or of one write to it. Longer than any wait for an answer, and short enough for
+# threads that are left behind.
 _SOCKET_SECONDS: Final = 2.0
-# Of a call in the background, where nobody waits.
+# The timeout of a call in the background, for which no one waits.
 _BACKGROUND_SECONDS: Final = 5.0
-# What a slow link takes of a value that is sent in the background: it may take longer by that.
+# The rate of a slow link, by which a value that is sent in the background may take longer.
 _SLOWEST_BYTES_PER_SECOND: Final = 1e6
-# What is longer has a connection of its own, with more time.
+# A longer value gets a connection of its own, with more time.
 _LARGE_BYTES: Final = 1_000_000
 
 
 @dataclass
 class RemoteCounts:
-    """What one store did since it was made."""
+    """The counts of one store since it was made."""
 
     hits: int = 0
     misses: int = 0
@@ -91,7 +92,7 @@ class RemoteStore:
         self.counts = RemoteCounts()
         self.patience = patience_with(url.url)
         self.breaker = Breaker() if breaker is None else breaker
-        # For what is wrong with this process alone, which says nothing to the others of its node.
+        # For faults of this process alone, which do not concern the others of its node.
         self._own_breaker = Breaker()
         self.seen: Seen = SeenHere() if seen is None else seen
         self._keys = keys
@@ -102,11 +103,11 @@ class RemoteStore:
         after_fork_in_child(self)
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Payload and record of an entry, verified; ``None`` for a miss, of whatever cause."""
+        """Returns payload and record of an entry, verified; ``None`` for a miss, of whatever cause."""
         return self.load_many([name]).get(name)
 
     def load_many(self, names: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
-        """Those of the entries that there are, verified, in one call."""
+        """Returns the entries that the server has, verified, in one call."""
         wanted = list(names)
         floors = self.floors(wanted)
         began_ns = time.perf_counter_ns()
@@ -122,7 +123,7 @@ class RemoteStore:
         return found
 
     def look(self, name: str, *, is_waiting: bool) -> tuple[bytes, bytes] | None:
-        """As :meth:`load`, again: a miss is not counted. ``is_waiting``: as for :meth:`ask`."""
+        """Load like :meth:`load`, but count no miss: this is a further look. ``is_waiting``: as for :meth:`ask`."""
         floors = self.floors([name])
         values = self.ask(lambda transport: _read(transport, [name]), _bytes_of, is_waiting=is_waiting)
         found = self.believed(values, floors)
@@ -131,7 +132,7 @@ class RemoteStore:
         return found.get(name)
 
     def store(self, name: str, payload: bytes, record: Record) -> None:
-        """Have an entry sent. From now on no older one is read here."""
+        """Send an entry in the background. From now on no older one is read here."""
         record = record._replace(created_ns=self.seen.write_time_ns(name, record.created_ns))
         self.seen.note(name, record.created_ns)
         value = seal(name, payload, record, self._keys)
@@ -141,18 +142,18 @@ class RemoteStore:
         self.sender().send(partial(self.put, name, value), self.lose, len(value))
 
     def remove(self, name: str) -> None:
-        """Have an entry removed. From now on none that was stored before is read here."""
+        """Remove an entry in the background. From now on none that was stored before is read here."""
         self.seen.note(name, self.seen.write_time_ns(name, time.time_ns()))
         self.sender().send(partial(self.tell, lambda transport: transport.remove(name)), do_nothing)
 
     def sender(self) -> Sender:
-        """What sends in the background."""
+        """Returns the sender, which works in the background."""
         sender = self._sender
         if sender is None:
             # Here, not in its thread: while the interpreter ends a client cannot be imported any more.
             with contextlib.suppress(RemoteError):
                 self._opened()
-            with unforked:  # one for all threads: nobody would wait for what another one sends
+            with unforked:  # one for all threads: a flush would not wait for what a second one sends
                 sender = self._sender = self._sender or Sender(self.patience)
         return sender
 
@@ -171,7 +172,7 @@ class RemoteStore:
     def ask(
         self, call: Callable[[Transport], _T], size_of: Callable[[_T], int] | None = None, *, is_waiting: bool = False
     ) -> _T | None:
-        """The server's answer, if it is to be asked and does answer in time. Charges and counts; raises nothing.
+        """Returns the server's answer; ``None`` if it is not to be asked or does not answer in time. Raises nothing.
 
         ``is_waiting``: the caller waits for another node, so that an answer that is slow costs it nothing.
         """
@@ -196,7 +197,7 @@ class RemoteStore:
         return answer
 
     def put(self, name: str, value: bytes) -> bool:
-        """Send a value now, in the background. Whether the server took it; if not, :meth:`lose` is to be called."""
+        """Send a value in the background. Returns whether the server took it; if not, the caller calls :meth:`lose`."""
         if len(value) > LARGEST_VALUE_BYTES:
             return False
         size_bytes = len(value)
@@ -207,7 +208,7 @@ class RemoteStore:
         return was_put
 
     def tell(self, call: Callable[[Transport], object], size_bytes: int = 0) -> bool:
-        """Make a call in the background, which sends so much. Whether the server took it."""
+        """Make a call in the background, which sends so many bytes. Returns whether the server took it."""
         if self._rests():
             return False
         return self._tried(call, size_bytes)
@@ -228,11 +229,11 @@ class RemoteStore:
         return True
 
     def is_given_up(self) -> bool:
-        """Whether this process does not ask the server now."""
+        """Returns whether this process does not ask the server now."""
         return self._own_breaker.is_open() or self.breaker.is_open() or self.patience.is_over()
 
     def _rests(self) -> bool:
-        """Whether nobody is to ask the server now. Probes it in the background, if that is this caller's to do."""
+        """Returns whether the server is not to be asked now. Sends a probe in the background if it is due."""
         for breaker in (self._own_breaker, self.breaker):
             if breaker.is_open():
                 if breaker.takes_probe():
@@ -256,11 +257,11 @@ class RemoteStore:
             return open_transport(self.url, seconds)
 
     def floors(self, names: Iterable[str]) -> dict[str, int]:
-        """Those of before a question: an answer may be older than a write that is sent before it comes back."""
+        """Returns the floors from before a question: its answer may be older than a write that is sent meanwhile."""
         return {name: self.seen.floor_ns(name) for name in names}
 
     def believed(self, values: dict[str, bytes] | None, floors: dict[str, int]) -> dict[str, tuple[bytes, bytes]]:
-        """Those of the answers that are whole, and not older than ``floors``; the others are counted."""
+        """Returns the answers that are whole and not older than ``floors``, and counts the others."""
         answers = {name: value for name, value in (values or {}).items() if name in floors}
         found = {name: self._believed(name, value, floors[name]) for name, value in answers.items()}
         return {name: loaded for name, loaded in found.items() if loaded is not None}
@@ -299,7 +300,8 @@ class RemoteStore:
         if transport is self._transport:
             self._transport = None
         elif not (is_alone or error.is_silence):
-            # Another call failed and aborted this one with it: that was counted, and this says nothing of the server.
+            # Another call failed and aborted this one with it: that one was counted, and this one says nothing about
+            # the server.
             return
         _abort(transport)
         # No answer: the next call would wait as long. A connection that is refused costs nothing to try again.
@@ -322,7 +324,7 @@ class RemoteStore:
         self.counts.lost_puts += 1
 
     def snapshot(self) -> RemoteCounts:
-        """The counts as they are now."""
+        """Returns the counts as they are now."""
         return replace(self.counts)
 
     def _after_fork_in_child(self) -> None:
@@ -352,4 +354,4 @@ def _bytes_of(values: dict[str, bytes]) -> int:
 
 
 def do_nothing() -> None:
-    """For what is lost without harm."""
+    """Do nothing: for a job that is dropped without harm."""

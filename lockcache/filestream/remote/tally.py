@@ -3,8 +3,8 @@
 A page for each server (:class:`..accounting.CountersPage`), in the folder that the directory keeps of it, so that a
 directory without a server has none. Programs add to it when they add to the directory's own page.
 
-Keeps invariant 7 (never take the job down): what others could put there is read up to a bound, and what cannot be read
-is as if it were not there.
+Keeps invariant 7 (never take the job down): files that others could write are read up to a bound, and a file that
+cannot be read counts as missing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _MOST_SERVERS: Final = 64
 
 
 class ServerCounters(NamedTuple):
-    """What all programs of a directory that reported did with one server. The names are those of ``RemoteCounts``."""
+    """The counts for one server of all programs of a directory that reported. The names are those of
+    ``RemoteCounts``."""
 
     hits: int = 0
     misses: int = 0
@@ -72,7 +73,7 @@ class ServerSeen:
     counters: ServerCounters
     #: The same since :func:`reset_servers`, whose time is ``last_report_ns``; ``None`` if nobody did that.
     since_reset: ServerCounters | None
-    #: Whether nobody asks it now, because it did not answer.
+    #: Whether no process asks it now, because it did not answer.
     is_resting: bool
 
 
@@ -81,7 +82,7 @@ def _page_of(layout: Layout, folder: str) -> CountersPage:
 
 
 def report_of(layout: Layout, folder: str, url: RemoteUrl, store: RemoteStore) -> CountersReport:
-    """The report of one process's ``store`` to the page in ``folder``, which says from now on which server it is."""
+    """Returns the report of one process's ``store`` to the page in ``folder``; notes there which server it is."""
     shown = url.shown if url.prefix == "lockcache:" else f"{url.shown}?prefix={url.prefix}"
     name = shown.encode(errors="replace")[:_LONGEST_NAME]
     try:
@@ -97,7 +98,7 @@ def report_of(layout: Layout, folder: str, url: RemoteUrl, store: RemoteStore) -
 
 
 def read_servers(layout: Layout) -> tuple[ServerSeen, ...]:
-    """The servers that programs of this directory ever had behind it, by their names, which are unique. Up to 64."""
+    """Returns up to 64 servers that programs of this directory ever used, by their names, which are unique."""
     seen: dict[str, ServerSeen] = {}
     for folder in _folders(layout):
         name = _name_in(layout, folder).decode(errors="replace")

@@ -1,9 +1,9 @@
 """The calls of a server of entries, their errors, and the URLs that name one.
 
-Decides which URL is spoken to by which client, and what of a URL is lockcache's own. The clients are extras, loaded
+Decides which client serves which URL, and which settings of a URL are lockcache's own. The clients are extras, loaded
 when a server of their kind is first used: ``import lockcache`` loads none.
 
-Not promised by a transport: that what it returns was ever stored. :mod:`.sealing` decides that.
+Not promised by a transport: that a value it returns was ever stored. :mod:`.sealing` decides that.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
     "require_client",
 ]
 
-#: What is longer is neither sent nor received. The largest programs that are known are some 40 MB.
+#: Longer values are neither sent nor received. The largest known programs have some 40 MB.
 LARGEST_VALUE_BYTES: Final = 64 * 1024 * 1024
 
-#: For how long a server keeps an entry that nobody stored again, where it can be asked to.
+#: For how long a server that supports expiry keeps an entry that is not stored again.
 _TTL_SECONDS: Final = 30 * 24 * 3600
 
 #: By scheme: the module of the transport, what its client is imported as, and the extra that installs it.
@@ -68,18 +68,18 @@ class RemoteError(Exception):
         super().__init__(words)
         #: Whether this process is at fault and others may be served: its password, its client library.
         self.is_own = is_own
-        #: Whether nothing came, for as long as was waited.
+        #: Whether no answer came in the time that was waited.
         self.is_silence = is_silence
-        #: For how long it was waited for.
+        #: The seconds that the call was waited for.
         self.seconds = seconds
-        #: Whether the server answered and would not: it is full, or we may not. Then it is well otherwise.
+        #: Whether the server answered with a refusal: it is full, or denies access. Then it works otherwise.
         self.is_refusal = is_refusal
 
 
 class Transport(Protocol):
     """The calls of one server. Names are 64 hex digits. Any thread may make any call; all raise :class:`RemoteError`.
 
-    A call may hang for as long as it likes: who waits for it decides for how long, and then calls :meth:`abort`.
+    A call may hang: its waiter decides for how long it waits, and then calls :meth:`abort`.
     """
 
     @property
@@ -87,10 +87,10 @@ class Transport(Protocol):
         """Whether :meth:`try_lease` excludes others. May ask the server."""
 
     def get(self, name: str) -> bytes | None:
-        """The value under ``name``, of at most :data:`LARGEST_VALUE_BYTES`; ``None`` if there is none."""
+        """Returns the value under ``name``, of at most :data:`LARGEST_VALUE_BYTES`; ``None`` if there is none."""
 
     def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Those of the values that there are, in as few round trips as the server allows."""
+        """Returns the values that the server has, in as few round trips as it allows."""
 
     def put(self, name: str, value: bytes) -> None:
         """Store a value, in place of what is there."""
@@ -99,10 +99,10 @@ class Transport(Protocol):
         """Remove a value, if there is one."""
 
     def try_lease(self, name: str, token: str, seconds: float) -> bool:
-        """Take the lease of ``name`` for so long, unless somebody has it. Whether it was taken."""
+        """Take the lease of ``name`` for so long, unless another token holds it. Returns whether it was taken."""
 
     def renew(self, name: str, token: str, seconds: float) -> bool:
-        """Have the lease taken with ``token`` for so long from now. Whether it was still that token's."""
+        """Renew the lease taken with ``token``, for so long from now. Returns whether it was still that token's."""
 
     def release(self, name: str, token: str) -> None:
         """Give the lease back, if it is still that token's."""
@@ -156,11 +156,11 @@ def parse_url(url: object) -> RemoteUrl:
         where = f"[{host}]" if ":" in host else host
         where += "" if parts.port is None else f":{parts.port}"
     except ValueError:
-        # Not in its words: they show what stands where the host should, such as half of a password.
+        # Without the original message: it quotes what is in the host's place, such as half of a password.
         raise ValueError(f"url is not a URL of a host and a port; {_HOW_TO_QUOTE}") from None
     shown = f"{parts.scheme}://{where}{parts.path}"
     if parts.scheme not in _SCHEMES:
-        # What stands before an @, and behind a ?, may be a password.
+        # The parts before an @ and after a ? may be a password.
         given = f"{parts.scheme}://" if "@" in url or "?" in url else url
         raise ValueError(f"{given[:80]!r} is not a URL that begins with {'://, '.join(_SCHEMES)}://")
     if _is_torn(parts):
@@ -184,14 +184,14 @@ def parse_url(url: object) -> RemoteUrl:
 
 
 def _is_torn(parts: SplitResult) -> bool:
-    """Whether what was taken for host and path may be of a password with a character that ends it."""
+    """Returns whether a password with an unescaped character may have spilled into host and path."""
     if parts.scheme in ("s3", "gs", "az") or (parts.scheme == "unix" and not parts.netloc):
         return False  # without a password, and an @ may be in a name
     return "@" in f"{parts.path}{parts.query.partition('=')[0]}{parts.fragment}"
 
 
 def configured_url() -> RemoteUrl | None:
-    """The server in ``$LOCKCACHE_REMOTE``. Raises :class:`ValueError` naming the variable."""
+    """Returns the server in ``$LOCKCACHE_REMOTE``. Raises :class:`ValueError` naming the variable."""
     text = configured_remote()
     try:
         return parse_url(text) if text else None
@@ -207,12 +207,12 @@ def require_client(url: RemoteUrl) -> None:
 
 
 def open_transport(url: RemoteUrl, timeout_seconds: float) -> Transport:
-    """The transport of this URL, which connects when it is first used. ``timeout_seconds`` is that of each read.
+    """Returns the transport of this URL, which connects at its first use. ``timeout_seconds`` is for each read.
 
     Raises :class:`RemoteError` where its client cannot be loaded, or refuses the URL. Requires: no fork meanwhile
     (:data:`lockcache.fork.unforked`).
     """
-    # Of any host's name the standard library imports it, in the thread that connects: a child that is forked meanwhile
+    # The standard library imports it for a host's name, in the thread that connects: a child that is forked meanwhile
     # would wait for that thread's lock.
     codecs.lookup("idna")
     module, _, _ = _SCHEMES[url.scheme]

@@ -1,9 +1,9 @@
 """One compilation for all nodes that use a server: whose turn it is, by a lease that the server keeps.
 
-Keeps invariant 5 (death is free): a lease ends by itself three seconds after its holder renewed it last, so a
-holder that is killed is taken over within four. Keeps invariant 7 (never take the job down): where a server gives no
-leases, or no answer, the caller has its turn at once. Two holders at once do no harm: what they store under one key is
-equally right, and each value is whole.
+Keeps invariant 5 (death is free): a lease ends by itself three seconds after its holder renewed it last, so a holder
+that is killed is taken over within four. Keeps invariant 7 (never take the job down): where a server gives no leases,
+or no answer, the caller has its turn at once. Two holders at once do no harm: the values that they store under one key
+are equally right, and each is whole.
 
 A turn that ended by a store gives its lease back after the value was sent: those who wait for it find it.
 """
@@ -29,9 +29,9 @@ __all__ = ["RemoteTurn", "take_turn"]
 LEASE_SECONDS: Final = 3.0
 _BEAT_SECONDS: Final = 1.0
 _RENEWED_AT_ONCE: Final = 32
-#: As long as a holder on this node is waited for, where nothing says otherwise.
+#: The usual wait for a holder, the same as on this node.
 _TIMEOUT_SECONDS: Final = 60.0
-# Of those who wait: after a share of what they have waited. A thousand nodes ask a server 8,000 times a second.
+# Waiters ask again after a share of the time that they have waited. A thousand nodes ask a server 8,000 times a second.
 _SHORTEST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 0.25
 
@@ -49,18 +49,18 @@ class RemoteTurn:
 
     @property
     def store(self) -> RemoteStore:
-        """Of the server that keeps the lease."""
+        """The store of the server that keeps the lease."""
         return self._store
 
     @property
     def lease(self) -> dict[str, str]:
-        """Its token by its name; empty for a turn for which nobody waits."""
+        """The lease's token by its name; empty for a turn for which no one waits."""
         token = self._token
         return {} if token is None else {self._name: token}
 
     @property
     def is_held(self) -> bool:
-        """Whether others wait for it."""
+        """Whether other nodes wait for this turn."""
         return self._token is not None
 
     def end(self) -> None:
@@ -71,7 +71,7 @@ class RemoteTurn:
             store.sender().send(lambda: store.tell(lambda transport: transport.release(name, token)), do_nothing)
 
     def forget(self) -> None:
-        """In a forked child: it is its parent's turn."""
+        """Forget the turn, in a forked child: the turn is its parent's."""
         self._token = None
 
 
@@ -121,7 +121,7 @@ class _Heart:
 
 
 def _renew(tokens: dict[str, str], transport: Transport) -> None:
-    """Have the leases, tokens by name, for three seconds more. At once: one after the other, many would have lapsed."""
+    """Renew the leases (tokens by name) for three seconds. All at once: one after the other, many would have lapsed."""
 
     def renew(name: str) -> None:
         transport.renew(name, tokens[name], LEASE_SECONDS)
@@ -133,12 +133,12 @@ _heart = _Heart()
 
 
 def take_turn(store: RemoteStore, name: str, timeout_seconds: float | None = None) -> tuple[bytes, bytes] | RemoteTurn:
-    """The entry, as soon as the node that computes it stored it; or this process's turn to compute it.
+    """Returns the entry once the node that computes it stored it, or this process's turn to compute it.
 
     For after a miss. A holder is waited for as long as it lives and the server answers, ``timeout_seconds`` at most.
     """
     if not store.url.may_lease:
-        # Not asked for: an answer that needs no server would say that it is well.
+        # Not asked for: an answer without the server would count as a sign that it works.
         return RemoteTurn(store, name, None)
     began = time.monotonic()
     longest = (_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds) * store.patience.waits_share
