@@ -1,18 +1,18 @@
-"""Seed: a directory's own copy of a bundle, and which of its entries the directory does not serve any more.
+"""Seed: a directory's own copy of a bundle, and the marks of entries that the directory no longer serves.
 
 Keeps invariant 2 (last write wins) for a directory with a seed. What is in ``entries/`` is read first, so a newer value
-wins for as long as it is there. Who removes an entry, to evict it, to delete it, or because a write was dropped, first
-marks its name in the seed (:func:`hide`), and a marked entry is a miss: else the seed's older value would come back. A
-put marks nothing and does not look whether there is a seed.
+wins for as long as it is there. A process that removes an entry, to evict it, to delete it, or because a write was
+dropped, first marks its name in the seed (:func:`hide`), and a marked entry is a miss: else the seed's older value
+would come back. A put marks nothing and does not look whether there is a seed.
 
-A mark is one byte in the copy's own table, so that readers see it where they look anyway, in the memory that all
-processes share. It is never taken back; a death between mark and removal leaves an entry that is read as before, and
-is compiled again once it is gone. Not promised: that marks of the last seconds survive a power cut.
+A mark is one byte in the copy's own table, which readers read anyway, in memory that all processes share. A mark is
+never removed; a death between mark and removal leaves an entry that is read as before, and is compiled again once it is
+evicted. Not promised: that marks of the last seconds survive a power cut.
 
-A copy appears, is replaced and goes with the locks of all shards held (:mod:`.seeding`), so that no mark is lost
-meanwhile; what it marked outlives it (:mod:`.seeding.past`). Not promised: that for a removal without its shard's lock,
-where no descriptor is left for a mark, or in a directory that was deleted underneath.
-What stands in the copy's place and is not a plain file counts as none, for readers and for removals.
+A copy is made, replaced and removed with the locks of all shards held (:mod:`.seeding`), so that no mark is lost
+meanwhile; its marks outlive it (:mod:`.seeding.past`). Not promised: marks for removals without the shard's lock,
+without a free descriptor, or in a directory that was deleted meanwhile. Readers and removals ignore anything in the
+copy's place that is not a plain file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lockcache.filestream.bundle_format import (
 from lockcache.filestream.disk import READ, UPDATE, Layout, open_below
 
 _EMPTY: Final = bytes(SLOT.size)
-# Why an entry is not served: it was removed, or stored and evicted; or the whole seed is on its way out.
+# The reasons why an entry is not served: it was removed, or stored and evicted; or the whole seed is being removed.
 _HIDDEN: Final = 1
 #: The flag of entries of a seed that is on its way out.
 WITHDRAWN: Final = 2
@@ -45,19 +45,19 @@ WITHDRAWN: Final = 2
 # Slots that are read, and written, at once.
 _AT_ONCE: Final = 4096
 
-# What opening says of something else in a file's place: a symlink, a folder, a socket.
+# The errors of opening something else in a file's place: a symlink, a folder, a socket.
 _NO_FILE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 
 
 def has_seed(layout: Layout) -> bool:
-    """Whether a bundle stands below the directory."""
+    """Returns whether the directory has a seed's file."""
     return os.access(layout.seed, os.F_OK, effective_ids=True)
 
 
 def hide(layout: Layout, names: Iterable[str]) -> int:
-    """Have the seed, if there is one, not serve these entries any more. Returns how many it would have served.
+    """Hide these entries in the seed, if there is one. Returns how many it would have served.
 
-    Raises :class:`OSError`; then they must not be removed. Requires: the lock of their shard.
+    Raises :class:`OSError`; then the entries must not be removed. Requires: the lock of their shard.
     """
     if not has_seed(layout):
         return 0
@@ -67,7 +67,7 @@ def hide(layout: Layout, names: Iterable[str]) -> int:
 
 @contextmanager
 def opened_seed(layout: Layout, flags: int = READ) -> Iterator[int | None]:
-    """The descriptor of the seed; ``None`` where there is none, or something other than a file.
+    """Yields the descriptor of the seed; ``None`` if there is none, or something other than a file.
 
     Raises :class:`OSError`.
     """
@@ -83,7 +83,7 @@ def opened_seed(layout: Layout, flags: int = READ) -> Iterator[int | None]:
 
 
 def hide_in(fd: int, names: Iterable[str]) -> int:
-    """As :func:`hide`, of an open seed."""
+    """Hide entries like :func:`hide`, in an open seed."""
     table, hidden = _table(fd), 0
     if table is None:
         return 0
@@ -108,7 +108,7 @@ def entries_of(fd: int) -> int:
 
 
 def is_served(layout: Layout, name: str) -> bool:
-    """Whether the seed has an entry, and serves it. Raises :class:`OSError`."""
+    """Returns whether the seed has an entry, and serves it. Raises :class:`OSError`."""
     with opened_seed(layout) as fd:
         table = None if fd is None else _table(fd)
         if fd is None or table is None:
@@ -118,7 +118,7 @@ def is_served(layout: Layout, name: str) -> bool:
 
 
 def withdraw(fd: int) -> set[str]:
-    """Have an open seed serve nothing any more. Returns the names that it did not serve before.
+    """Let an open seed serve nothing from now on. Returns the names that it did not serve before.
 
     Those that a death left withdrawn are not among them. Requires: the locks of all shards.
     """
@@ -146,7 +146,7 @@ def hidden_in(fd: int) -> set[str]:
 
 
 def stands(layout: Layout) -> bool:
-    """Whether there is a seed that serves: a power cut may have left no more than its name, a death withdrawn it."""
+    """Returns whether there is a seed that serves: a power cut may leave only its name, a death a withdrawn one."""
     try:
         with opened_seed(layout) as fd:
             return fd is not None and _table(fd) is not None and WITHDRAWN not in _flags(fd)
@@ -155,7 +155,7 @@ def stands(layout: Layout) -> bool:
 
 
 def is_in_order(fd: int) -> bool:
-    """Whether an open file is a bundle to make a seed of: its table is what its digest says, and nothing is marked."""
+    """Returns whether an open bundle may become a seed: its table matches its digest, and nothing is marked."""
     table = _table(fd)
     if table is None:
         return False
@@ -168,8 +168,8 @@ def _flags(fd: int) -> set[int]:
 
 
 def _table(fd: int) -> Table | None:
-    """Where the table is; ``None`` for what is not a bundle, of which no reader serves anything."""
-    # Not by fstat, for which an NFS client asks the server after each read: when the last read was.
+    """Returns the place of the table; ``None`` for a file that is not a bundle: no reader serves anything from it."""
+    # Not by fstat, for which an NFS client asks the server after each read, for the time of that read.
     size_bytes = os.lseek(fd, 0, os.SEEK_END)
     start = os.pread(fd, START_BYTES, 0)
     try:
@@ -179,7 +179,7 @@ def _table(fd: int) -> Table | None:
 
 
 def _find(fd: int, table: Table, name: bytes) -> tuple[int, int]:
-    """Where the slot of an entry is, and its flag; zeros if there is none."""
+    """Returns the offset of an entry's slot, and its flag; zeros if there is none."""
     first = int.from_bytes(name[:8], "little")
     for probe in range(MOST_PROBES):
         offset = table.offset + (first + probe) % table.slots * SLOT.size
@@ -192,7 +192,7 @@ def _find(fd: int, table: Table, name: bytes) -> tuple[int, int]:
 
 
 def _chunks(fd: int) -> Iterator[tuple[int, bytes]]:
-    """The table in parts of whole slots: where each begins, and what it is."""
+    """Yields the table in parts of whole slots: where each begins, and what it is."""
     table = _table(fd)
     for first in range(0, table.slots if table else 0, _AT_ONCE):
         if table:

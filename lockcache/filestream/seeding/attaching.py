@@ -1,14 +1,14 @@
-"""Attaching a seed: when a bundle is copied below a directory, when again, and when it goes.
+"""Attaching a seed: when a bundle is copied below a directory, copied again, and removed.
 
 The first process that opens the directory copies the file, from wherever it is, while the others wait for it; from then
-on all read that copy, and nobody asks the file's own file system for anything. Once a minute one process that opens the
-directory looks whether the file was replaced, and copies it again if so. The seed of an operator counts over a
-program's, and of programs the last one's counts. In a directory that a group shares nobody follows a path that another
-member may have written: the copy is made by those who name the file themselves.
+on all read that copy, and none asks the file's own file system. Once a minute, one process that opens the directory
+checks whether the file was replaced, and copies it again if so. An operator's seed takes precedence over a program's,
+and of programs the last one's counts. In a directory that a group shares, no process follows a path that another member
+may have written: only processes that name the file themselves make the copy.
 
 Keeps invariant 3 (hard cap): a bundle is refused where its copy would be more than half of the cap, and where what is
-evicted is not enough. Keeps invariant 2 (last write wins): attaching a seed stores what the directory does not have,
-but for what was stored over an earlier one; what ``clear`` took away comes back when its file is another. Keeps
+evicted is not enough. Keeps invariant 2 (last write wins): attaching a seed adds the entries that the directory lacks,
+except those over which it stored earlier; a seed that ``clear`` took away comes back once its file is another. Keeps
 invariant 7 (never take the job down): for a program a seed that cannot be had is a line in the log, and is not tried
 again for a minute, whichever process opens the directory.
 
@@ -41,14 +41,14 @@ __all__ = ["attach_seed", "detach_before_cap", "detach_if_too_large", "detach_se
 
 _log = logging.getLogger("lockcache")
 
-# For how long a program waits for another one's copy, and then goes on without a seed.
+# For how long a program waits for another process's copy, before it goes on without a seed.
 _LONGEST_WAIT_SECONDS: Final = 15.0
-# The same where one stands, which can be read meanwhile.
+# The same if there is a copy, which can be read meanwhile.
 _WAIT_FOR_NEWER_SECONDS: Final = 1.0
 
 
 def seed_if_possible(directory: CacheDirectory, path: str, cap: int | None, *, is_signed: bool) -> Evicted:
-    """Have the bundle at ``path`` (empty: the one that the policy names) below the directory. Raises nothing.
+    """Attach the bundle at ``path`` (empty: the one that the policy names) to the directory. Raises nothing.
 
     ``cap``: the one that the program states. ``is_signed``: whether only signed entries are served, so that it may be
     anybody's. Returns what was evicted for it.
@@ -81,9 +81,9 @@ def seed_if_possible(directory: CacheDirectory, path: str, cap: int | None, *, i
 def attach_seed(
     directory: CacheDirectory, path: str, cap: int | None, *, is_signed: bool, by_operator: bool = False
 ) -> Evicted:
-    """Have the bundle at ``path`` below the directory, copied if it is not there yet. Returns what was evicted for it.
+    """Attach the bundle at ``path`` to the directory: copy it unless that was done. Returns what was evicted for it.
 
-    ``by_operator``: it counts over what programs ask for, and is attached again where ``clear`` took it away.
+    ``by_operator``: it takes precedence over programs' seeds, and is attached again if ``clear`` took it away.
 
     Raises :class:`OSError` (:class:`UnsafeCacheDirError` for a file that others could have changed) and
     :class:`ArchiveError`; then the seed is what it was.
@@ -104,7 +104,7 @@ def attach_seed(
 
 
 def detach_before_cap(directory: CacheDirectory, cap: int | None) -> None:
-    """Take the seed away where the cap that a program states is too small for it. Raises nothing.
+    """Take the seed away if the cap that a program states is too small for it. Raises nothing.
 
     For an operator's cap, or none that is stated, the one that the directory has.
     """
@@ -120,7 +120,7 @@ def detach_if_too_large(directory: CacheDirectory, cap: int | None) -> None:
         return
     root = directory.layout.root
     try:
-        # While it is being replaced two are counted, and who replaces it looks at the cap.
+        # While it is being replaced both copies are counted, and the process that replaces it checks the cap.
         with seed_lock(directory, directory.room_lock.timeout_seconds if seed.version else 0.0):
             settle(directory)
             seed = directory.policy.current().seed
@@ -135,7 +135,7 @@ def detach_if_too_large(directory: CacheDirectory, cap: int | None) -> None:
 
 
 def detach_seed(directory: CacheDirectory, remove_entries: Callable[[], None] | None = None) -> None:
-    """Take the seed away, of which no process reads anything from then on.
+    """Take the seed away: no process reads it from then on.
 
     It is not attached again until the file is another, or an operator says so. On a full disk, where that cannot be
     stated, ``remove_entries`` is called to make room for it. Raises :class:`OSError`.
@@ -148,7 +148,7 @@ def detach_seed(directory: CacheDirectory, remove_entries: Callable[[], None] | 
         except OSError as error:
             if error.errno not in DISK_FULL or remove_entries is None:
                 raise
-            remove_entries()  # it is withdrawn, so that nothing of it comes in their place
+            remove_entries()  # it is withdrawn, so that its values do not replace them
             take_away(directory, is_cleared=True)
 
 
@@ -157,7 +157,7 @@ def _is_too_large(seed: Seed, cap: int | None) -> bool:
 
 
 def _is_settled(directory: CacheDirectory, look: Look) -> bool:
-    """Whether there is nothing to look at: some process of this host did within the last minute."""
+    """Returns whether a process of this host has looked at the bundle within the last minute."""
     layout, seed = directory.layout, directory.policy.current().seed
     if was_refused(layout, look):
         _log.info("%s: no seed is read: %s was refused less than a minute ago", layout.root, look.path)
@@ -202,7 +202,7 @@ def _attach_locked(directory: CacheDirectory, source_fd: int, look: Look, *, by_
             if before != wanted:
                 directory.policy.replace_seed(wanted)
             return Evicted()
-    # An operator who attaches a seed where there is none begins again.
+    # An operator who attaches a seed to a directory without one begins again.
     forgets = by_operator and (before is None or before.is_detached)
     past = Past() if forgets else read_past(layout)
     if past.has_cleared(wanted) and not by_operator:

@@ -1,12 +1,11 @@
-"""The copy of a bundle below a directory: made, put in the place of an older one, and taken away.
+"""The copy of a bundle below a directory: how it is made, replaces an older one, and is removed.
 
 Keeps invariant 3 (hard cap): the copy takes its bytes from what the cap leaves for entries (:class:`.policy.Seed`)
 before it is made, and with them what noting its marks may take once it goes. Keeps invariant 2 (last write wins): a
-copy appears and goes with the locks of all shards held. What the older one did not serve any more, or the directory
-has stored over it, the newer one does not serve; what the newer one lacks of that is noted (:mod:`.past`) before the
-older one goes, so that none that comes later does.
-Keeps invariant 5 (death is free): the policy states which file was copied after it was; a death before leaves a copy to
-be made again, in the place of what was left.
+copy appears and goes with the locks of all shards held. Entries that the older copy no longer served, or over which the
+directory has stored, are not served by the newer one; those that the newer one lacks are noted (:mod:`.past`) before
+the older one is removed, so that no later copy serves them. Keeps invariant 5 (death is free): the policy states which
+file was copied after it was; a death before leaves a copy to be made again, in the place of what was left.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ __all__ = ["detached", "replace_copy", "settle", "take_away", "taken_bytes"]
 
 _WAIT_FOR_SHARDS_SECONDS: Final = 2.0
 
-# What a parallel file system reads ahead.
+# The read-ahead of a parallel file system.
 _AT_ONCE_BYTES: Final = 4 << 20
 
 
@@ -60,7 +59,7 @@ def detached(directory: CacheDirectory, seed: Seed) -> Seed:
 
 
 def settle(directory: CacheDirectory) -> None:
-    """Take away what a death left: a copy half made, and one that was detached. Requires: the seed's lock."""
+    """Remove what a death left: a half made copy, and one that was detached. Requires: the seed's lock."""
     layout, seed = directory.layout, directory.policy.current().seed
     _unlink(layout, _staged(layout))
     if seed is not None and seed.is_detached:
@@ -70,7 +69,7 @@ def settle(directory: CacheDirectory) -> None:
     if seed is not None and not seed.version:
         with opened_seed(layout) as fd:
             left = None if fd is None else taken_bytes(directory, os.fstat(fd).st_size, entries_of(fd))
-        # Of the older one, whose file is not known any more.
+        # The names of the older copy, whose file is no longer known.
         directory.policy.replace_seed(None if left is None else replace(seed, bytes=left, version="unknown"))
 
 
@@ -88,13 +87,14 @@ def replace_copy(
         older_bytes = 0 if older_fd is None else directory.space.of_bytes(os.fstat(older_fd).st_size)
         older_entries = 0 if older_fd is None else entries_of(older_fd)
     most_bytes = taken_bytes(directory, size_bytes, entries + older_entries) + older_bytes
-    # With the older one, which stands until then. Without a version: who comes after our death copies again.
+    # Counted with the older copy, which stays until then. Without a version: if this process dies, the next one copies
+    # again.
     directory.policy.replace_seed(replace(wanted, bytes=most_bytes, version=""))
     try:
         evicted = _make_room(directory)
         past = _copy(directory, source_fd, size_bytes, wanted, past)
     except BaseException:
-        # First, for it may fill the disk: to state anything takes a block.
+        # First, because the copy may fill the disk, and every statement takes a block.
         with contextlib.suppress(OSError):
             _unlink(layout, _staged(layout))
         # If it is withdrawn already, it is to be copied again.
@@ -128,7 +128,7 @@ def take_away(directory: CacheDirectory, *, is_cleared: bool) -> None:
 
 
 def _staged(layout: Layout) -> str:
-    """Where the copy is made. One name, so that the next one takes the place of what a death left."""
+    """Returns the path of the staged copy. It is fixed, so that the next copy replaces what a death left."""
     return f"{layout.seed}.new"
 
 

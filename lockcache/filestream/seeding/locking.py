@@ -1,6 +1,6 @@
 """Locks around a seed: one process makes or takes away a copy, and no removal comes in between.
 
-Keeps invariant 4 (readers never wait): no reader takes either, and who is stopped with one stops only seeds.
+Keeps invariant 4 (readers never wait): no reader takes either lock, and a stopped holder of one delays only seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHARD_SECONDS: Final = 0.05
 
 @contextlib.contextmanager
 def seed_lock(directory: CacheDirectory, seconds: float) -> Iterator[None]:
-    """Hold the lock of who makes a copy, or takes one away. Raises :class:`OSError`."""
+    """Hold the lock for making or removing a copy. Raises :class:`OSError`."""
     lock = ProcessLock(directory.layout.seed_lock, seconds, layout=directory.layout)
     hold = lock.hold(seconds)
     try:
@@ -35,11 +35,11 @@ def seed_lock(directory: CacheDirectory, seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def all_shards(directory: CacheDirectory, seconds: float, *, needs_all: bool = True) -> Iterator[None]:
-    """No removal comes in between: it would mark a copy that is not the one that is read from then on.
+    """Let no removal come in between: it would mark a copy that is no longer the one that is read.
 
-    A lock that somebody else has is waited for some milliseconds, and then all are given back for a while: who is
-    stopped with one of them must not stop the writers of other shards. ``needs_all=False``: where so many files cannot
-    be opened it is done without. Raises :class:`OSError`.
+    A lock that another process holds is waited for some milliseconds, and then all are released for a while: a stopped
+    holder of one shard must not stop the writers of others. ``needs_all=False``: if so many files cannot be opened, the
+    block runs without the rest. Raises :class:`OSError`.
     """
     until = time.monotonic() + seconds
     locks = ShardLocks(directory.layout, seconds, is_shared=directory.is_shared)

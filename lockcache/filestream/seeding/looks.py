@@ -1,8 +1,9 @@
 """Looks at a seed's file: which file a process of this host compared last with the directory's copy, and when.
 
-What bundles are for is that not every rank asks the file system that they are on. So who looked states it in the lock
-file of seeds: the path, what else decides, and whether the directory has that file's copy now. Within a minute nobody
-looks again, neither at a file that was copied, nor at one that cannot be. One that is missing is looked for each time.
+Bundles exist so that not every rank asks their file system. So a process that looked at the file states this in the
+lock file of seeds: the path, what else decides, and whether the directory has that file's copy now. Within a minute no
+process looks again, neither at a file that was copied, nor at one that cannot be copied. A missing file is looked for
+each time.
 
 Keeps invariant 5 (death is free): a look counts once it has ended.
 """
@@ -33,7 +34,7 @@ class Look(NamedTuple):
     path: str
     #: The cap that it has to fit.
     cap: int | None
-    #: Whether only signed entries are served, so that it may be anybody's.
+    #: Whether only signed entries are served, so that any user may own the file.
     is_signed: bool
 
     def begin(self, layout: Layout) -> None:
@@ -45,7 +46,7 @@ class Look(NamedTuple):
         self._state(layout, _ATTACHED if is_attached else _REFUSED)
 
     def _state(self, layout: Layout, how: bytes) -> None:
-        # Where it cannot be stated the next one looks again.
+        # If this cannot be stated, the next process looks again.
         with contextlib.suppress(OSError), open_below(layout, layout.seed_lock, UPDATE) as fd:
             os.pwrite(fd, self._of_path() + self._of_rest() + how, 0)
 
@@ -57,22 +58,22 @@ class Look(NamedTuple):
 
 
 def was_looked_at(layout: Layout, look: Look) -> bool:
-    """Whether the file was copied, or found to be the one that was, within the last minute."""
+    """Returns whether the file was copied, or found unchanged since its copy, within the last minute."""
     stated = _stated(layout)
     return stated[:_DIGEST_BYTES] == look._of_path() and stated[2 * _DIGEST_BYTES :] == _ATTACHED
 
 
 def was_refused(layout: Layout, look: Look) -> bool:
-    """Whether the file could not be used within the last minute, by somebody who asked for the same."""
+    """Returns whether the same request found the file unusable within the last minute."""
     return _stated(layout) == look._of_path() + look._of_rest() + _REFUSED
 
 
 def _stated(layout: Layout) -> bytes:
-    """What the last look stated; nothing if that is a while ago."""
+    """Returns what the last look stated; empty if it is older than a minute."""
     try:
         with open_below(layout, layout.seed_lock, READ) as fd:
             age_seconds = time.time() - os.fstat(fd).st_mtime
-            # Nor in the future, by a clock that was set back.
+            # Not if it is in the future, by a clock that was set back.
             return os.pread(fd, 2 * _DIGEST_BYTES + 1, 0) if 0 <= age_seconds < _LOOKED_SECONDS else b""
     except OSError:
         return b""

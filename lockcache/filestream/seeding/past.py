@@ -1,12 +1,12 @@
-"""The past of a directory's seeds: names that no later copy serves, and files that ``clear`` took away.
+"""The past of a directory's seeds: names that no later copy may serve, and files that ``clear`` took away.
 
-Keeps invariant 2 (last write wins) from one seed to the next. A mark stands in the table of the copy, and goes with
-it; so what was not served of a copy that goes, and is not in the one that takes its place, is noted in a file of its
-own, which is replaced whole, before the copy goes. It is read and written when a copy is made or goes, and by no
-lookup, put or removal.
+Keeps invariant 2 (last write wins) from one seed to the next. Marks are in the table of the copy, and are lost with it;
+so the names that it did not serve, and that its successor lacks, are noted in a file of their own, which is replaced
+whole, before the copy is removed. That file is read and written when a copy is made or removed, and by no lookup, put
+or removal.
 
-Keeps invariant 7 (never take the job down): it is read up to a bound. One that cannot be read, or had to note more
-names than the bound, has no seed attached any more, until an operator attaches one: no value, rather than an old one.
+Keeps invariant 7 (never take the job down): the file is read up to a bound. If it cannot be read, or would need more
+names than the bound, no seed is attached any more, until an operator attaches one: rather no value than an old one.
 
 ====== ============ ==========================================================================
 part   bytes        meaning
@@ -48,26 +48,26 @@ _LARGEST_BYTES: Final = _HEAD.size + (_MOST_CLEARED + _MOST_NAMES) * _NAME_BYTES
 
 
 class Past(NamedTuple):
-    """What a directory's earlier seeds leave."""
+    """The remains of a directory's earlier seeds."""
 
     names: frozenset[str] = frozenset()
     cleared: tuple[bytes, ...] = ()
 
     def with_names(self, names: Iterable[str]) -> Past:
-        """Returns this, and these names that are not served."""
+        """Returns this past with more names that are not served."""
         return self._replace(names=self.names.union(names))
 
     def with_cleared(self, seed: Seed) -> Past:
-        """Returns this, and that a file was cleared; of many the latest ones."""
+        """Returns this past with one more file that was cleared; keeps the latest ones."""
         others = self.without_cleared(seed).cleared
         return self._replace(cleared=(*others, _digest_of(seed))[-_MOST_CLEARED:])
 
     def without_cleared(self, seed: Seed) -> Past:
-        """Returns this, but for a file that is attached after all."""
+        """Returns this past without a cleared file, which is attached again."""
         return self._replace(cleared=tuple(each for each in self.cleared if each != _digest_of(seed)))
 
     def has_cleared(self, seed: Seed) -> bool:
-        """Whether it is a file that was cleared, and is the same since."""
+        """Returns whether the directory was cleared under this very file, which is the same since."""
         return _digest_of(seed) in self.cleared
 
 
@@ -99,7 +99,7 @@ def read_past(layout: Layout) -> Past:
 
 
 def write_past(layout: Layout, past: Past) -> None:
-    """Have the file say this. Raises :class:`OSError`; then it says what it said."""
+    """Write the past into its file. Raises :class:`OSError`; then the file is unchanged."""
     is_full = len(past.names) > _MOST_NAMES
     body = b"" if is_full else b"".join((*past.cleared, *(bytes.fromhex(name) for name in sorted(past.names))))
     names = _TOO_MANY if is_full else len(past.names)
@@ -107,7 +107,7 @@ def write_past(layout: Layout, past: Past) -> None:
 
 
 def forget_past(layout: Layout) -> None:
-    """Have no past. Raises :class:`OSError`."""
+    """Remove the past. Raises :class:`OSError`."""
     with contextlib.suppress(FileNotFoundError):
         unlink_below(layout, layout.seed_past)
 
