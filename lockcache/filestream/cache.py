@@ -145,7 +145,7 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     @property
     def is_forgeable(self) -> bool:
-        """Whether other members of a group can store what this cache serves: it is shared, and no key signs."""
+        """Whether other members of a group can forge what this cache serves: it is shared, and no key signs."""
         return self._directory.is_shared and not self._arguments["signing_key_file"]
 
     @property
@@ -164,7 +164,7 @@ class FileStreamProgramCache(ProgramCacheResource):
     @overload
     def get(self, key: bytes | str, default: _T, *, turn: bool = ...) -> bytes | _T: ...
     def get(self, key: bytes | str, default: object = None, *, turn: bool = True) -> object:
-        """The code stored under ``key``, or ``default``. ``turn=False``: with ``compile_once``, take no turn."""
+        """Returns the code stored under ``key``, or ``default``. ``turn=False``: take no turn for ``compile_once``."""
         # entry_name, layout.entry and a miss, written out: each call is 4 % of a miss.
         digest = _sha256(key if type(key) is bytes else coerce_key(key), usedforsecurity=False)
         reader = self._reader
@@ -177,7 +177,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         return default if loaded is None else loaded[0]
 
     def get_entry(self, key: bytes | str) -> Entry | None:
-        """The entry with its metadata, or ``None``. An entry of cuda.core's own cache has no metadata."""
+        """Returns the entry with its metadata, or ``None``. An entry of cuda.core's own cache has no metadata."""
         loaded = self._load(entry_name(coerce_key(key)))
         if loaded is None:
             return None
@@ -185,7 +185,7 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
         raw = key if type(key) is bytes else coerce_key(key)
-        if type(value) is bytes and self._implicit is None:  # 3 us of a put less than by what stands below
+        if type(value) is bytes and self._implicit is None:  # saves 3 us of a put compared with the code below
             self._write(entry_name(raw), value, b"", 0, statement_of(raw))
         else:
             self._store(raw, lambda: split_metadata(*coerce_value(value)))
@@ -195,7 +195,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._store(coerce_key(key), lambda: coerce_entry(entry))
 
     def view_files(self, key: bytes | str) -> str | None:
-        """The files stored by :meth:`put_files` as files in a folder, whose path this is; to be read only.
+        """Returns the files stored by :meth:`put_files` as files in a folder, whose path this is; to be read only.
 
         The folder is named by a digest of the files, appears whole, and is compared with the entry each time; a path
         never leads to files of two versions. It counts under the cap, and goes when its entry does. For as long as the
@@ -209,7 +209,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         return self._viewer.view(name, load)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
-        """The entry, or the caller's turn to compute it; one across all processes that share the directory."""
+        """Returns the entry, or the caller's turn to compute it; one across all processes that share the directory."""
         if self._directory.is_read_only:  # what cannot be stored nobody needs to wait for
             return self.get_entry(key) or Turn(partial(self._drop, key))
         if self._renewed is not None:
@@ -230,11 +230,11 @@ class FileStreamProgramCache(ProgramCacheResource):
                 outcome.begin()
                 return turn
             loaded = outcome
-        # What a newer version stored, with metadata that cannot be read here, is left as it is.
+        # An entry of a newer version, whose metadata cannot be read here, stays as it is.
         return self._entry(*loaded) or Turn(computed_entry)
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
-        """The entry, as soon as the process or thread that has its turn stores it. Takes no turn."""
+        """Returns the entry once the process or thread that has its turn stores it. Takes no turn."""
         if self._directory.is_read_only or self._renewed is not None:
             return super().wait(key, timeout_seconds)
         name, seconds = entry_name(coerce_key(key)), coerce_seconds("timeout_seconds", timeout_seconds)
@@ -248,15 +248,15 @@ class FileStreamProgramCache(ProgramCacheResource):
             raise KeyError(key)
 
     def __len__(self) -> int:
-        """Number of entries on disk now, counted by listing the directory (0.1 ms for 100), and those of a seed."""
+        """Returns the number of entries on disk, which it lists (0.1 ms for 100), and of those in a seed."""
         own = sum(count_shard(self._directory.layout, shard) for shard in range(SHARDS))
         return own + (0 if self._seeded is None else self._seeded.count())
 
     def clear(self) -> None:
         """Remove every entry, quarantined ones too, and detach a seed. Safe next to writers.
 
-        What they publish meanwhile stays or goes, none of them fails. The seed is attached again once its file is
-        another one.
+        Entries that they publish meanwhile stay or go, and none of the writers fails. The seed is attached again once
+        its file is another one.
         """
         self._directory.refuse_if_read_only()
         if self._backing is not None:
@@ -266,7 +266,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._remove_all()
         empty_quarantine(self._directory, waits=True)
         if self._backing is not None:
-            self._backing.cleared()  # again: on a disk that was full it could not be recorded before
+            self._backing.cleared()  # again: a full disk may have prevented recording it before
 
     def _remove_all(self) -> None:
         for shard in range(SHARDS):
@@ -282,7 +282,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         return [] if self._directory.is_nowhere else recount_all(self._directory)
 
     def stats(self) -> CacheStats:
-        """This object's counters, and bytes and entries of the directory as accounted (staged writes included).
+        """Returns this object's counters, and bytes and entries of the directory as accounted (staged writes included).
 
         From a disk that gives no answer, bytes and entries are those of the last call that got one.
         What is new in them is added to what all programs counted together (``lockcache stats``), as ``close`` does.
@@ -291,7 +291,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         try:
             self._held = self._directory.held()
         except OSError as error:
-            # What fills a graph must not take the job down.
+            # Statistics must not take the job down.
             _log.debug("%s: the disk gives no answer, so stats are those of before: %s", self.path, error)
         reads = self._reader
         hits, misses = lookups(reads, self._backed)
@@ -336,7 +336,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         return entry
 
     def _published_meanwhile(self, name: str) -> Entry | None:
-        """What somebody published while we computed: we were overdue, and the process that took over was first."""
+        """Returns the entry that another process published, which took the turn over while this one was overdue."""
         loaded = self._once.look(name)
         return None if loaded is None else self._entry(*loaded)
 
@@ -352,7 +352,7 @@ class FileStreamProgramCache(ProgramCacheResource):
                 self._implicit.stored(name, was_dropped=was_dropped)
 
     def _write(self, name: str, code: bytes, tail: bytes, cost_ns: int, stated: Stated | None) -> bool:
-        """Whether it was stored."""
+        """Store one entry. Returns whether it was stored."""
         now_ns = time.time_ns()
         if stated is not None:
             self._report.note(Miss(now_ns, name, stated.label, stated.parts))
@@ -374,7 +374,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         return True
 
     def _count_dropped(self, reason: str) -> None:
-        # The first drop is a warning, a disk that stays full is not, nor what was asked for.
+        # The first drop is a warning; later ones on a disk that stays full are not, nor drops that were asked for.
         level = logging.INFO if self._arguments["read_only"] is True else logging.WARNING
         if self._counts["dropped_writes"] or self._directory.is_nowhere:
             level = logging.DEBUG

@@ -62,10 +62,10 @@ from lockcache.filestream.policy import PolicyFile
 from lockcache.fork import after_fork_in_child
 
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
-# Invariant 7 (never take the job down): on a full disk what is there can be read.
+# Invariant 7 (never take the job down): on a full disk, existing entries can be read.
 _NOT_WRITABLE: Final = (*_READ_ONLY, errno.ENOSPC, errno.EDQUOT)
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
-# What a mount says that does not take O_DIRECT, or only for whole blocks.
+# Errors of a mount that does not support O_DIRECT, or only for whole blocks.
 _NOT_DIRECT: Final = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
@@ -125,7 +125,7 @@ class CacheDirectory:
         self.usage_if_writable()
 
     def only_read(self, why: str = "it was asked for") -> None:
-        """From now on make and change nothing: :meth:`usage` raises, and uses of entries are not stated."""
+        """Make and change nothing from now on: :meth:`usage` raises, and uses of entries are not stated."""
         self.is_read_only, self.why_read_only = True, why
         self.recency = UnstatedRecency(self.layout.root)
 
@@ -136,7 +136,7 @@ class CacheDirectory:
             raise PermissionError(errno.EROFS, what, self.layout.root)
 
     def usage(self) -> UsagePage:
-        """The accounting page, attached again if the directory was deleted or replaced underneath.
+        """Returns the accounting page; attaches it again if the directory was deleted or replaced.
 
         Raises :class:`OSError` where it cannot be: on a read-only directory, EROFS or EACCES.
         """
@@ -148,9 +148,9 @@ class CacheDirectory:
         return usage
 
     def usage_if_writable(self) -> UsagePage | None:
-        """As :meth:`usage`, but ``None`` on a directory that may not be written, or has no page and a full disk.
+        """Returns :meth:`usage`, but ``None`` for a directory that may not be written, or has no page and a full disk.
 
-        Also where another process is counting it for longer than a lock is waited for: what is there can be read.
+        Returns ``None`` also while another process counts it for longer than the lock timeout: its entries can be read.
         """
         try:
             return self.usage()
@@ -176,7 +176,7 @@ class CacheDirectory:
 
     @property
     def space(self) -> Space:
-        """How files and folders count here. Raises :class:`OSError`."""
+        """The sizes that files and folders count for in this directory. Raises :class:`OSError`."""
         return space_of(self.layout)
 
     def limit_bytes(self) -> int | None:
@@ -184,7 +184,7 @@ class CacheDirectory:
         return self.policy.current().entries_limit_bytes(self.space)
 
     def attached(self) -> UsagePage:
-        """As :meth:`usage`, but a page that is attached is not looked at: a writer checks it under a lock."""
+        """Returns :meth:`usage`, but does not check a page that is attached: a writer does so under a lock."""
         usage = self._usage
         return self.usage() if usage is None else usage
 
@@ -273,14 +273,14 @@ class CacheDirectory:
         if layout.is_fuse:
             return ReopenedPage(open_below(layout, layout.usage, UPDATE))
         if layout.is_network:
-            # Its client keeps what it read from an open file, and what it wrote to it, also if another file is locked.
+            # The client of such a file system caches reads and writes of an open file, even if another file is locked.
             try:
                 page = UsagePage(open_below(layout, layout.usage, UPDATE | _DIRECT))
                 if not layout.is_nfs:
                     page.slot(1)  # refused where only whole blocks can be read so
                 return page
             except OSError as error:
-                # Of anything else (a stale handle) a page would be left that this process does not see others change.
+                # After any other error (a stale handle), this process would not see others change the page.
                 if error.errno not in _NOT_DIRECT:
                     raise
         return UsagePage(open_below(layout, layout.usage, UPDATE))
@@ -298,15 +298,15 @@ class CacheDirectory:
         return not any(names_in(layout, folder) for folder in folders)
 
     def _measure(self, shard: int) -> Slot:
-        """Measure a shard while nobody is between a file of it and its accounting."""
+        """Measure a shard while no process is between a change of its files and their accounting."""
         self._between_shards()
         if not os.path.exists(self.layout.lock(shard)):
-            # Nobody accounted for it yet, and a writer that comes now waits for us.
+            # The shard was not accounted for yet, and a writer that comes now waits for us.
             return measure_shard(self.layout, shard, between=self._between_shards)
         try:
             lock = self.locks[shard]
             lock.acquire(lock.timeout_seconds)
-        except OSError:  # a holder that hangs, a symlink for a folder: what can be seen without the lock must do
+        except OSError:  # a hanging holder, or a symlink for a folder: measured without the lock
             return measure_shard(self.layout, shard, between=self._between_shards)
         try:
             return measure_shard(self.layout, shard, between=self._between_shards)
@@ -314,18 +314,18 @@ class CacheDirectory:
             lock.release()
 
     def _create_page(self) -> UsagePage:
-        """First use of this directory by any lockcache: count what is there (cuda.core may have filled it).
+        """Make the page at the first use of this directory by any lockcache: count what cuda.core, say, has stored.
 
-        Also where the page was lost or is of an older format. Writers may be about that have an older page attached:
-        from its removal on they find out, each under a shard's lock, before they account for anything, and wait for
-        the new one. So the new page has every reservation that stands.
+        Also where the page was lost or is of an older format. There may be writers that have an older page attached:
+        from its removal on they find out, each under a shard's lock, before they account for anything, and wait for the
+        new one. So the new page has every reservation that stands.
 
         Other threads of this process wait in :meth:`_attach` meanwhile, a second for some 300,000 entries, whatever
         their deadline: there is nothing that they could account on. Readers do not come here.
         """
         self._make()
         with self._init_lock:
-            # Who was before us may be another host, whose files this one remembers as missing.
+            # The process before us may be on another host, and this host may remember its files as missing.
             revalidate(self.layout, self.layout.own)
             page = self._open_page()
             if page is not None:
@@ -340,9 +340,9 @@ class CacheDirectory:
     def _replace_page_locked(self) -> None:
         """Replace the page, and the format of an older version. Requires: init lock.
 
-        The older page is taken away from its name first, which tells its writers, and back to it if the disk is too
-        full for the new format: nobody has accounted for anything meanwhile, and a directory of format 1 stays one.
-        Only then is it removed, last, so that the new page finds its block on a full disk.
+        The older page is renamed first, which its writers notice, and renamed back if the disk is too full for the new
+        format: nothing was accounted for meanwhile, and a directory of format 1 stays one. Only then is it removed,
+        last, so that the new page finds its block on a full disk.
         """
         layout = self.layout
         aside = layout.staged(StagedName(0, 0, *myself(), next_serial()))
@@ -388,8 +388,8 @@ def _make_root(path: str, sharing: Sharing = PRIVATE) -> None:
 
 
 def _make_directory(path: str, mode: int) -> None:
-    # Parents may be read by all, as mkdir -p has it, but whatever the umask not be written: who may write to a parent
-    # may put another directory in the root's place.
+    # Parents may be read by all, as mkdir -p has it, but whatever the umask not be written: a user who may write to a
+    # parent can replace the root.
     parent = os.path.dirname(path)
     if parent not in ("", path) and not os.path.isdir(parent):  # a disk without an answer denies the root too
         _make_directory(parent, 0o755)

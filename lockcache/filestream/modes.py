@@ -1,13 +1,13 @@
 """Modes of a program's cache: it reads and writes its directory, only reads it, renews its entries, or is off.
 
 Decides, once and at opening, so that no read and no write has to ask: ``read_only`` and ``$LOCKCACHE_READONLY``, or a
-directory that may be read and not written, give a cache that makes and changes nothing; ``$LOCKCACHE_DISABLE`` gives
-one without a directory, in which nothing is and nothing stays; ``$LOCKCACHE_RECACHE`` hides what this process has not
-stored itself. In none of the three is anybody waited for.
+directory that may be read and not written, give a cache that makes and changes nothing; ``$LOCKCACHE_DISABLE`` gives a
+cache without a directory, which is empty and stores nothing; ``$LOCKCACHE_RECACHE`` hides what this process has not
+stored itself. In none of the three modes does a lookup wait for another process.
 
-Keeps invariant 2 (last write wins) for the object that writes where only reading is allowed: what it would have
-replaced is not read through it any more. For all others nothing was written. Not promised: the same for a directory
-that becomes read-only later, where a write is dropped as on a failing disk (:mod:`.writer`).
+Keeps invariant 2 (last write wins) for an object that writes where only reading is allowed: it no longer reads the
+entries that it would have replaced. For all others nothing was written. Not promised: the same for a directory that
+becomes read-only later, where a write is dropped as on a failing disk (:mod:`.writer`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lockcache.filestream.writer import EntryWriter, Written
 
 _log = logging.getLogger("lockcache")
 
-#: Below a file, so that nothing is there and nothing can be made.
+#: A path below a file, so that nothing exists there and nothing can be made.
 _NOWHERE: Final = f"{os.devnull}/lockcache"
 
 _DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -40,7 +40,7 @@ Load = Callable[[str], "tuple[bytes, bytes] | None"]
 
 
 class _NoDirectory(CacheDirectory):
-    """The directory of a cache that is off, or that should read one which is not there: empty, and stays so."""
+    """The directory of a cache that is off, or that only reads and has no directory: empty, and stays so."""
 
     is_nowhere = True
 
@@ -97,7 +97,7 @@ def open_in_mode(
             found.usage()
         except OSError as error:
             if error.errno not in _DENIED:
-                return found  # a full disk, somebody who counts it for the first time: over by the next write
+                return found  # a full disk, or a first count by another process: over soon
             if read_only is False:
                 what = "this directory may be read and not written, and read_only=False asks for both"
                 raise PermissionError(error.errno, what, root) from error
@@ -108,9 +108,9 @@ def open_in_mode(
 def in_mode(
     reader: EntryReader, load: Load, writer: EntryWriter, renewed: Collection[str] | None
 ) -> tuple[Load, EntryWriter]:
-    """Returns what reads and what writes the directory of ``writer``, given what does where all is allowed.
+    """Returns the reader and the writer of the directory of ``writer`` in its mode, given those of the usual mode.
 
-    ``renewed`` are the names that this process has stored, where nothing else is to be read.
+    ``renewed``: the names that this process has stored, if nothing else is to be read.
     """
     if writer.directory.is_read_only:
         dropping = _DroppingWriter(writer.directory)
@@ -130,7 +130,7 @@ class _DroppingWriter(EntryWriter):
         self._superseded: set[str] = set()
 
     def is_hidden(self, name: str) -> bool:
-        """Returns whether an entry must not be read: this object wrote another value since, or there is none."""
+        """Returns whether an entry must not be read, because this object wrote or removed it since."""
         return self.directory.is_nowhere or name in self._superseded
 
     def store(self, name: str, payload: bytes, record: Record, note: bytes = b"") -> Written:
@@ -156,7 +156,7 @@ class _Hiding:
         self._is_hidden = is_hidden
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """As :meth:`.entry.reader.Loader.load`; what is hidden counts as a miss."""
+        """Load like :meth:`.entry.reader.Loader.load`; a hidden entry is a miss."""
         if self._is_hidden(name):
             self._reader.misses += 1
             return None

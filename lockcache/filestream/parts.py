@@ -64,12 +64,12 @@ def coerce_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Parts:
-    """What one cache object works with."""
+    """The parts of one cache object."""
 
     def __init__(
         self, arguments: Mapping[str, Any], cap: int | None, priority: Priority | None, first_cap_bytes: int | None
     ) -> None:
-        """Opens the directory. ``arguments`` are coerced; ``cap`` and ``priority`` are what the program states.
+        """Open the directory. ``arguments`` are coerced; ``cap`` and ``priority`` are what the program states.
 
         Raises what :class:`.cache.FileStreamProgramCache` does.
         """
@@ -87,7 +87,7 @@ class Parts:
         keys = None if self.directory.is_nowhere else load_keys(arguments["signing_key_file"])
         # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
         self.counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
-        # In this order: nothing is evicted for a seed that is to go, nor by the cap that was in force before.
+        # In this order: nothing is evicted for a seed that is about to be removed, nor by the previous cap.
         detach_before_cap(self.directory, cap)
         evicted = apply_policy(self.directory, cap, priority)
         evicted += seed_if_possible(self.directory, arguments["seed"] or "", cap, is_signed=keys is not None)
@@ -96,7 +96,7 @@ class Parts:
         compile_once = arguments["compile_once"]
         reader = self._make_reader(keys, recorder, verified_only=arguments["verified_only"], compile_once=compile_once)
         self.once = CompileOnce(layout, reader, lease_timeout)
-        #: What this process stored, if nothing else is to be read.
+        #: The names that this process stored, if nothing else is to be read.
         self.renewed = renewed_keys(layout.root)
         is_alone = self.directory.is_read_only or self.renewed is not None
         self.implicit = ImplicitTurns(self.once, reader) if compile_once and not is_alone else None
@@ -119,10 +119,10 @@ class Parts:
     def _make_reader(
         self, keys: KeyRing | None, recorder: Recorder | None, *, verified_only: bool, compile_once: bool
     ) -> Loader:
-        """What answers lookups from the directory and its seed alone."""
+        """Returns the loader that answers lookups from the directory and its seed alone."""
         directory, layout = self.directory, self.directory.layout
         is_shared, is_seeded = directory.is_shared, _is_seeded(directory)
-        # A miss has more to do there than to be counted, and folders are looked at before anything in them.
+        # There a miss does more than count, and folders are checked before the files in them.
         asks_first = not (compile_once or is_shared or layout.is_network or self.backing or is_seeded or recorder)
         self.reader = make_reader(layout, directory.recency, keys, verified_only=verified_only, asks_first=asks_first)
         files = loader_of(layout, self.reader, is_shared=is_shared)
@@ -131,7 +131,7 @@ class Parts:
         return reader if recorder is None else recorder.recording(reader.load)
 
     def _find_backing(self, keys: KeyRing | None, key_file: str) -> Backing | None:
-        """The server behind the directory, if a variable names one."""
+        """Returns the server behind the directory, if a variable names one."""
         if self.directory.is_nowhere or self.directory.is_read_only or not configured_remote():
             return None
         from lockcache.filestream.backing import backing_of  # few have a server
@@ -150,7 +150,7 @@ def _is_seeded(directory: CacheDirectory) -> bool:
 
 
 def _find_recorder(manifest: str) -> Recorder | None:
-    """What remembers the keys that are looked up, if a variable names a file for them."""
+    """Returns the recorder of the keys that are looked up, if a variable names a file for them."""
     if not manifest:
         return None
     from lockcache.filestream.manifest import recorder_of  # few have one

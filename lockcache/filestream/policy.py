@@ -1,9 +1,9 @@
 """The policy of a directory, ``policy.json``: the cap, the bytes that it leaves for entries, and what goes first.
 
-Decides whose cap counts, and what of it entries may take (:meth:`Policy.entries_limit_bytes`). The file's cap counts,
-for every process; it is read again at every write (2 us), so a change reaches running processes at their next one. Who
-may change it: the operator (the daemon, ``lockcache policy set``) always; a program that opens the cache with
-``max_size_bytes`` only where no operator has spoken.
+Decides which cap counts, and how much of it entries may take (:meth:`Policy.entries_limit_bytes`). The file's cap
+counts for every process; it is read again at every write (2 us), so a change reaches running processes at their next
+write. The operator (the daemon, ``lockcache policy set``) may always change it; a program that opens the cache with
+``max_size_bytes`` only if no operator has set a cap.
 
 Keeps invariant 3 (hard cap) across changes, and invariant 7 (never take the job down): a policy file that is damaged or
 deleted while the cache is open leaves the last good one in force.
@@ -36,7 +36,7 @@ from lockcache.filestream.disk import (
 
 _log = logging.getLogger("lockcache")
 
-#: Which of two entries goes first: the less recently used, or the one that is worth less.
+#: The order of eviction: the less recently used entry goes first, or the one that is worth less.
 Priority = Literal["lru", "cost"]
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 
@@ -65,18 +65,19 @@ class Seed:
 
     #: Of the bundle that was copied; an absolute path.
     path: str
-    #: What the directory's copy takes of the cap, and what it leaves when it goes (:mod:`.seeding.past`).
+    #: The bytes that the directory's copy takes of the cap, and what it leaves when it is removed
+    #: (:mod:`.seeding.past`).
     bytes: int
     #: Tells one file under that path from the next: its size and its time.
     version: str
     #: Whether an operator chose it; if so no program's argument replaces it.
     by_operator: bool = False
-    #: Whether it was taken away by ``clear``, and is not to be copied again while it is the same.
+    #: Whether ``clear`` took it away, so that the same file is not copied again.
     is_detached: bool = False
 
 
 def most_seed_bytes(cap: int) -> int:
-    """Returns what the copy of a bundle may take of a cap: half, so that there is as much for what is compiled."""
+    """Returns what the copy of a bundle may take of a cap: half, so that as much is left for compiled programs."""
     return cap // 2
 
 
@@ -93,7 +94,7 @@ class Policy:
     states_priority: bool = field(default=False, compare=False, kw_only=True)
     #: Whether nobody stated the cap: the default directory got it when it was made.
     is_default: bool = False
-    #: Not a rule: what :meth:`PolicyFile.replace` leaves as it stands.
+    #: Not a rule: :meth:`PolicyFile.replace` leaves it unchanged.
     seed: Seed | None = field(default=None, compare=False, kw_only=True)
 
     def entries_limit_bytes(self, space: Space) -> int | None:
@@ -141,7 +142,7 @@ class PolicyFile:
         return self._policy
 
     def current(self) -> Policy:
-        """The policy in force now. Read each time: an equal mtime proves nothing where clocks tick in seconds."""
+        """Returns the policy in force, read each time: an equal mtime proves nothing where clocks tick in seconds."""
         try:
             raw = self._read()
             # No file does not mean a new policy: a directory deleted underneath keeps its cap, see :meth:`restore`.
@@ -152,12 +153,13 @@ class PolicyFile:
         except (OSError, PolicyError) as error:
             if str(error) != self._reported:
                 self._reported = str(error)
-                # Its text: who keeps the record would keep the frames of the error, and what is open in them.
+                # The error's text only: a handler that keeps the record would keep the error's frames, and what is open
+                # in them.
                 _log.warning("%s; the policy read before stays in force", self._reported)
         return self._policy
 
     def load(self) -> Policy:
-        """As :meth:`current`, for opening: a policy that cannot be understood is a :class:`PolicyError`."""
+        """Returns :meth:`current`, for opening. Raises :class:`PolicyError` for a policy that cannot be understood."""
         self._raw = self._read()
         self._policy = self._parse(self._raw)
         return self._policy
@@ -180,9 +182,9 @@ class PolicyFile:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Rules and seed are written by different processes, each of which keeps the other's line.
+        """Hold a lock: rules and seed are written by different processes, each of which keeps the other's line.
 
-        As far as locks work here: a policy is set all the same.
+        Where locks do not work, a policy is set without one.
         """
         lock, hold = ProcessLock(self._layout.policy_lock, _LOCK_SECONDS, layout=self._layout), None
         if not self._layout.is_guest:
@@ -265,7 +267,7 @@ class PolicyFile:
 
 
 def _place_of(text: bytes, key: str) -> str:
-    """Where the value of ``key`` stands, ``line 2, column 21``; the last one counts, as for the parser."""
+    """Returns where the value of ``key`` stands, ``line 2, column 21``; of several the last, like the parser."""
     found = list(re.finditer(rb'"%s"\s*:\s*' % re.escape(key).encode(), text))
     if not found:
         return "line 1, column 1"
@@ -274,7 +276,7 @@ def _place_of(text: bytes, key: str) -> str:
 
 
 def _why(error: Exception) -> str:
-    """What the parser, or who asked for a key, came upon."""
+    """Returns the message of a parser's error, or of a missing key."""
     if isinstance(error, json.JSONDecodeError):
         return f"line {error.lineno}, column {error.colno}: {error.msg}"
     if isinstance(error, KeyError):

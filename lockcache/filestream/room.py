@@ -270,9 +270,9 @@ class _Progress:
 
 
 def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority | None = None) -> Evicted:
-    """Make these the directory's (``None``: leave it), and evict down to the cap in force. Returns what was evicted.
+    """Set the directory's cap and priority (``None``: unchanged), and evict down to the cap. Returns what was evicted.
 
-    A program's ``priority`` counts where the directory has the usual one: programs that differ do not take turns.
+    A program's ``priority`` counts only if the directory has the default: so programs that differ do not alternate.
     """
     done, root = Evicted(), directory.layout.root
     is_writable = directory.usage_if_writable() is not None
@@ -294,7 +294,7 @@ def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority 
 
 
 def reap_if_possible(directory: CacheDirectory) -> None:
-    """Give back what the dead hold; without a cap nobody else may ever look. One listing where they left nothing."""
+    """Give back what dead writers hold; without a cap no one else may ever do it. One listing if they left nothing."""
     try:
         reap(directory)
     except OSError as error:
@@ -318,7 +318,7 @@ def _replace_policy(directory: CacheDirectory, policy: Policy) -> Evicted:
 
 
 def evict_to_policy(directory: CacheDirectory, policy: Policy) -> Evicted:
-    """Evict down to what a policy leaves for entries, as far as that goes."""
+    """Evict down to what a policy leaves for entries, as far as possible."""
     limit = policy.entries_limit_bytes(space_of(directory.layout))
     usage = directory.usage_if_writable()
     done = Evicted()

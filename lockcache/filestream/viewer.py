@@ -63,7 +63,7 @@ class Viewer:
         self._is_seeded = is_seeded
 
     def view(self, name: str, load: Callable[[str], tuple[bytes, bytes] | None]) -> ViewPath | None:
-        """The view of what ``load`` reads under ``name``; ``None`` if those are not files, or there can be none."""
+        """Returns the view of the files that ``load`` reads under ``name``; ``None`` without files, or without room."""
         for _ in range(_MOST_VIEWS):
             loaded = load(name)
             entry = None if loaded is None else as_entry(self._directory.layout.root, *loaded)
@@ -80,7 +80,7 @@ class Viewer:
         return None
 
     def _view_of(self, name: str, files: Mapping[str, bytes], blob: bytes) -> ViewPath | None:
-        """The view of an entry that was read just now, of these files and with the record ``blob``.
+        """Returns the view of an entry that was just read: its files, and its record ``blob``.
 
         ``None`` if there can be none, or the entry is another by now.
         """

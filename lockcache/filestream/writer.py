@@ -31,7 +31,7 @@ from lockcache.filestream.policy import Policy
 from lockcache.filestream.room import Room, reap_if_possible
 from lockcache.metadata import join_fields
 
-# Of what killed writers left, where no cap and no daemon asks. A listing is some 20 us.
+# Puts between two reaps of what killed writers left, if there is no cap and no daemon. A listing takes some 20 us.
 _PUTS_BETWEEN_REAPS: Final = 256
 
 # Evictions for one write on a full disk. The first frees its length, each further one twice as much: what a write needs
@@ -39,7 +39,7 @@ _PUTS_BETWEEN_REAPS: Final = 256
 _MOST_EVICTIONS: Final = 4
 
 
-# What an attribute takes in an inode in addition to its value: ext4 writes 16 bytes and the name.
+# The bytes that an attribute takes in an inode in addition to its value: on ext4, 16 and the name.
 _SECOND_ATTRIBUTE_BYTES: Final = 64
 
 
@@ -52,7 +52,7 @@ class _Pack(Protocol):
 
 
 class Written(NamedTuple):
-    """How a write ended."""
+    """The outcome of a write."""
 
     #: Why it was dropped; ``None`` if it was stored.
     dropped: str | None
@@ -101,9 +101,9 @@ class EntryWriter:
     def store_missing(
         self, name: str, payload: bytes, record: Record, is_wanted: Callable[[], bool] = lambda: True
     ) -> Written:
-        """As :meth:`store`, unless there is an entry by then: what is there stays, and is not replaced by a copy.
+        """Store like :meth:`store`, unless there is an entry by then, which a copy must not replace.
 
-        Nor if ``is_wanted``, which is asked with the shard's lock held, says no.
+        Nor is the value stored if ``is_wanted``, which is called with the shard's lock held, returns false.
         """
         write = _Write(self.directory, self._placement, self._pack, name, payload, record, b"", self._timeout_seconds)
         write.is_wanted = is_wanted
@@ -113,11 +113,11 @@ class EntryWriter:
             return Written(str(error), write.evicted)
 
     def remove(self, name: str) -> bool:
-        """Remove an entry; whether there was one."""
+        """Remove an entry. Returns whether there was one."""
         return remove_entry(self.directory, name, self._timeout_seconds)
 
     def _remove_older(self, name: str) -> str:
-        """Remove what must no longer be served; what to add to the reason if that cannot be done."""
+        """Remove what must no longer be served. Returns what to add to the reason if that fails."""
         # Without waiting: a holder that outlasted the timeout would be waited for a second time.
         try:
             remove_entry(self.directory, name, 0.0)
@@ -180,7 +180,7 @@ class _Write:
         return outcome
 
     def _store(self, *, fsync: bool) -> str | None:
-        """As :meth:`run`, but without waiting for others' reservations to end."""
+        """Store like :meth:`run`, but without waiting for others' reservations to end."""
         while True:
             try:
                 return self._attempt(fsync=fsync)
@@ -198,7 +198,7 @@ class _Write:
         inode_bytes = len(attribute) + (len(note) + _SECOND_ATTRIBUTE_BYTES if note else 0)
         has_block = space.has_block_of_attribute(len(self._payload)) and self._placement.may_leave_inode(inode_bytes)
         size = reserved_bytes(space, len(self._payload), len(record), has_block=has_block)
-        # By the policy as it was read last, which costs no call; one that refuses is read again.
+        # By the policy as last read, which costs no call; if it refuses, it is read again.
         refusal = self._refusal(directory.policy.latest, size) and self._refusal(directory.policy.current(), size)
         if refusal:
             return refusal
@@ -206,7 +206,7 @@ class _Write:
         is_published = False
         try:
             staged.reserve()
-            # After the reservation: who lowers the limit does that before a look at what is reserved.
+            # Read after the reservation: a process that lowers the limit does so before it reads the reservations.
             policy = directory.policy.current()
             refusal = self._refusal(policy, size)
             if refusal:
@@ -227,7 +227,7 @@ class _Write:
         return None if is_published else NOT_WANTED
 
     def _refusal(self, policy: Policy, size_bytes: int) -> str:
-        """Why so much is not stored, however long one waits; empty where it may be."""
+        """Returns why so many bytes are not stored, however long the write waits; empty if they may be."""
         limit_bytes = policy.entries_limit_bytes(self._directory.layout.space or self._directory.space)
         if limit_bytes is None or size_bytes <= limit_bytes:
             return ""
@@ -261,7 +261,7 @@ class _Write:
         return self._placement.split(self._blob)
 
     def _remedy(self, error: OSError) -> str | None:
-        """Do what may help against ``error``; its name, so that it is done once, or ``None``."""
+        """Do what may help against ``error``. Returns a name for it, so that it is done once; ``None`` for nothing."""
         if isinstance(error, AttributeRefusedError):
             learned = self._placement.learn_from(error)
             if learned is not None:

@@ -1,8 +1,9 @@
 """The file of a manifest: reading it, and adding keys to it next to others who do.
 
 Keeps invariant 5 (death is free): the file is replaced by rename, so that a death or a full disk leaves the older one.
-Processes of all hosts take turns by a lock file next to it, and each reads the file when it has its turn: nothing of
-another one is lost. Who has nothing to add finds that out without a turn. What is not a manifest is never replaced.
+Processes of all hosts take turns by a lock file next to it, and each reads the file in its turn, so that nothing that
+another process added is lost. A process that has nothing to add finds that out without a turn. What is not a manifest
+is never replaced.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["add_to_manifest", "is_manifest", "read_manifest"]
 
 
 def read_manifest(path: str) -> frozenset[str]:
-    """The keys of the manifest at ``path``, which is not a symlink.
+    """Returns the keys of the manifest at ``path``, which is not a symlink.
 
     Raises :class:`OSError`, and :class:`ValueError` naming the line where it is not a manifest.
     """
@@ -43,7 +44,7 @@ def is_manifest(path: str) -> bool:
 
 
 def add_to_manifest(path: str, keys: frozenset[str], wait_seconds: float) -> frozenset[str]:
-    """Have the manifest at ``path``, which is made if it is missing, list ``keys`` too. Returns what it lists then.
+    """Add ``keys`` to the manifest at ``path``, which is made if it is missing. Returns what it lists then.
 
     That is :data:`MOST_KEYS` at most: what it lists already stays, and of ``keys`` some may be missing. Waits for
     others so long. Raises :class:`OSError` (:class:`LockTimeoutError`) and :class:`ValueError`; then it is as it was.

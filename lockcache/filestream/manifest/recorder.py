@@ -4,8 +4,8 @@ Keeps the cost of a hit: a lookup adds its key to a set in memory, and makes no 
 the file when the process ends, and with the counters once half a minute has passed, so that of a job that is killed
 most is known. Keeps invariant 7 (never take the job down): what cannot be written is a warning, once.
 
-Not promised: keys of a process that is killed, or ends by ``os._exit`` itself, since it last wrote; and, of a process
-that looks up more keys than a manifest holds, those beyond.
+Not promised: the keys since the last write of a process that is killed, or ends by ``os._exit`` itself; and keys beyond
+the number that a manifest holds.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["Recorder", "recorder_of"]
 _log = logging.getLogger("lockcache")
 
 _INTERVAL_SECONDS: Final = 30.0
-# For others, each of which reads and writes some KiB. Most of a job's processes have nothing to add by then.
+# The wait for others, each of which reads and writes some KiB. Most of a job's processes have nothing to add by then.
 _WAIT_SECONDS: Final = 5.0
 
 
 class Recorder:
-    """What this process looked up, and the file that lists it. Any thread may use it."""
+    """The keys that this process looked up, and the file that lists them. Any thread may use it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -44,12 +44,12 @@ class Recorder:
         after_fork_in_child(self)
 
     def _after_fork_in_child(self) -> None:
-        # What its parent looked up stays: the child finds it listed, or lists it where the parent was killed.
+        # The parent's keys stay: the child finds them in the file, or adds them if the parent was killed.
         self._writing = threading.Lock()
         self._due = time.monotonic() + _INTERVAL_SECONDS
 
     def recording(self, load: Callable[[str], tuple[bytes, bytes] | None]) -> Loader:
-        """Reads as ``load`` does, and remembers what was looked up."""
+        """Returns a loader that reads like ``load`` and remembers what was looked up."""
         return _Recording(load, self.keys)
 
     def report(self, patience_seconds: float = 0.0) -> None:
@@ -105,7 +105,7 @@ _recorders: Final[dict[str, Recorder]] = {}
 
 
 def recorder_of(path: str) -> Recorder:
-    """The recorder of a file: one for all caches of this process. It writes when the process ends, at the latest."""
+    """Returns the recorder of a file, one for all caches of this process. It last writes when the process ends."""
     if path not in _recorders:
         recorder = _recorders.setdefault(path, Recorder(path))
         report_at_end(recorder, recorder)

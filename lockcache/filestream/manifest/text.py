@@ -1,7 +1,7 @@
 """The text of a manifest: a line that says what it is, and then a key a line, as the 64 hex digits of its digest.
 
 Decides the format and its bounds. Keys are sorted, so that two manifests can be compared and merged as text; empty
-lines, and lines that begin with ``#``, count for nothing. Not promised: that comments stay when keys are added.
+lines, and lines that begin with ``#``, count for nothing. Not promised: that comments survive when keys are added.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 
 __all__ = ["LARGEST_BYTES", "MOST_KEYS", "format_manifest", "parse_manifest"]
 
-#: Keys of one manifest. The largest jobs that are known look up some thousand; so many are a megabyte of text.
+#: Keys of one manifest. The largest known jobs look up some thousand; this many are a megabyte of text.
 MOST_KEYS: Final = 16_384
-#: Of a file, with room for comments.
+#: The bytes of a file, with room for comments.
 LARGEST_BYTES: Final = 66 * MOST_KEYS + 65_536
 
 _HEADING: Final = "# lockcache manifest "
 _VERSION: Final = "1"
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
-# Of a line that is refused.
+# The characters of a refused line that are shown.
 _MOST_SHOWN: Final = 80
 
 
@@ -30,7 +30,7 @@ def begins(text: bytes) -> bool:
 
 
 def parse_manifest(text: bytes, path: str) -> frozenset[str]:
-    """The keys of a manifest. Raises :class:`ValueError` naming ``path`` and the line that is not as it should be."""
+    """Returns the keys of a manifest. Raises :class:`ValueError` naming ``path`` and the line that is wrong."""
     if len(text) > LARGEST_BYTES:
         raise ValueError(f"{path}: this is longer than a manifest of {MOST_KEYS} keys")
     lines = text.decode("utf-8", errors="replace").split("\n")
@@ -52,7 +52,7 @@ def parse_manifest(text: bytes, path: str) -> frozenset[str]:
 
 
 def format_manifest(keys: Iterable[str]) -> bytes:
-    """The text of a manifest of these keys."""
+    """Returns the text of a manifest of these keys."""
     return "\n".join([_HEADING + _VERSION, *sorted(keys), ""]).encode()
 
 
