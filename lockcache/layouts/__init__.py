@@ -1,4 +1,4 @@
-"""Layouts: whose directory it is by what is in it, and the entries of other programs' directories.
+"""Layouts: recognizes a directory's program by its files, and lists and removes other programs' entries.
 
 Promises that looking changes nothing, and one protocol (:class:`Files`) for pyptx's, Triton's and any tree of files:
 list the entries, and remove one as its program's readers can bear it. lockcache's own layout and cuda.core's are the

@@ -16,8 +16,8 @@ from lockcache.layouts.triton import TritonFiles, describe_entry as describe_tri
 from lockcache.layouts.warp import WarpFiles, describe_entry as describe_warp, view_entries as view_warp
 from lockcache.lowlevel import Described, Found
 
-#: Of the layouts whose writers take no lock. A compiler is done with its last file in less, and a program that needs
-#: all of a cap for what was written within a minute has a cap that is too small.
+#: The time for files to settle, in layouts whose writers take no lock. A compiler is done with its last file in less,
+#: and a program that needs all of a cap for what was written within a minute has a cap that is too small.
 SETTLE_SECONDS: Final = 60.0
 
 # Writers hold a lock for some 100 us. Short, because a signal has to be heard within a second while one hangs with it.
@@ -30,12 +30,12 @@ Between = Callable[[], object]
 class Guest(NamedTuple):
     """One layout."""
 
-    #: Of a root, made if it is missing, and how long what changed has to rest before it may go. Raises what is wrong
-    #: with the root.
+    #: Opens a root, made if it is missing, given how long changed files have to rest before eviction. Raises what is
+    #: wrong with the root.
     open_files: Callable[[str, float, Between], Files]
-    #: Every entry of a root, for who may change nothing, not even to look.
+    #: Yields every entry of a root, and changes nothing.
     view_entries: Callable[[str, Between], Iterator[Found]]
-    #: What an entry of a root is, as far as its files say. Reads without using.
+    #: Describes an entry of a root as far as its files state. Does not count as a use.
     describe: Callable[[str, Found], Described]
 
 
@@ -65,7 +65,7 @@ def _open_tree(root: str, settle_seconds: float, between: Between) -> TreeFiles:
     return files
 
 
-#: By name.
+#: The layouts by name.
 GUESTS: Final = {
     "pyptx": Guest(_open_pyptx, view_pyptx, describe_pyptx),
     "triton": Guest(_open_triton, view_triton, describe_triton),

@@ -13,20 +13,21 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-#: What opening a folder raises where there is none (any more): also a symlink, for which Linux says ENOTDIR or ELOOP.
+#: The errors of opening a folder that does not exist (any more): also for a symlink, where Linux reports ENOTDIR or
+#: ELOOP.
 NOT_A_FOLDER: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def open_root(path: str) -> int:
-    """A descriptor of the root. It alone may be reached through a symlink: that is its owner's choice."""
+    """Open the root. Only the root may be reached through a symlink: that is its owner's choice."""
     return os.open(path, _FLAGS)
 
 
 @contextlib.contextmanager
 def opened_root(path: str) -> Iterator[int]:
-    """As :func:`open_root`, for a ``with`` block."""
+    """Open a root like :func:`open_root`, for a ``with`` block."""
     fd = open_root(path)
     try:
         yield fd
@@ -36,7 +37,7 @@ def opened_root(path: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def folder(parent_fd: int, path: str) -> Iterator[int | None]:
-    """A descriptor of the folder ``path`` (parts joined by ``/``; empty: the parent itself), for a ``with`` block.
+    """Open the folder ``path`` (parts joined by ``/``; empty: the parent itself), for a ``with`` block.
 
     ``None`` where one of the parts is missing, no folder, a symlink, or on another file system. Raises
     :class:`OSError` for what cannot be read.
@@ -60,7 +61,7 @@ def folder(parent_fd: int, path: str) -> Iterator[int | None]:
 
 
 def status_in(folder_fd: int, name: str) -> os.stat_result | None:
-    """The status of what ``name`` is, itself and not what it points to; ``None`` if it is gone."""
+    """Returns the status of ``name`` itself, also of a symlink; ``None`` if it is gone."""
     try:
         return os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Keeping house in another program's directory: our own files go into one folder, ``lockcache/``, and nowhere else.
+"""lockcache's folder in another program's directory: ``lockcache/``, which holds all of lockcache's own files there.
 
 Decides where they are, and that such a directory is refused where lockcache's own would be: if somebody else owns it or
-may write to it. The name of the layout is left in ``lockcache/layout``, so that a directory from which all was evicted
-is still known for what it is, and one that an operator named is never taken for something else.
+may write to it. The name of the layout is kept in ``lockcache/layout``, so that a directory is still recognized after
+all entries were evicted, and one that an operator named is never taken for another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GuestFiles:
     A layout adds how its entries are found and removed.
     """
 
-    #: As it is left in ``lockcache/layout``.
+    #: The name that is kept in ``lockcache/layout``.
     layout_name: ClassVar[str]
 
     def __init__(self, root: str, settle_seconds: float) -> None:
@@ -44,7 +44,7 @@ class GuestFiles:
 
     @property
     def is_pending(self) -> bool:
-        """Whether evicted entries are still on the disk: never, where what is evicted is gone at once."""
+        """Whether evicted entries are still on the disk: never here, since eviction removes them at once."""
         return False
 
     def prepare(self) -> None:
@@ -54,19 +54,19 @@ class GuestFiles:
         leave_name(self.layout, self.layout_name)
 
     def glance(self) -> object:
-        """What differs where something changed, as far as one can tell without a walk."""
+        """Returns a value that differs after a change, as far as that shows without a walk."""
         return [self._mtime_ns(path) for path in self._watched]
 
     def staged_bytes(self) -> int:
-        """Bytes of what we ourselves are writing. Raises :class:`OSError`."""
+        """Returns the bytes that lockcache itself is writing. Raises :class:`OSError`."""
         return staged_bytes(self.layout)
 
     def finish(self) -> bool:
-        """Go on with evictions; whether there was anything to do."""
+        """Go on with evictions. Returns whether there was anything to do."""
         return False
 
     def reap(self, names: Iterable[str]) -> None:
-        """Remove what dead daemons left staged, and of ``names`` what compilers left that are long dead."""
+        """Remove what dead daemons left staged, and among ``names`` what long dead compilers left."""
         reap_staged(self.layout)
 
     def close(self) -> None:
@@ -83,12 +83,12 @@ class GuestFiles:
         make_folder(self.layout, f"{self.layout.own}/{_CONDEMNED}")
 
     def _condemned(self) -> AbstractContextManager[int]:
-        """The open folder of what was condemned, for a ``with`` block. Raises :class:`OSError`."""
+        """Returns the open folder of what was condemned, for a ``with`` block. Raises :class:`OSError`."""
         return open_folder(self.root, _OWN, _CONDEMNED)
 
 
 def open_guest(root: str) -> Layout:
-    """lockcache's paths in ``root``, which is made (mode 0700) if it is missing.
+    """Returns lockcache's paths in ``root``, which is made (mode 0700) if it is missing.
 
     Raises :class:`UnsafeCacheDirError` if somebody else owns it or may write to it, or the plain :class:`OSError`.
     """
@@ -101,7 +101,7 @@ def open_guest(root: str) -> Layout:
 
 
 def read_name(root: str) -> str:
-    """The layout under which ``root`` was kept before; empty if it never was, or if that is not known."""
+    """Returns the layout under which ``root`` was kept before; empty if it never was, or if that is not known."""
     try:
         # Before anything was checked: the directory may turn out to be one that others write to.
         with open_folder(root, _OWN) as folder_fd:
@@ -126,7 +126,7 @@ def leave_name(layout: Layout, name: str) -> None:
     try:
         replace_file(layout, _path(layout), name.encode("ascii") + b"\n", fsync=False)
     except OSError as error:
-        # A full disk needs its sweeps most of all; the name can wait.
+        # A full disk needs sweeps most of all; the name can wait.
         if error.errno not in DISK_FULL:
             raise
 

@@ -15,14 +15,14 @@ _LONGEST_TEXT: Final = 80
 
 
 class Files(Protocol):
-    """What a layout has to offer. ``inode`` is 0 in a :class:`Found` that is not a whole entry."""
+    """The operations of a layout. ``inode`` is 0 in a :class:`Found` that is not a whole entry."""
 
-    #: What changed so recently may not be evicted.
+    #: Files that changed so recently may not be evicted.
     settle_seconds: float
 
     @property
     def layout(self) -> Layout:
-        """Where the daemon's own files go."""
+        """The layout of the daemon's own files."""
 
     @property
     def is_pending(self) -> bool:
@@ -32,19 +32,19 @@ class Files(Protocol):
         """Make what is missing of the directories."""
 
     def glance(self) -> object:
-        """Cheap, and unequal to the last one where something changed, as far as one can tell without a walk."""
+        """Returns a value that differs after a change, as far as that shows without a walk. Cheap."""
 
     def scan(self, between: Callable[[], object] = ...) -> Iterator[Found]:
-        """Every entry, and what is left of any. ``between`` is called often, and may raise to give up."""
+        """Yields every entry, and the remains of entries. ``between`` is called often, and may raise to give up."""
 
     def staged_bytes(self) -> int:
-        """Bytes of what is being written."""
+        """Returns the bytes that are being written."""
 
     def evict(self, found: Found) -> bool:
         """Remove all of an entry if it is as it was found. Raises :class:`LockTimeoutError` where it is locked."""
 
     def finish(self) -> bool:
-        """Go on with what :meth:`evict` began; whether anything was removed. Raises :class:`OSError`."""
+        """Go on with what :meth:`evict` began. Returns whether anything was removed. Raises :class:`OSError`."""
 
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead writers left staged, and of these names, if they are not entries."""
@@ -54,7 +54,7 @@ class Files(Protocol):
 
 
 class Held(NamedTuple):
-    """What one walk found."""
+    """The result of one walk."""
 
     #: Bytes of everything, and the number of whole entries.
     slot: Slot
@@ -63,7 +63,7 @@ class Held(NamedTuple):
 
 
 def measure(found: Iterable[Found], staged_bytes: int) -> Held:
-    """What a walk adds up to."""
+    """Returns the sums of a walk."""
     total_bytes, entries = staged_bytes, 0
     halves = []
     for each in found:
@@ -76,12 +76,12 @@ def measure(found: Iterable[Found], staged_bytes: int) -> Held:
 
 
 class Eviction(NamedTuple):
-    """What came of evicting."""
+    """The outcome of an eviction."""
 
     evicted: Evicted
     #: Under which first letters of names a lock was held: their writers are at work, or hang.
     busy_locks: set[str]
-    #: What kept one of the entries, but not the others, from going.
+    #: The error that kept one of the entries, but not the others, from being removed.
     failure: OSError | None
 
 
@@ -91,7 +91,7 @@ def evict_each(
     should_stop: Callable[[], bool],
     advance: Callable[[], object] = lambda: None,
 ) -> Eviction:
-    """Evict what is still as it was chosen; one that cannot be removed keeps no other. Ends early if asked to."""
+    """Evict the entries that are unchanged since they were chosen, also after a failure. Ends early if asked to."""
     evicted, failure, busy_locks = Evicted(), None, set()
     for victim in victims:
         if should_stop():
@@ -110,7 +110,7 @@ def evict_each(
 
 
 def described(found: Found, kind: object = None, arch: object = None, label: object = None) -> Described:
-    """An entry of which its files say so much; what is not a short text is left out."""
+    """Returns the description of an entry with what its files state; leaves out what is not a short text."""
     entry = Described(found.name, found.size_bytes, found.last_use_ns, found.inode, "none")
     return entry._replace(kind=_short(kind), arch=_short(arch), label=_short(label))
 

@@ -1,4 +1,4 @@
-"""A pyptx directory for those who keep or inspect it: a walk over its entries, and how they are verified.
+"""A pyptx directory, for programs that keep or inspect it: a walk over its entries, and their verification.
 
 Keeps invariant 1 (a hit is whole) by the digest of lockcache's adapter, and looking apart from using: files are opened
 with O_NOATIME.
@@ -38,7 +38,8 @@ _SETTLED_SECONDS: Final = 60.0
 
 
 class PyptxGuest(PyptxFiles):
-    """As :class:`.protocol.Files`. Its writers lock and stage, so that nothing has to settle before it may go."""
+    """:class:`.protocol.Files` of pyptx. Its writers lock and stage, so that entries need no time to settle before they
+    are evicted."""
 
     settle_seconds = 0.0
 
@@ -48,11 +49,11 @@ class PyptxGuest(PyptxFiles):
         return False
 
     def finish(self) -> bool:
-        """Nothing is left to do after an eviction."""
+        """Returns False: nothing is left to do after an eviction."""
         return False
 
     def glance(self) -> object:
-        """All files are in one folder, and every write renames into it."""
+        """Returns the folder's mtime: all files are in it, and every write renames into it."""
         with contextlib.suppress(FileNotFoundError):
             return os.stat(self.root).st_mtime_ns
         return 0
@@ -114,7 +115,7 @@ class PyptxEntries:
 
 
 def describe_entry(root: str, found: Found) -> Described:
-    """What an entry is, by its json file: the function's id is its label."""
+    """Returns the description of an entry by its json file: the function's id is its label."""
     try:
         sidecar = _read(f"{root}/{found.name}.json", _LARGEST_SIDECAR_BYTES)
         key = json.loads(unpack(sidecar or b"")[0])

@@ -1,9 +1,9 @@
-"""Recognition of layouts: whose directory it is, by what is in it; and directories that are never managed as ``files``.
+"""Recognition of layouts: the program that a directory belongs to, by its files; and the directories never managed as
+``files``.
 
-Decides only where that is clear; :class:`WrongLayoutError` where it is not, which names what was seen. ``files`` is
-never recognised, only asked for by name: everything is a file. The directories that somebody lives in are refused
-before anything is made or read in them, for every caller (:func:`refuse_unsafe_tree`). What lies deeper is refused by
-:mod:`.tree_scan`.
+Decides only if that is clear; else raises :class:`WrongLayoutError`, which names what was seen. ``files`` is never
+recognised, only asked for by name: everything is a file. Home and system directories are refused before anything is
+made or read in them, for every caller (:func:`refuse_unsafe_tree`). What lies deeper is refused by :mod:`.tree_scan`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lockcache.layouts.triton_scan import GROUP_PREFIX, is_key
 from lockcache.layouts.warp import is_warp
 from lockcache.lowlevel import Layout
 
-# What is in an otherwise empty directory: of the file system's, and of a daemon's or operator's that was here first.
+# Names in an otherwise empty directory: of the file system, or of a daemon or operator that was here first.
 _MEANS_NOTHING: Final = ("lost+found", "lockcache", "tmp", TAG_NAME)
 _MEANS_NOTHING_PREFIX: Final = ".nfs"
 
@@ -42,7 +42,7 @@ class WrongLayoutError(LockcacheError):
 
 
 def recognise(root: str) -> tuple[str, list[str]]:
-    """The layout of ``root``, and of which others there is something that will not be kept.
+    """Returns the layout of ``root``, and the other layouts whose files there will not be kept.
 
     Raises :class:`WrongLayoutError` where nothing is clear, and :class:`OSError` for a directory that cannot be read.
     """
@@ -73,7 +73,7 @@ def _refuse_parts(root: str) -> None:
 
 
 def kept_as(root: str) -> str:
-    """The layout of ``root`` for who shows or removes what is in it: also ``files``, where a daemon kept it as such.
+    """Returns the layout of ``root`` for showing or removing entries: also ``files``, if a daemon kept it as such.
 
     Raises as :func:`recognise`.
     """
@@ -86,7 +86,7 @@ def kept_as(root: str) -> str:
 
 
 def _by_place(root: str) -> str:
-    """Whose an empty directory will be: on a new node the daemon comes first, and the program that fills it later."""
+    """Returns which program will fill an empty directory: on a new node the daemon starts before that program."""
     places = {
         "triton": os.environ.get("TRITON_CACHE_DIR") or "~/.triton/cache",
         "pyptx": os.environ.get("PYPTX_CACHE_DIR") or user_cache_dir("pyptx", appauthor=False),
@@ -100,17 +100,17 @@ def _by_place(root: str) -> str:
 
 
 def guests_in(root: str) -> list[str]:
-    """The layouts of other programs of which there is something in ``root``, or was."""
+    """Returns the layouts of other programs that have or had files in ``root``."""
     return [name for name, is_there in _GUESTS if is_there(root)]
 
 
 def has_entries(root: str) -> bool:
-    """Whether entries of lockcache or cuda.core are here."""
+    """Returns whether entries of lockcache or cuda.core are here."""
     return next(_entries(root), None) is not None
 
 
 def _is_triton(root: str) -> bool:
-    """Whether kernels that Triton compiled are here, or were."""
+    """Returns whether kernels that Triton compiled are here, or were."""
     if read_name(root) == "triton":
         return True
     with _opened(root) as fd:
@@ -121,7 +121,7 @@ def _is_triton(root: str) -> bool:
 
 
 def _is_warp(root: str) -> bool:
-    """Whether modules that Warp compiled are here, or were."""
+    """Returns whether modules that Warp compiled are here, or were."""
     if read_name(root) == "warp":
         return True
     with _opened(root) as fd:
@@ -129,7 +129,7 @@ def _is_warp(root: str) -> bool:
 
 
 def _is_pyptx(root: str) -> bool:
-    """Whether entries of pyptx are here, or were: the adapter's folder for staged files stays when all is evicted."""
+    """Returns whether entries of pyptx are here, or were: the adapter's folder for staged files outlives them."""
     if os.path.isdir(guest_layout(root).tmp) and read_name(root) in ("", "pyptx"):
         return True
     return any(parse_name(name) is not None for name in _names(root))
@@ -139,7 +139,7 @@ _GUESTS: Final = (("pyptx", _is_pyptx), ("triton", _is_triton), ("warp", _is_war
 
 
 def _whose_entries(root: str) -> str:
-    """Both are kept alike; an operator likes to read whose it is."""
+    """Returns whose entries these are, lockcache's or cuda.core's, for people: both are kept alike."""
     sample = list(islice(_entries(root), _SAMPLE_ENTRIES))
     for path in sample:
         with contextlib.suppress(OSError):  # no such attribute, none at all here, or evicted since
@@ -195,7 +195,7 @@ _SYSTEM: Final = (
     "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/opt", "/proc",
     "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var", "/var/cache", "/var/lib", "/var/log", "/var/tmp",
 )  # fmt: skip
-# What lies below them is the system's, all of it.
+# Directories that belong, with all below them, to the system.
 _SYSTEM_TREES: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 # But memory that programs share is where some keep a cache.
 _SHARED_MEMORY: Final = "/dev/shm"
@@ -233,7 +233,7 @@ def _is_in_a_system_tree(real: Path) -> bool:
 
 
 def _homes() -> list[tuple[Path, str]]:
-    """Where people, and all of their programs together, keep things."""
+    """Returns the folders in which people and all of their programs keep files, with their names in words."""
     home = Path(os.path.realpath(os.path.expanduser("~")))
     dirs = platformdirs.PlatformDirs()
     shared = (dirs.user_cache_path, dirs.user_config_path, dirs.user_data_path, dirs.user_state_path)

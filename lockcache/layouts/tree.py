@@ -1,11 +1,11 @@
-"""Any tree of files, kept under a cap: a file an entry, as :mod:`.tree_scan` has it. Only where an operator says so.
+"""Any tree of files, kept under a cap: each file is an entry (:mod:`.tree_scan`). Only if an operator asks for it.
 
 Keeps the promise that nothing is removed but what was seen to be an entry, and not what changed in the last
 ``settle_seconds`` (it may be half written: many programs write under the final name), nor what was used since it was
 chosen. JAX's pairs go under JAX's own lock, if it has one. Folders stay.
 
-Not promised: that the program survives losing a file between asking for it and opening it. It would have to if another
-process of its own removed one; the last use of what goes is the oldest of all.
+Not promised: that the program survives losing a file between asking for it and opening it. It would have to survive
+that anyway if another of its processes removed a file; and the evicted files are the least recently used.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class TreeFiles(GuestFiles):
             pass
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
-        """The entries of the tree: see :func:`.tree_scan.scan`."""
+        """Yields the entries of the tree: see :func:`.tree_scan.scan`."""
         folders: list[Tree] = []
         yield from scan(self._root_fd, self.root, folders, between)
         latest = sorted(folders, key=lambda each: each.mtime_ns, reverse=True)
         self._watched = [each.path for each in latest[:_MOST_WATCHED]]
 
     def evict(self, found: Found) -> bool:
-        """Remove an entry that is as it was found and at rest; whether it is.
+        """Remove an entry if it is unchanged since the scan and at rest. Returns whether it was removed.
 
         Raises :class:`LockTimeoutError` where JAX holds its lock, and :class:`OSError`.
         """
@@ -70,14 +70,14 @@ class TreeFiles(GuestFiles):
 
 
 def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
-    """Every entry, for who may change nothing, not even to look."""
+    """Yields every entry, and changes nothing."""
     with opened_root(root) as fd:
         yield from scan(fd, root, [], between)
 
 
 @contextlib.contextmanager
 def _lock_of(folder_fd: int, root: str, is_pair: bool) -> Iterator[None]:
-    """JAX's lock, if this is a pair and there is one: where nobody bounds the cache but us, JAX makes none."""
+    """Hold JAX's lock, if this is a pair and there is a lock: JAX makes none if only lockcache bounds the cache."""
     fd = -1
     try:
         if is_pair:

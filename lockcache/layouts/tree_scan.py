@@ -1,13 +1,13 @@
 """Scan of any tree of files: each regular file is an entry, whatever program it belongs to.
 
-Decides what is one: not a lock file (who unlinks one lets two holders in), nor an empty file (a mark or a lock of some
-kind; nothing is won by it). ``NAME-cache`` and ``NAME-atime`` are one entry: JAX's cache keeps the time of last use in
-the second, and raises where it finds the first without it. Symlinks, FIFOs, sockets and devices are nobody's entries;
-folders on other file systems are not entered, and ``lockcache/`` in the root is our own. A folder with a group file of
-Triton's is passed over: those files go together, under :mod:`.triton`, or not at all.
+Decides what counts as an entry: not a lock file (unlinking one lets two holders in), nor an empty file (a mark or a
+lock of some kind, which frees no space). ``NAME-cache`` and ``NAME-atime`` are one entry: JAX's cache keeps the time of
+last use in the second, and raises where it finds the first without it. Symlinks, FIFOs, sockets and devices are
+nobody's entries; folders on other file systems are not entered, and ``lockcache/`` in the root is our own. A folder
+with a group file of Triton's is passed over: those files go together, under :mod:`.triton`, or not at all.
 
-Refuses to look on, with :class:`NotACacheError`, where it meets what no cache holds: a repository, somebody's keys; and
-where it meets numba's: without its index (``.nbi``) or next to an older one, a ``.nbc`` is taken for another kernel.
+Stops with :class:`NotACacheError` where it finds what no cache holds, such as a repository or a user's keys, and in
+numba's cache: without its index (``.nbi``), or next to an older one, numba takes a ``.nbc`` for another kernel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lockcache.layouts.openat import folder, status_in
 from lockcache.layouts.triton_scan import GROUP_PREFIX
 from lockcache.lowlevel import Found
 
-#: What makes a tree no cache, wherever in it it lies.
+#: Names that show, anywhere in a tree, that it is not a cache.
 PRECIOUS: Final = frozenset({".git", ".hg", ".svn", ".ssh", ".gnupg"})
 
 # In the order in which they are removed, under JAX's lock: it asks for the second of each of the first that it finds.
@@ -32,7 +32,7 @@ _SUFFIXES: Final = ("-cache", "-atime")
 _NUMBA: Final = (".nbi", ".nbc")
 
 _OWN: Final = "lockcache"
-# What tells one of lockcache's own directories, whose files belong together by other rules.
+# Names that identify one of lockcache's own directories, whose files belong together by other rules.
 _OURS: Final = frozenset({_OWN, "entries"})
 _LOCK_SUFFIXES: Final = (".lock", ".lockfile")
 _LOCK_NAMES: Final = ("lock", "lockfile")
@@ -50,7 +50,7 @@ class Tree(NamedTuple):
 
 
 def scan(root_fd: int, root: str, folders: list[Tree], between: Callable[[], object] = lambda: None) -> Iterator[Found]:
-    """Every entry; ``name`` is the path below the root, of a pair its ``-cache``.
+    """Yields every entry; ``name`` is the path below the root, for a pair that of its ``-cache``.
 
     The inode is 0 in what is none and yet fills the disk. The folders that were seen are added to ``folders``.
     ``between`` is called before each folder and each file, and may raise to give up. Raises :class:`OSError` and
@@ -71,7 +71,7 @@ def scan(root_fd: int, root: str, folders: list[Tree], between: Callable[[], obj
 
 
 def look(folder_fd: int, path: str) -> Found | None:
-    """The entry ``path``, whose folder is open, as it stands now; ``None`` if there is none."""
+    """Returns the entry ``path``, whose folder is open, as it is now; ``None`` if there is none."""
     files: dict[str, os.stat_result] = {}
     for name in names_of(path):
         status = status_in(folder_fd, name)
@@ -84,13 +84,13 @@ def look(folder_fd: int, path: str) -> Found | None:
 
 
 def changed_ns(folder_fd: int, path: str) -> int:
-    """When the files of an entry were last written or put there: the ctime, which no copy can set."""
+    """Returns when the files of an entry were last written or put there: the ctime, which no copy can set."""
     statuses = (status_in(folder_fd, name) for name in names_of(path))
     return max((status.st_ctime_ns for status in statuses if status is not None), default=0)
 
 
 def names_of(path: str) -> list[str]:
-    """The names of an entry's files in its folder, in the order in which they are removed."""
+    """Returns the names of an entry's files in its folder, in the order in which they are removed."""
     stem, suffix = _split(os.path.basename(path))
     return [stem + each for each in _SUFFIXES] if suffix else [stem]
 
@@ -136,7 +136,7 @@ def _entries(path: str, files: dict[str, os.stat_result]) -> Iterator[Found]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """``(stem, suffix)`` of one of a pair; ``(name, "")`` of all others."""
+    """Returns ``(stem, suffix)`` of one of a pair; ``(name, "")`` of all others."""
     for suffix in _SUFFIXES:
         if name.endswith(suffix) and name != suffix:
             return name.removesuffix(suffix), suffix

@@ -39,7 +39,7 @@ from lockcache.lowlevel import Described, Found
 # longer than that gets an exception; each second is one during which evicted bytes are still on the disk.
 _READING_SECONDS: Final = 2.0
 
-# No ptxas takes longer. What a killed compiler left stays for as long.
+# No ptxas takes longer. Files of a killed compiler stay for as long.
 _COMPILING_SECONDS: Final = 3600.0
 
 # Step 1 sets the mtime of the directory and the ctime of what it moved; kernels take them from a clock that may tick in
@@ -83,7 +83,7 @@ class TritonFiles(GuestFiles):
                     self._seen.setdefault(name, time.monotonic())
 
     def glance(self) -> object:
-        """What differs where something changed, as far as one can tell without a walk."""
+        """Returns a value that differs after a change, as far as that shows without a walk."""
         mtimes = [os.fstat(self._root_fd).st_mtime_ns]
         for name in self._watched:
             status = status_in(self._root_fd, name)
@@ -91,7 +91,7 @@ class TritonFiles(GuestFiles):
         return mtimes
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
-        """Every key's directory. The inode is 0 in what is not an entry: unfinished, or condemned."""
+        """Yields every key's directory. The inode is 0 for one that is not an entry: unfinished, or condemned."""
         watched: list[tuple[int, str]] = []
         for key in scan(self._root_fd, between):
             if key.is_unfinished:
@@ -100,7 +100,7 @@ class TritonFiles(GuestFiles):
         self._watched = [name for _, name in sorted(watched, reverse=True)[:_MOST_WATCHED]]
 
     def evict(self, found: Found) -> bool:
-        """Step 1, for an entry that is as it was found and at rest; whether it is."""
+        """Do step 1 for an entry if it is unchanged since the scan and at rest. Returns whether that was done."""
         key = look(self._root_fd, found.name)
         if key is None or key.found != found or not self._is_at_rest(key):
             return False
@@ -119,7 +119,7 @@ class TritonFiles(GuestFiles):
         return True
 
     def finish(self) -> bool:
-        """Step 2, for what was condemned long enough ago; whether anything was.
+        """Do step 2 for the keys condemned long enough ago. Returns whether there were any.
 
         Raises :class:`OSError` for what cannot be removed, after the rest. It is not tried again before the next start:
         what stays pending would keep everything else from being evicted.
@@ -137,7 +137,7 @@ class TritonFiles(GuestFiles):
         return bool(ripe)
 
     def reap(self, names: Iterable[str]) -> None:
-        """Remove what dead daemons left staged, and of ``names`` what compilers left that are long dead."""
+        """Remove what dead daemons left staged, and among ``names`` what long dead compilers left."""
         super().reap(names)
         for name in names:
             key = look(self._root_fd, name)
@@ -153,13 +153,13 @@ class TritonFiles(GuestFiles):
         with self._condemned() as condemned_fd:
             mark = status_in(condemned_fd, name)
             if mark is None:
-                return  # somebody emptied our folder: it is not an entry any more, and is reaped as what the dead left
+                return  # lockcache's folder was emptied: the key is no longer an entry, and is reaped
             if key is not None and _is_left_alone(key, mark.st_ctime_ns):
                 self._remove(key)
             unlink_in(condemned_fd, name)
 
     def _remove(self, key: KeyFolder) -> None:
-        """Remove what was seen in a key's directory, and the directory if nothing else is in it by now."""
+        """Remove the files that were seen in a key's directory, and the directory if nothing else is in it by now."""
         with folder(self._root_fd, key.found.name) as fd:
             if fd is None:
                 return
@@ -173,14 +173,14 @@ class TritonFiles(GuestFiles):
 
 
 def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
-    """Every key's directory, for who may change nothing, not even to look."""
+    """Yields every key's directory, and changes nothing."""
     with opened_root(root) as fd:
         for key in scan(fd, between):
             yield key.found
 
 
 def describe_entry(root: str, found: Found) -> Described:
-    """What an entry is, by the names of its files: that of its group file is the kernel's."""
+    """Returns the description of an entry by the names of its files: its group file has the kernel's name."""
     with opened_root(root) as fd:
         key = look(fd, found.name)
     if key is None:
@@ -191,7 +191,7 @@ def describe_entry(root: str, found: Found) -> Described:
 
 
 def _is_left_alone(key: KeyFolder, condemned_ns: int) -> bool:
-    """Whether no compiler came back to a key since it was condemned."""
+    """Returns whether no compiler came back to a key since it was condemned."""
     return not key.groups and not key.staged and key.folder_mtime_ns <= condemned_ns + _TICK_NS
 
 

@@ -1,8 +1,8 @@
-"""An existing Triton cache, taken over: its kernels, launchers and results become entries that the adapter finds.
+"""Import of an existing Triton cache: its kernels, launchers and results become entries that the adapter finds.
 
 Changes nothing in Triton's directory, follows no symlink in it, and reads no more of a file than a bound. What Triton
-has not finished, or what is damaged, is left out. The least recently used come first: what a cap has no room for is
-what was used longest ago.
+has not finished, or what is damaged, is left out. The least recently used come first, so that a cap keeps those used
+last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lockcache.layouts.triton_scan import GROUP_PREFIX, KeyFolder, scan
 _LARGEST_BYTES: Final = 256 << 20
 _FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
-#: What becomes of entries: ``imported``, ``present`` already, ``damaged``, ``dropped`` (no room), or of no known
+#: The outcomes for entries: ``imported``, ``present`` already, ``damaged``, ``dropped`` (no room), or of no known
 #: ``version`` of Triton.
 Outcomes = Counter[str]
 
@@ -45,7 +45,7 @@ def import_triton(
     with opened_root(root) as fd:
         found = sorted((key for key in scan(fd) if key.is_entry), key=lambda key: key.found)
         groups = [(key, name) for key in found for name in key.groups]
-        # What lies next to a group and is not in it is damage, or somebody's.
+        # Files next to a group that are not in it are damage, or a user's own.
         alone = [(key, name) for key in found if not key.groups for name, _ in key.files]
         for key, name in [*groups, *alone]:
             files = _read_group(fd, key, name) if name.startswith(GROUP_PREFIX) else _read(fd, key, [name])
@@ -77,7 +77,7 @@ def _store(shared: Shared, name: str, files: dict[str, bytes], metadata: dict[st
 
 
 def _members(root_fd: int, key: KeyFolder, group: str) -> list[str]:
-    """The names that a group file lists, of files that are there; none if one of them is not."""
+    """Returns the names that a group file lists, of files that are there; none if one of them is not."""
     try:
         paths = parse_json((_read(root_fd, key, [group]) or {}).get(group, b""))["child_paths"]
         names = [str(name) for name in paths]
@@ -92,7 +92,7 @@ def _read_group(root_fd: int, key: KeyFolder, group: str) -> dict[str, bytes] | 
 
 
 def _read(root_fd: int, key: KeyFolder, names: list[str]) -> dict[str, bytes] | None:
-    """These files as they were found, each with its inode; ``None`` if one is gone, replaced, empty or too large."""
+    """Read the files found, each with its inode. Returns ``None`` if one is gone, replaced, empty or too large."""
     inodes, files = dict(key.files), dict[str, bytes]()
     with folder(root_fd, key.found.name) as fd:
         if fd is None:

@@ -5,7 +5,7 @@ first, is there and no other file is younger. What holds compiler stages without
 it, for as long as ptxas takes, or died of it. All other files (launchers, results of the autotuner, what a back end of
 its own keeps) stand alone and are entries as they are. Only names are looked at: what is in the files is Triton's.
 
-Not promised: a consistent picture while Triton goes on; who needs one looks again.
+Not promised: a consistent picture while Triton goes on; a caller that needs one scans again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GROUP_PREFIX: Final = "__grp__"
 # sha256 in base32, as Triton names keys since 3.2; in base64 and in hex, as it did before.
 _KEY: Final = re.compile(r"[A-Z2-7]{52}|[A-Za-z0-9_-]{43}|[0-9a-f]{64}", re.ASCII)
 _STAGED_PREFIX: Final = "tmp.pid_"
-# What a compilation leaves before its group file, on any back end.
+# The files that a compilation writes before its group file, on any back end.
 _STAGES: Final = (".source", ".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".amdgcn", ".hsaco", ".spv")
 
 
@@ -55,18 +55,18 @@ class KeyFolder:
 
 
 def is_key(name: str) -> bool:
-    """Whether a directory of this name may be a key's."""
+    """Returns whether a directory of this name may be a key's."""
     return _KEY.fullmatch(name) is not None
 
 
 def keys(root_fd: int) -> list[str]:
-    """The names of all keys' directories."""
+    """Returns the names of all keys' directories."""
     with os.scandir(root_fd) as found:
         return [each.name for each in found if is_key(each.name) and each.is_dir(follow_symlinks=False)]
 
 
 def scan(root_fd: int, between: Callable[[], object] = lambda: None) -> Iterator[KeyFolder]:
-    """Every key's directory, in no order. ``between`` is called before each, and may raise to give up."""
+    """Yields every key's directory, in no order. ``between`` is called before each, and may raise to give up."""
     for name in keys(root_fd):
         between()
         seen = look(root_fd, name)
@@ -75,9 +75,9 @@ def scan(root_fd: int, between: Callable[[], object] = lambda: None) -> Iterator
 
 
 def look(root_fd: int, name: str) -> KeyFolder | None:
-    """One key's directory as it stands now; ``None`` if there is none, or one that Triton never made.
+    """Returns a key's directory as it is now; ``None`` if there is none, or one that Triton never made.
 
-    Triton makes no folders there but those in which it stages: another one is somebody's, and so is all that is next to
+    Triton makes no folders there except for staging: another folder belongs to a user, and so does all that is next to
     it.
     """
     with folder(root_fd, name) as fd:
@@ -123,7 +123,7 @@ def _key_folder(
 
 
 def _is_rewritten(groups: tuple[str, ...], files: dict[str, os.stat_result]) -> bool:
-    """Whether something is younger than the group file, which is written last: it is being compiled once more."""
+    """Returns whether a file is newer than the group file, which is written last: the key is being compiled again."""
     published_ns = max((files[group].st_mtime_ns for group in groups), default=0)
     return bool(groups) and any(status.st_mtime_ns > published_ns for status in files.values())
 

@@ -26,7 +26,7 @@ from lockcache.layouts.protocol import described
 from lockcache.lowlevel import Described, Found
 
 _MODULE: Final = re.compile(r"wp_[\w.-]+", re.ASCII)
-# Where a module is compiled, until its directory is renamed into place.
+# The name of a folder in which a module is compiled, until it is renamed into place.
 _BUILD: Final = re.compile(r"wp_[\w.-]+_p\d+_t\d+", re.ASCII)
 _VERSION: Final = re.compile(r"\d+\.\d+[\w.+-]*", re.ASCII)
 _HASH: Final = re.compile(r"_[0-9a-f]{7}$", re.ASCII)
@@ -36,7 +36,7 @@ _ARCH: Final = re.compile(r"\.(sm_?\d+\w*)\.", re.ASCII)
 _BINARIES: Final = (".o", ".ptx", ".cubin")
 _METADATA: Final = ".meta"
 
-# What a killed compiler left stays for as long: no module takes longer.
+# Files of a killed compiler stay for so long: no module takes longer.
 _COMPILING_SECONDS: Final = 3600.0
 
 # A stat of each at every tick. Those that changed last are where the next file is most likely to come.
@@ -70,7 +70,7 @@ class WarpFiles(GuestFiles):
                 _remove(condemned_fd, name)
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
-        """Every module's directory. The inode is 0 in what is not a whole module."""
+        """Yields every module's directory. The inode is 0 for one that is not a whole module."""
         changed: list[tuple[int, str]] = []
         for module in scan(self._root_fd, between):
             changed.append((module.folder_mtime_ns, module.found.name))
@@ -79,14 +79,14 @@ class WarpFiles(GuestFiles):
         self._watched = [*_homes(self._root_fd), *latest]
 
     def evict(self, found: Found) -> bool:
-        """Remove a module that is as it was found and at rest; whether it is. Raises :class:`OSError`."""
+        """Remove a module if it is unchanged and at rest. Returns whether it was removed. Raises :class:`OSError`."""
         module = look(self._root_fd, found.name)
         if module is None or module.found != found or not self._rests(module, self.settle_seconds):
             return False
         return self._take(module)
 
     def reap(self, names: Iterable[str]) -> None:
-        """Remove what dead daemons left staged, and of ``names`` what compilers left that are long dead."""
+        """Remove what dead daemons left staged, and among ``names`` what long dead compilers left."""
         super().reap(names)
         for name in names:
             module = look(self._root_fd, name)
@@ -97,7 +97,7 @@ class WarpFiles(GuestFiles):
         return time.time() - module.changed_ns / 1e9 >= max(seconds, self.settle_seconds)
 
     def _take(self, module: ModuleFolder) -> bool:
-        """Rename a module's directory away, and remove it; whether it was still the one that was seen."""
+        """Rename a module's directory away, and remove it. Returns whether it was still the one that was seen."""
         home, name = os.path.split(module.found.name)
         gone = f"{os.getpid()}.{next_serial():x}"
         with folder(self._root_fd, home) as home_fd, self._condemned() as condemned_fd:
@@ -116,7 +116,7 @@ class WarpFiles(GuestFiles):
 
 
 def scan(root_fd: int, between: Callable[[], object] = lambda: None) -> Iterator[ModuleFolder]:
-    """Every module's directory, in no order. ``between`` is called before each, and may raise to give up."""
+    """Yields every module's directory, in no order. ``between`` is called before each, and may raise to give up."""
     for home in _homes(root_fd):
         for name in _folders_in(root_fd, home):
             if _MODULE.fullmatch(name):
@@ -127,9 +127,9 @@ def scan(root_fd: int, between: Callable[[], object] = lambda: None) -> Iterator
 
 
 def look(root_fd: int, path: str) -> ModuleFolder | None:
-    """One module's directory as it stands now; ``None`` if there is none, or one that Warp never made.
+    """Returns a module's directory as it is now; ``None`` if there is none, or one that Warp never made.
 
-    Warp makes no folders in it: one in which there is another is somebody's.
+    Warp makes no folders in it: a directory that contains a folder belongs to another program.
     """
     name = os.path.basename(path)
     with folder(root_fd, path) as fd:
@@ -160,19 +160,19 @@ def look(root_fd: int, path: str) -> ModuleFolder | None:
 
 
 def is_warp(root_fd: int) -> bool:
-    """Whether modules that Warp compiled are here."""
+    """Returns whether modules that Warp compiled are here."""
     return any(any(name.endswith(_METADATA) for name in module.names) for module in scan(root_fd))
 
 
 def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
-    """Every module's directory, for who may change nothing, not even to look."""
+    """Yields every module's directory, and changes nothing."""
     with opened_root(root) as fd:
         for module in scan(fd, between):
             yield module.found
 
 
 def describe_entry(root: str, found: Found) -> Described:
-    """What an entry is, by its name and those of its files."""
+    """Returns the description of an entry by its name and those of its files."""
     with opened_root(root) as fd:
         module = look(fd, found.name)
     names = () if module is None else module.names
@@ -187,7 +187,7 @@ def _has(names: Iterable[str], suffixes: tuple[str, ...]) -> bool:
 
 
 def _homes(root_fd: int) -> list[str]:
-    """Where modules are: the root itself, as Warp had it before 1.13, and a folder for each version."""
+    """Returns the folders of modules: the root itself, which Warp used before 1.13, and one for each version."""
     return ["", *(name for name in _folders_in(root_fd, "") if _VERSION.fullmatch(name))]
 
 
