@@ -36,7 +36,7 @@ from lockcache.sqlite.location import FILE_NAME
 
 _log = logging.getLogger("lockcache")
 
-# What opening goes on without: it may be over by the next read or write.
+# Errors in spite of which opening goes on: they may be over by the next read or write.
 _PASSING: Final = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ETIMEDOUT)
 
 
@@ -82,7 +82,7 @@ class SQLiteProgramCache(ProgramCacheResource):
         self._rows = rows
         self._is_off = is_disabled()
         self._store = Store(resolve_path(path, FILE_NAME), self._wait_seconds)
-        # What this process stored, if nothing else is to be read.
+        # The keys that this process stored, if nothing else is to be read.
         self._renewed = renewed_keys(self.path)
         self._counting = threading.RLock()
         after_fork_in_child(self)
@@ -110,7 +110,7 @@ class SQLiteProgramCache(ProgramCacheResource):
         return code
 
     def get_entry(self, key: bytes | str) -> Entry | None:
-        """The entry with its metadata, or ``None``."""
+        """Returns the entry with its metadata, or ``None``."""
         program = self._read(coerce_key(key))
         return None if program is None else Entry(program.code, join_metadata(program.tail, program.cost_ns))
 
@@ -139,7 +139,7 @@ class SQLiteProgramCache(ProgramCacheResource):
             self._store.shrink()
 
     def stats(self) -> CacheStats:
-        """This object's counters, and bytes and entries of the file."""
+        """Returns this object's counters, and bytes and entries of the file."""
         size_bytes, entries = self._totals()
         with self._counting:
             return CacheStats(**self._counts, bytes=size_bytes, entries=entries)

@@ -27,11 +27,12 @@ from lockcache.sqlite.rows import create_tables, is_ours
 _LOG_BYTES: Final = 4 << 20
 
 
-#: What SQLite's answers are in Python: a damaged file's names can be in a message, and need not be UTF-8.
+#: The exceptions that SQLite's errors become in Python: names from a damaged file can be in a message, and need not be
+#: UTF-8.
 FAILURES: Final = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 
 
-# On a sound database none of our statements names what is not there, or is written in a way that is not understood.
+# On a sound database, none of our statements names a missing table or has a syntax error.
 _DAMAGE: Final = ("no such ", "unsupported file format", "table ")
 
 
@@ -50,7 +51,7 @@ class Link:
         self.is_writable = True
 
     def connection(self) -> sqlite3.Connection:
-        """The connection. Raises :class:`sqlite3.Error`, or what :func:`.location.prepare` does."""
+        """Returns the connection. Raises :class:`sqlite3.Error`, or what :func:`.location.prepare` does."""
         if self._connection is not None:
             # 1 us, for not serving a file that was deleted or set aside since: that may be older than a later write.
             if self._look() == self._seen:
@@ -88,7 +89,7 @@ class Link:
             isolation_level=None,
             check_same_thread=False,
         )
-        # What damage made a text of must not be decoded: that it is not a blob is enough.
+        # A text that damage made of a blob must not be decoded: it suffices that it is not a blob.
         connection.text_factory = bytes
         try:
             self._set_up(connection)
@@ -100,8 +101,8 @@ class Link:
     def _mode(self) -> str:
         if self.is_writable:
             return "mode=rw"
-        # SQLite wants its side files even for reading, and where it may not make them reads only what it is promised
-        # will not change. A log with content would be passed over by that: what it holds is newer than the database.
+        # SQLite needs its side files even for reading; without permission to make them, it reads only files that are
+        # declared immutable. That would skip a log with content, which is newer than the database.
         log = _state(self._path + WAL_SUFFIX)
         return "mode=ro" if log is not None and log[2] else "mode=ro&immutable=1"
 
@@ -122,7 +123,7 @@ class Link:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, wait_seconds: float) -> Iterator[None]:
-    """One write transaction: all of the block or nothing. Waits up to ``wait_seconds`` for other writers."""
+    """Run the block as one write transaction. Waits up to ``wait_seconds`` for other writers."""
     if connection.in_transaction:  # an interrupt came between BEGIN and the block
         connection.execute("ROLLBACK")
     connection.execute(f"PRAGMA busy_timeout = {_milliseconds(wait_seconds)}").fetchall()
@@ -137,7 +138,7 @@ def transaction(connection: sqlite3.Connection, wait_seconds: float) -> Iterator
 
 
 def is_corruption(error: Exception, path: str) -> bool:
-    """Whether SQLite says that the file is damaged, or no database at all."""
+    """Returns whether SQLite's error means that the file is damaged, or not a database at all."""
     # Exactly DatabaseError is what Python makes of SQLITE_CORRUPT and SQLITE_NOTADB; error codes came with Python 3.11.
     # On a sound database none of our statements breaks a constraint.
     return (
@@ -150,7 +151,7 @@ def is_corruption(error: Exception, path: str) -> bool:
 
 
 def as_os_error(error: Exception, path: str) -> OSError:
-    """What a plain file would have said."""
+    """Returns the error that a plain file would have raised."""
     text = str(error)
     if "locked" in text:
         return LockTimeoutError(f"{path}: another process has the database locked", path)

@@ -1,9 +1,9 @@
-"""Where the database is, whether it is safe to open, and how a ruined one is put out of the way.
+"""Location of the database: whether it is safe to open, and how a damaged one is set aside.
 
 Decides which files are refused. A cache is code that will run on a GPU, so a database that somebody else owns, may
 write to, or may replace is an error that says how to fix it (the other half of invariant 7, never take the job down:
-what is misconfigured is a clear error at opening). Relied on by :mod:`.connection`. Not promised: safety from somebody
-who changes owners or modes between this look and SQLite's.
+what is misconfigured is a clear error at opening). Relied on by :mod:`.connection`. Not promised: safety from a user
+who changes owners or modes between this check and SQLite's open.
 
 Nothing here opens an existing database, not even to ask whether it may be written: when a process closes any descriptor
 of a file, the kernel drops all its POSIX locks on that file, those of SQLite's connections among them.
@@ -29,20 +29,20 @@ _log = logging.getLogger("lockcache")
 #: The database in a directory that nobody named.
 FILE_NAME: Final = "programs.sqlite3"
 WAL_SUFFIX: Final = "-wal"
-# What SQLite keeps next to the database. A planted one would be read as a part of it.
+# The files that SQLite keeps next to the database. A planted one would be read as a part of it.
 _SIDE_SUFFIXES: Final = (WAL_SUFFIX, "-shm", "-journal")
 
 # On Windows descriptors are not inherited anyway, and O_EXCL follows nothing.
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-# Windows has access lists, which modes say nothing of; a user's own folders are private there.
+# Windows has access lists, which modes do not show; a user's own folders are private there.
 _HAS_MODES: Final = hasattr(os, "geteuid")
 
-# Two threads that find the same ruin must not set the second's new file aside for it.
+# Two threads that find the same damage must not set the new file of one aside for it.
 _setting_aside = threading.RLock()
 
 
 class Identity(NamedTuple):
-    """Which file a path leads to."""
+    """The file that a path leads to."""
 
     device: int
     inode: int
@@ -66,7 +66,7 @@ def prepare(path: str) -> None:
 
 
 def identify(path: str) -> Identity | None:
-    """The file that ``path`` leads to now, or ``None``."""
+    """Returns the file that ``path`` leads to now, or ``None``."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -75,12 +75,12 @@ def identify(path: str) -> Identity | None:
 
 
 def is_writable(path: str) -> bool:
-    """Whether a database here can be written: the file, and its directory for the files next to it."""
+    """Returns whether a database can be written: the file, and its directory for the files next to it."""
     return os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)
 
 
 def denied(path: str) -> OSError:
-    """The error of a write to a database that may not be written: EROFS or EACCES, as the file's own would be."""
+    """Returns the error for a write to a database that may not be written: EROFS or EACCES, like a file's own."""
     if _HAS_MODES and os.statvfs(os.path.dirname(path)).f_flag & os.ST_RDONLY:
         return OSError(errno.EROFS, os.strerror(errno.EROFS), path)
     return PermissionError(errno.EACCES, "this cache may only be read", path)
@@ -89,7 +89,8 @@ def denied(path: str) -> OSError:
 def set_aside(path: str, seen: Identity | None) -> None:
     """Rename the ruined database ``seen``, and the files next to it, to a name that nothing else has.
 
-    Does nothing if ``path`` leads to another file by now: somebody else has begun a new one. Raises :class:`OSError`.
+    Does nothing if ``path`` leads to another file by now: another process or thread has begun a new one. Raises
+    :class:`OSError`.
     """
     with _setting_aside:
         if seen is None or identify(path) != seen:

@@ -53,7 +53,7 @@ _HEAD: Final = struct.Struct("<IIq")
 
 
 class Program(NamedTuple):
-    """What is stored under one key."""
+    """A program as it is stored under one key."""
 
     code: bytes
     #: Encoded metadata (:mod:`lockcache.metadata`).
@@ -62,19 +62,19 @@ class Program(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What it counts for against a cap."""
+        """The bytes that the program counts for against a cap."""
         return len(self.code) + len(self.tail)
 
 
 class CorruptRow(NamedTuple):
-    """A row that fails its digest: which, and what it said, so that pruning it spares a sound one that replaced it."""
+    """A row that fails its digest: its key and digest, so that pruning keeps a sound row that replaced it."""
 
     id: int
     digest: object
 
 
 def is_ours(connection: sqlite3.Connection, path: str) -> bool:
-    """Whether the tables are there; ``False`` for an empty database. Raises :class:`FormatError` for any other."""
+    """Returns whether the tables exist; ``False`` for an empty database. Raises :class:`FormatError` for any other."""
     [[application]] = connection.execute("PRAGMA application_id").fetchall()
     [[version]] = connection.execute("PRAGMA user_version").fetchall()
     if application == _APPLICATION_ID and version == _VERSION:
@@ -97,7 +97,7 @@ def create_tables(connection: sqlite3.Connection, path: str) -> None:
 
 
 def load(connection: sqlite3.Connection, key: bytes) -> Program | CorruptRow | None:
-    """The program under ``key``, verified."""
+    """Returns the program under ``key``, verified."""
     # fetchall, not fetchone: a statement that was not run to its end keeps its snapshot, and the log from being reset.
     rows = connection.execute(_LOAD, (key,)).fetchall()
     if not rows:
@@ -111,7 +111,7 @@ def load(connection: sqlite3.Connection, key: bytes) -> Program | CorruptRow | N
 
 
 def totals(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Bytes and entries."""
+    """Returns the sums of bytes and entries."""
     rows = connection.execute("SELECT bytes, entries FROM totals").fetchall()
     size_bytes, entries = rows[0] if len(rows) == 1 else (None, None)
     return _integer(size_bytes), _integer(entries)

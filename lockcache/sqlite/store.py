@@ -3,12 +3,12 @@
 Keeps invariant 4 (readers never wait) within the process: a read never waits for a write, nor for another process that
 has the database locked. Keeps invariant 2 (last write wins) where a write had to be dropped: the older value that could
 not be removed is not read any more through this object, and goes with the next write that succeeds. Keeps invariant 5
-(death is free) for fork: SQLite forbids that a child so much as closes its parent's connection, so all are closed
-before a fork and both sides open their own.
+(death is free) for fork: SQLite forbids a child even to close its parent's connection, so all are closed before a fork,
+and both sides open their own.
 
 The order of use: a read notes its key in memory, and the notes are written with the next write, before it evicts, or
-when there are :data:`_NOTES` of them. So the order is exact for users of one object, and off by that many reads
-between two objects. Measured: 2 us a note when 64 are written together, 40 us for each one by itself.
+when there are :data:`_NOTES` of them. So the order is exact for one object, and off by that many reads between two
+objects. Measured: 2 us a note when 64 are written together, 40 us for each one by itself.
 
 Lock order: writing, then reading.
 """
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 # In WAL mode a reader only ever waits for a process that opens or closes the database.
 _READ_WAIT_SECONDS: Final = 0.25
 _NOTES: Final = 64
-# Beyond what an operation may wait for other processes: what it takes to get its turn on a busy machine.
+# Seconds in addition to an operation's wait for other processes: the time to get its turn on a busy machine.
 _FORK_GRACE_SECONDS: Final = 5.0
 
 
@@ -60,7 +60,7 @@ class Store:
             _live.add(self)
 
     def load(self, key: bytes) -> tuple[Program | None, bool]:
-        """The program under ``key``, and whether what was found there was corrupt. Raises :class:`OSError`."""
+        """Returns the program under ``key``, and whether what was found there was corrupt. Raises :class:`OSError`."""
         found = self.read(lambda connection: rows.load(connection, key), key)
         if isinstance(found, CorruptRow):
             self._try_change(lambda connection: rows.prune(connection, found))
@@ -70,14 +70,15 @@ class Store:
         return found, False
 
     def read(self, look: Callable[[sqlite3.Connection], _T], key: bytes | None = None) -> _T | None:
-        """``look(connection)``; ``None`` for a superseded key. A damaged file is set aside; then it looks at a new one.
+        """Returns ``look(connection)``; ``None`` for a superseded key. Sets a damaged file aside, and reads a new one.
 
         Raises :class:`OSError`: what is misconfigured, or what may pass (a locked database, a failing disk).
         """
         with self._reading:
             if key in self._superseded:
                 return None
-            # All in one critical section: a thread that came to the same ruin must not set our new file aside for it.
+            # All in one critical section: another thread that found the same damage must not set our new file aside for
+            # it.
             try:
                 return look(self._reader.connection())
             except FAILURES as error:
@@ -90,7 +91,7 @@ class Store:
                 raise as_os_error(error, self.path) from error
 
     def change(self, action: Callable[[sqlite3.Connection], _T], wait_seconds: float | None = None) -> _T:
-        """``action(connection)`` in one write transaction, after what is due in it.
+        """Returns ``action(connection)`` in one write transaction, after what is due in it.
 
         Raises :class:`LockTimeoutError` if another thread or process is at it for too long, and any other
         :class:`OSError`; then nothing was changed.
@@ -111,13 +112,13 @@ class Store:
             self._writing.release()
 
     def supersede(self, key: bytes) -> None:
-        """See to it that what is under ``key`` is not read any more: removed at once if that can be done at once."""
+        """Ensure that the value under ``key`` is not read any more; remove it now if that needs no wait."""
         with self._reading:
             self._superseded.add(key)
         self._try_change(_nothing)
 
     def shrink(self) -> None:
-        """Give free pages and the log back to the file system, as far as nobody is using them."""
+        """Give free pages and the log back to the file system, as far as no other connection uses them."""
         with self._writing:
             if self._is_writing:
                 return  # a signal handler during a write of its own thread
@@ -142,18 +143,18 @@ class Store:
             self._reader.close()
 
     def _note(self, key: bytes) -> bool:
-        """Note a use; whether it is time to write the notes."""
+        """Note a use. Returns whether it is time to write the notes."""
         with self._reading:
             if not self._reader.is_writable:
                 return False
             self._uses.pop(key, None)
             self._uses[key] = None
             self._reads += 1
-            # Not at every read beyond that many: they could be there because the database is locked.
+            # Not at every further read: there may be so many because the database is locked.
             return len(self._uses) >= _NOTES and self._reads % _NOTES == 0
 
     def _try_change(self, action: Callable[[sqlite3.Connection], object]) -> None:
-        """As :meth:`change`, for what can as well be done later: without waiting, and without an error."""
+        """Change like :meth:`change`, but without waiting and without an error: the change can be made later."""
         try:
             self.change(action, 0.0)
         except OSError:
@@ -206,7 +207,7 @@ class Store:
         set_aside(self.path, link.identity)
 
     def _before_fork(self) -> bool:
-        """Close the connections and keep others from opening any; whether that was possible in bounded time."""
+        """Close the connections and prevent new ones. Returns whether that was possible in bounded time."""
         longest = min(self._wait_seconds + _FORK_GRACE_SECONDS, threading.TIMEOUT_MAX)
         if not self._writing.acquire(timeout=longest):
             return False
@@ -235,14 +236,13 @@ class Store:
 
 
 def _nothing(connection: sqlite3.Connection) -> None:
-    """What to do in a transaction for the sake of what is due in it."""
+    """Do nothing, in a transaction that is only for the work due in it."""
 
 
 class _Fork:
-    """Stops all stores of this process for the moment of a fork.
+    """Stops all stores of this process during a fork.
 
-    In addition to the connections it is SQLite's own locks that must not be held by a thread which the child does not
-    have.
+    In addition to the connections, SQLite's own locks must not be held by a thread that the child does not have.
     """
 
     def __init__(self) -> None:
