@@ -86,7 +86,7 @@ class _OnStderr(logging.StreamHandler):  # type: ignore[type-arg] # not subscrip
 
 
 def obey_log_variable() -> None:
-    """Have what is logged go where ``$LOCKCACHE_LOG`` says, once, when lockcache is imported.
+    """Send what is logged to where ``$LOCKCACHE_LOG`` says. Called once, when lockcache is imported.
 
     A program that configures logging, before or after that, gets it through its own handlers alone. A mistake in the
     variable is a warning: an import that fails for it would be out of proportion.
@@ -108,7 +108,7 @@ def obey_log_variable() -> None:
 
 
 def default_path() -> str:
-    """``$LOCKCACHE_DIR`` if that is set and not empty, else ``lockcache`` in the user cache directory."""
+    """Returns ``$LOCKCACHE_DIR`` if that is set and not empty, else ``lockcache`` in the user cache directory."""
     configured = os.environ.get("LOCKCACHE_DIR")
     if configured:
         return configured
@@ -147,7 +147,7 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def unknown_in_words(name: str, meant: str) -> str:
-    """A variable of :func:`unknown_variables`, as an operator is warned of it."""
+    """Returns the warning about a variable of :func:`unknown_variables`."""
     return f"{name} is not a variable of lockcache's" + (f"; did you mean {meant}?" if meant else "")
 
 
@@ -161,7 +161,7 @@ def configured_cap() -> int | None:
     text = _stated("LOCKCACHE_MAX_SIZE")
     if not text:
         return None
-    from lockcache.sizes import parse_size  # 3 ms, which a program that states its cap must not wait for
+    from lockcache.sizes import parse_size  # 3 ms, needless for a program that states its cap
 
     try:
         return parse_size(text)
@@ -251,7 +251,7 @@ def coerce_read_only(read_only: object) -> bool | Literal["auto"]:
 
 
 def resolve_path(path: str | os.PathLike[str] | None, file_name: str = "") -> str:
-    """An absolute path for what a caller gave; for ``None`` the default, and in it ``file_name`` if there is one.
+    """Returns an absolute path for a caller's; for ``None`` the default, and in it ``file_name`` if there is one.
 
     A leading ``~`` or ``~user`` is that user's home: nothing else expands it in a unit file, a Kubernetes ``env:`` or
     Python. Raises :class:`TypeError` or :class:`ValueError` naming the value.
@@ -274,7 +274,7 @@ def _expand(path: str, what: str = "path") -> str:
 
 
 def coerce_seconds(name: str, seconds: object) -> float:
-    """A time to wait, 0 or more. Raises :class:`TypeError` or :class:`ValueError` naming ``name`` and the value."""
+    """Returns a time to wait, 0 or more. Raises TypeError or ValueError naming ``name`` and the value."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{name} must be a number of seconds, got {seconds!r}")
     if not 0 <= seconds <= threading.TIMEOUT_MAX:
@@ -283,7 +283,7 @@ def coerce_seconds(name: str, seconds: object) -> float:
 
 
 def coerce_recheck_seconds(seconds: object) -> float | None:
-    """For how long a copy is answered; ``None`` for ever. Raises :class:`TypeError` or :class:`ValueError`."""
+    """Returns the seconds for which a copy is served unchecked; ``None``: for ever. Raises TypeError and ValueError."""
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
@@ -294,14 +294,14 @@ def coerce_recheck_seconds(seconds: object) -> float | None:
 
 
 def coerce_switch(name: str, value: object) -> bool:
-    """A yes or no. ``bool("no")`` is True and would go unnoticed: :class:`TypeError`."""
+    """Returns a bool as it is. Raises :class:`TypeError` for all else: ``bool("no")`` is True."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")
     return value
 
 
 def coerce_seed(seed: object) -> str:
-    """The path of the bundle below a directory, or empty for none. ``None``: as ``$LOCKCACHE_SEED`` says.
+    """Returns the path of the bundle below a directory, or empty for none. ``None``: as ``$LOCKCACHE_SEED`` says.
 
     Raises :class:`TypeError` or :class:`ValueError` naming the value.
     """
@@ -312,7 +312,7 @@ def coerce_seed(seed: object) -> str:
 
 
 def coerce_key_file(key_file: object) -> str:
-    """The path of a file of keys, or empty for none. ``None``: $LOCKCACHE_SIGNING_KEY_FILE; False: none.
+    """Returns the path of a file of keys, or empty for none. ``None``: $LOCKCACHE_SIGNING_KEY_FILE; False: none.
 
     Raises :class:`TypeError` or :class:`ValueError` naming the value.
     """
@@ -329,7 +329,7 @@ def coerce_key_file(key_file: object) -> str:
 
 
 def coerce_file(name: str, path: object, accepted: str = "a str") -> str:
-    """The absolute path of a file. Raises :class:`TypeError` or :class:`ValueError` naming ``name`` and the value."""
+    """Returns the absolute path of a file. Raises TypeError or ValueError naming ``name`` and the value."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str):
         raise TypeError(f"{name} must be {accepted}, got {path!r}")
@@ -339,7 +339,7 @@ def coerce_file(name: str, path: object, accepted: str = "a str") -> str:
 
 
 def coerce_group(group: object) -> bool | str:
-    """With which group a directory is shared: none, its own, or one by name or number. ``None``: $LOCKCACHE_GROUP.
+    """Returns the group to share a directory with: none, its own, or a name or number. ``None``: $LOCKCACHE_GROUP.
 
     In the variable, and for options of programs, ``1`` or ``yes`` is the directory's own and ``0`` or ``no`` none.
     Raises :class:`TypeError` or :class:`ValueError` naming the value.

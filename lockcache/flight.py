@@ -1,9 +1,9 @@
 """Turns to compute: of the callers that miss a key at once, one has its turn and the others wait for what it stores.
 
 :class:`Turn` is what a caller holds, whichever back end gave it. :func:`take_off` gives turns among the threads of one
-process, for back ends that no other process shares: a turn is held by an object that lives, so that it ends however
-the code that holds it is left. A child that is forked holds none of its parent's turns. Not promised: anything
-between processes; :mod:`lockcache.filestream.compile_once` is for those.
+process, for back ends that no other process shares: a live object holds each turn, so that the turn ends however the
+code that holds it is left. A child that is forked holds none of its parent's turns. Not promised: anything between
+processes; :mod:`lockcache.filestream.compile_once` is for those.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Turn(Generic[_Entry]):
         Without ``end`` it is a turn for which nobody waits.
         """
         self._publish: Callable[[object, int], _Entry] | None = publish
-        # Refers to what holds the key, which ends by itself when this is collected: no destructor is needed here.
+        # Refers to the object that holds the key, which ends by itself when this is collected: no destructor is needed
+        # here.
         self._end = end
         self._began_ns = time.perf_counter_ns()
 
@@ -87,12 +88,12 @@ _local = threading.local()
 
 
 def _this_thread() -> object:
-    """What no other thread is, also after this one has ended: the number of a thread is given to another then."""
+    """Returns an object that no other thread has, even after this one ended: a thread's number is used again then."""
     return _local.__dict__.setdefault("thread", object())
 
 
 class _Computing:
-    """A task's computation, in one thread or several: none of them knows by itself that it would wait for itself."""
+    """A task's computation, in one thread or several, none of which would know by itself that it waits for itself."""
 
     __slots__ = ("cache", "is_over", "key")
 
@@ -106,7 +107,7 @@ _computing: contextvars.ContextVar[tuple[_Computing, ...]] = contextvars.Context
 
 @contextlib.contextmanager
 def computing(cache: object, key: bytes) -> Iterator[None]:
-    """A block in which this task computes ``key`` for ``cache``, and the threads and tasks that it starts for that."""
+    """Note, in this block, that this task and all that it starts compute ``key`` for ``cache``."""
     mark = _Computing(cache, key)
     token = _computing.set((*_computing.get(), mark))
     try:
@@ -135,8 +136,8 @@ class Flight:
         self.thread = _this_thread()
         #: Whether its thread is computing, so that it would wait for itself if it asked for the entry again.
         self.has_begun = False
-        # Something in it lets a waiter go, who puts it back for the next. Of all that wakes a thread this alone may be
-        # used by a destructor or a signal handler in the midst of its own use.
+        # An item in this queue lets one waiter go, which puts it back for the next. Of all means to wake a thread, only
+        # this may be used by a destructor or a signal handler that interrupts its own use.
         self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.__del__ = functools.partial(self._over.put, None)
 
@@ -145,7 +146,7 @@ class Flight:
         self.has_begun = True
 
     def land(self) -> None:
-        """End it, and let all go who wait for it. May come twice."""
+        """End the flight, and let all waiters go. May be called twice."""
         self.has_begun = False
         if self._others.get(self._key) is self:
             self._others.pop(self._key, None)
@@ -194,7 +195,7 @@ _flights = _Flights()
 
 
 def take_off(cache: object, key: bytes) -> Flight:
-    """The turn of ``key`` in ``cache``, once nobody else has it.
+    """Wait until no one else has the turn of ``key`` in ``cache``, and return it.
 
     Raises :class:`ReentrantComputeError` if this thread is computing it already.
     """
@@ -207,7 +208,7 @@ def take_off(cache: object, key: bytes) -> Flight:
         if found.thread is mine.thread:
             return _turn_of_handler(found, key)
         wait = found.end_of()
-        del found  # it must not live because of those who wait for its end
+        del found  # the waiters for its end must not keep it alive
         wait(None)
 
 
@@ -225,7 +226,7 @@ def wait_for_flight(cache: object, key: bytes, seconds: float) -> None:
 
 
 def _turn_of_handler(found: Flight, key: bytes) -> Flight:
-    """A turn for a signal handler in the midst of its own thread's wait for that turn."""
+    """Returns a turn for a signal handler that interrupted its own thread's wait for the same turn."""
     if found.has_begun:
         raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
     return Flight(key, weakref.WeakValueDictionary())

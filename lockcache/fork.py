@@ -1,4 +1,4 @@
-"""After a fork: what the child must set right, locks that a thread of its parent held, descriptors shared with it.
+"""Repairs after a fork: of locks that a thread of the parent held, and descriptors that the child shares with it.
 
 Keeps invariant 5 (death is free) for fork: a child never waits for a thread that it does not have, and never shares a
 lock with its parent. One registry for the whole package, because the interpreter's own has no way to take an entry
@@ -12,8 +12,8 @@ import threading
 import weakref
 from typing import Final, Protocol
 
-#: To be held around an import that is put off until it is needed: no fork falls into it. A child that is forked while
-#: another thread imports finds the module's lock held by a thread that it does not have, and would wait for ever.
+#: Hold this around a deferred import, so that no fork happens during it. A child that is forked while another thread
+#: imports finds the module's lock held by a thread that it does not have, and would wait for ever.
 unforked: Final = threading.RLock()
 
 
@@ -25,7 +25,7 @@ _live: weakref.WeakSet[_Forkable] = weakref.WeakSet()
 
 
 def after_fork_in_child(thing: _Forkable) -> None:
-    """Have ``thing._after_fork_in_child()`` called in every forked child, for as long as ``thing`` lives."""
+    """Call ``thing._after_fork_in_child()`` in every forked child, for as long as ``thing`` lives."""
     _live.add(thing)
 
 

@@ -49,7 +49,7 @@ def encode(metadata: Mapping[str, Any]) -> bytes:
 
 
 def decode(blob: bytes) -> dict[str, Any]:
-    """The mapping that :func:`encode` was given. Raises :class:`ValueError` for anything else.
+    """Returns the mapping that :func:`encode` was given. Raises :class:`ValueError` for anything else.
 
     What may stand next to it in a record, :data:`FIELDS`, is passed over.
     """
@@ -76,7 +76,7 @@ def join_fields(note: bytes, blob: bytes) -> bytes:
 
 
 def decode_fields(blob: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The mapping as :func:`decode` gives it, and the fields next to it as they stand there: of any JSON type."""
+    """Returns the mapping of :func:`decode`, and the undecoded fields next to it: of any JSON type."""
     if not blob:
         return {}, {}
     fields: dict[str, Any] = {}

@@ -4,7 +4,7 @@ terminal may show it. For programs only.
 Keeps one promise for every program: the same text means the same number everywhere, and what is not a size is refused
 with a ``ValueError`` that names the text and says what is accepted. K, M, G, T, P and E are powers of 1000, as for
 ccache, Kubernetes and disk makers; Ki, Mi, Gi, ... (or KiB, MiB, GiB, ...) are powers of 1024. So a cap of 10G is never
-larger than what somebody expects who reads it as 2**30.
+larger than someone expects who reads G as 2**30.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LONG_TIMES: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def parse_size(text: str) -> int:
-    """Bytes for "10G" and the like: at least 1, less than 2**63. Raises :class:`ValueError` naming ``text``."""
+    """Returns the bytes of "10G", say: at least 1, less than 2**63. Raises :class:`ValueError` naming ``text``."""
     stripped = text.strip()
     match = _SIZE.fullmatch(stripped)
     if match is None or (match[3] and not match[2]):
@@ -56,7 +56,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_count(text: str) -> int:
-    """A whole number, at least 1, for "1000", "500k" and "1.5M". Raises :class:`ValueError` naming ``text``."""
+    """Returns a whole number, at least 1, for "1000", "500k" and "1.5M". Raises :class:`ValueError` naming ``text``."""
     match = _COUNT.fullmatch(text.strip())
     whole, fraction, prefix = match.groups() if match else ("0", None, "")
     fraction = fraction or ""
@@ -69,7 +69,7 @@ def parse_count(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """0.9 for "90%". Raises :class:`ValueError` naming ``text``."""
+    """Returns 0.9 for "90%". Raises :class:`ValueError` naming ``text``."""
     match = _SHARE.fullmatch(text.strip())
     if match is None or not 1 <= float(match[1]) <= 100:
         raise ValueError(f"{text!r} is not a share; {_ACCEPTED_SHARES}")
@@ -77,7 +77,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds, more than 0, for "0.5s" and the like. Raises :class:`ValueError` naming ``text``."""
+    """Returns the seconds, more than 0, of "0.5s" and the like. Raises :class:`ValueError` naming ``text``."""
     stripped = text.strip()
     if _DURATION.fullmatch(stripped) is None:
         raise ValueError(f"{text!r} is not a duration; {_ACCEPTED_DURATIONS}")
@@ -91,16 +91,16 @@ def parse_duration(text: str) -> float:
 
 
 def format_size(size_bytes: int) -> str:
-    """A size for people, in powers of 1000: "10.0 GB". What :func:`parse_size` takes, rounded."""
+    """Returns a size for people, in powers of 1000 and rounded: "10.0 GB". :func:`parse_size` takes it."""
     value, unit = float(size_bytes), 0
-    # What would be rounded to 1000.0 is 1.0 of the next.
+    # A value that would be rounded to 1000.0 is 1.0 of the next unit.
     while abs(value) >= 999.95 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     return f"{value:.1f} {_UNITS[unit]}" if unit else f"{size_bytes} B"
 
 
 def format_duration(seconds: float) -> str:
-    """A duration for people, from microseconds to days: "12.3 ms", "1.3 s", "2.5 min"."""
+    """Returns a duration for people, from microseconds to days: "12.3 ms", "1.3 s", "2.5 min"."""
     for size, unit in _LONG_TIMES:
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
@@ -110,13 +110,13 @@ def format_duration(seconds: float) -> str:
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """``1 entry``, ``2 entries``."""
+    """Returns ``1 entry``, ``2 entries``."""
     plural = many or (f"{one[:-1]}ies" if one.endswith("y") else f"{one}s")
     return f"{number} {one if number == 1 else plural}"
 
 
 def printable(text: object, encoding: str | None = None) -> str:
-    """One line that any terminal takes, and from which a path can be copied: letters of all languages as they are.
+    """Returns one line that any terminal takes, and from which a path can be copied: letters of all languages stay.
 
     Escaped (``\\x1b``, ``\\u202e``) is what a terminal obeys, what turns the direction of text, bytes that do not
     decode, and what ``encoding`` lacks.

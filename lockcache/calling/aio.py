@@ -46,7 +46,7 @@ async def _computed(compute: Callable[[], Any]) -> object:
 
 
 async def _in_thread(action: Callable[[], _T]) -> _T:
-    """What ``action`` returns or raises, in a thread of its own. If the task is cancelled, nobody has the result."""
+    """Run ``action`` in a new thread, and return its result. If the task is cancelled, the result is dropped."""
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     future: asyncio.Future[_T] = loop.create_future()
 
@@ -60,7 +60,7 @@ async def _in_thread(action: Callable[[], _T]) -> _T:
             settle = _settle(future, future.set_exception, error)
         else:
             settle = _settle(future, future.set_result, result)
-        # A loop that does not run now would keep the result, and the turn in it.
+        # A loop that is not running would keep the result, and with it the turn.
         if not future.cancelled():
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(settle)

@@ -17,7 +17,7 @@ _LONGEST_NAME: Final = 255  # bytes, as file systems have it
 
 
 def joined_files(files: object, metadata: object) -> tuple[bytes, dict[str, Any]]:
-    """The code and the metadata of the entry that these files are.
+    """Returns the code and the metadata of the entry that these files are.
 
     Raises :class:`TypeError` or :class:`ValueError` that names what is wrong.
     """
@@ -43,7 +43,7 @@ def joined_files(files: object, metadata: object) -> tuple[bytes, dict[str, Any]
 
 
 def parted_files(code: bytes, metadata: Mapping[str, Any]) -> dict[str, bytes] | None:
-    """The files that an entry is made of; ``None`` for one that is not, or says what cannot be."""
+    """Returns the files that an entry is made of; ``None`` for any other entry, and for impossible names or lengths."""
     listed = metadata.get(FILES)
     if not isinstance(listed, list) or not 0 < len(listed) <= _MOST_FILES:
         return None

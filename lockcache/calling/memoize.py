@@ -1,4 +1,4 @@
-"""A function whose results a cache keeps: which key a call has.
+"""Memoization: a function whose results a cache keeps, and the keys of its calls.
 
 Keeps the rule that two calls have one key only if they may have one result. A name that other functions have too (a
 lambda, a script that is ``__main__``) and an argument whose bytes nobody knows are refused, never guessed.
@@ -24,7 +24,7 @@ _PLAIN = (bool, int, float, str, bytes)
 def memoized(
     cache: ProgramCacheResource, function: Callable[..., object], key: Callable[..., object] | None, version: str
 ) -> Callable[..., Any]:
-    """``function``, its results kept in ``cache``; see :meth:`lockcache.ProgramCacheResource.memoize`."""
+    """Returns ``function``, its results kept in ``cache``; see :meth:`lockcache.ProgramCacheResource.memoize`."""
     name, signature = [*_name_of(function), version], inspect.signature(function)
 
     def key_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -49,7 +49,7 @@ def memoized(
 
 
 def _name_of(function: object) -> list[str]:
-    """Module and qualified name, by which every process knows this function and no other."""
+    """Returns module and qualified name, which identify the function in every process."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not callable(function) or not module or not name:
         raise TypeError(f"memoize wants a function, got {type(function).__name__} {function!r:.80}")
@@ -62,7 +62,7 @@ def _name_of(function: object) -> list[str]:
 
 
 def _script() -> str:
-    """What tells this program's ``__main__`` from others."""
+    """Returns a name that distinguishes the ``__main__`` of this program from that of others."""
     main = sys.modules["__main__"]
     if main.__spec__ is not None:
         return main.__spec__.name
@@ -72,7 +72,7 @@ def _script() -> str:
 
 
 def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[object]:
-    """One description for all ways to state the same arguments."""
+    """Returns the same description for all ways to pass the same arguments."""
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     for name, value in bound.arguments.items():
@@ -86,7 +86,7 @@ def _takes_names(signature: inspect.Signature, name: str) -> bool:
 
 
 def _described(name: str, value: Any) -> object:
-    """``value``, described as no other is: a list is not a tuple, nor a member of an enumeration its value."""
+    """Returns a description of ``value`` that differs for a list and a tuple, an enumeration's member and its value."""
     kind = type(value)
     if kind in (list, tuple):
         return [kind.__name__, *(_described(name, item) for item in value)]

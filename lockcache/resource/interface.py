@@ -33,7 +33,7 @@ _Self = TypeVar("_Self", bound="ProgramCacheResource")
 
 @dataclass(frozen=True)
 class CacheStats:
-    """What one cache object has done since it was made, and how full the store is now.
+    """The counts of one cache object since it was made, and the size of the store now.
 
     The counters belong to this object in this process; ``bytes`` and ``entries`` to the store, which others may share.
     """
@@ -88,7 +88,7 @@ class ProgramCacheResource(ABC):
 
     @abstractmethod
     def __getitem__(self, key: bytes | str) -> bytes:
-        """The code stored under ``key``, or :class:`KeyError`."""
+        """Returns the code stored under ``key``, or :class:`KeyError`."""
 
     @abstractmethod
     def __setitem__(self, key: bytes | str, value: object) -> None:
@@ -100,7 +100,7 @@ class ProgramCacheResource(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of entries now."""
+        """Returns the number of entries now."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -130,14 +130,14 @@ class ProgramCacheResource(ABC):
     @overload
     def get(self, key: bytes | str, default: _T) -> bytes | _T: ...
     def get(self, key: bytes | str, default: object = None) -> object:
-        """The code stored under ``key``, or ``default``."""
+        """Returns the code stored under ``key``, or ``default``."""
         try:
             return self[key]
         except KeyError:
             return default
 
     def get_entry(self, key: bytes | str) -> Entry | None:
-        """The entry with its metadata, or ``None``."""
+        """Returns the entry with its metadata, or ``None``."""
         code = self.get(key)
         return None if code is None else Entry(code)
 
@@ -148,7 +148,7 @@ class ProgramCacheResource(ABC):
         self[key] = entry.code
 
     def get_or_compute(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> bytes:
-        """The code stored under ``key``; if there is none, what ``compute()`` gives, stored first.
+        """Returns the code stored under ``key``; if there is none, stores what ``compute()`` returns, and returns it.
 
         Compile-once: of all callers that share this back end and miss the key at once, one computes and the others get
         what it stored. ``compute`` returns a value as for ``cache[key] = value``, or an :class:`Entry`. If it raises,
@@ -160,7 +160,7 @@ class ProgramCacheResource(ABC):
         return self.get_or_compute_entry(key, compute, label=label).code
 
     def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
-        """As :meth:`get_or_compute`, with the metadata."""
+        """Returns the entry of :meth:`get_or_compute`, with its metadata."""
         found = self.begin(key, label=label)
         if isinstance(found, Entry):
             return found
@@ -168,7 +168,7 @@ class ProgramCacheResource(ABC):
             return turn.store(run_compute(compute))
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
-        """The entry stored under ``key``; if there is none, the caller's :class:`Turn` to compute it.
+        """Returns the entry stored under ``key``; if there is none, the caller's :class:`Turn` to compute it.
 
         For callers whose computation is not one function, as ``get_or_compute`` wants it. If another caller has the
         turn, waits for it as ``get_or_compute`` does. ``label`` tells those who wait what is being compiled;
@@ -209,21 +209,21 @@ class ProgramCacheResource(ABC):
         self.put_entry(key, Entry(*joined_files(files, metadata)))
 
     def get_files(self, key: bytes | str) -> dict[str, bytes] | None:
-        """The files stored by :meth:`put_files`, in their order; ``None`` if there are none under ``key``."""
+        """Returns the files stored by :meth:`put_files`, in their order; ``None`` if there are none under ``key``."""
         from lockcache.calling import parted_files
 
         entry = self.get_entry(key)
         return None if entry is None else parted_files(entry.code, entry.metadata)
 
     def view_files(self, key: bytes | str) -> str | None:
-        """The files stored by :meth:`put_files` as files in a folder, whose path this is, for what opens paths itself.
+        """Returns the path of a folder with the files stored by :meth:`put_files`, for programs that open paths.
 
         ``None`` here: a back end that is not a directory has none, and :meth:`get_files` must do.
         """
         return None
 
     async def aget_or_compute(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> bytes:
-        """As :meth:`get_or_compute`, for asyncio: the event loop goes on while this waits for a disk or for others.
+        """Get or compute like :meth:`get_or_compute`, for asyncio: the event loop goes on while this waits.
 
         ``compute`` is a function, which runs in a thread, or a coroutine function, which runs in the loop. A task that
         is cancelled gives the turn up; what it started in a thread runs to its end, and is not stored.
@@ -268,7 +268,7 @@ class ProgramCacheResource(ABC):
         return memoized(self, function, key, version)
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
-        """The entry, as soon as the caller that has its turn stores it. Takes no turn.
+        """Returns the entry once the caller that has its turn stores it. Takes no turn.
 
         ``None`` if nobody has the turn, if it was given up, or after ``timeout_seconds``.
         """
@@ -283,7 +283,7 @@ class ProgramCacheResource(ABC):
         entry = computed_entry(value, cost_ns, "value")
         try:
             if type(self).put_entry is ProgramCacheResource.put_entry:
-                self[name] = entry.code  # a back end of somebody else's that keeps no metadata
+                self[name] = entry.code  # a third party's back end that keeps no metadata
             else:
                 self.put_entry(name, entry)
         except OSError as error:
@@ -306,7 +306,7 @@ class ProgramCacheResource(ABC):
             self[key] = value
 
     def stats(self) -> CacheStats:
-        """Counters of this object, and the size of the store."""
+        """Returns the counters of this object, and the size of the store."""
         return CacheStats(entries=len(self))
 
     # Deliberately not abstract, and empty: a back end that holds nothing open has nothing to close.

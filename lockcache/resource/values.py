@@ -35,7 +35,7 @@ class Entry:
 
 
 def coerce_key(key: object) -> bytes:
-    """A key as bytes. ``str`` is taken as UTF-8, so ``"k"`` and ``b"k"`` are one entry."""
+    """Returns a key as bytes. ``str`` is taken as UTF-8, so ``"k"`` and ``b"k"`` are one entry."""
     if isinstance(key, bytes):
         return key
     if isinstance(key, str):
@@ -57,7 +57,7 @@ def key_in_words(key: bytes | str) -> str:
 
 
 def coerce_value(value: object, argument: str = "value") -> tuple[bytes, dict[str, Any]]:
-    """A value as code and the metadata that it brings: none for bytes-like, the kind and symbols of an ObjectCode.
+    """Returns the code of a value, and its metadata: none for bytes-like, the kind and symbols of an ObjectCode.
 
     ``argument`` is what errors call it. Raises :class:`TypeError` for any other type, :class:`FileNotFoundError` for an
     ObjectCode whose file is gone, :class:`ValueError` for an ObjectCode without code.
@@ -100,14 +100,14 @@ def _from_object_code(value: Any, argument: str) -> tuple[bytes, dict[str, Any]]
 
 
 def coerce_max_size_bytes(value: object) -> int | None:
-    """A cap in bytes, from a number or a text such as ``"10G"``; ``None`` for no cap.
+    """Returns a cap in bytes, from a number or a text such as ``"10G"``; ``None`` for no cap.
 
     Raises :class:`TypeError` or :class:`ValueError` naming the value.
     """
     if value is None:
         return None
     if isinstance(value, str):
-        from lockcache.sizes import parse_size  # 3 ms, which who states a number must not wait for
+        from lockcache.sizes import parse_size  # 3 ms, needless for a number
 
         try:
             return parse_size(value)
@@ -122,7 +122,7 @@ def coerce_max_size_bytes(value: object) -> int | None:
 
 
 def run_compute(compute: Callable[[], object]) -> Entry:
-    """What ``compute()`` gives, as an entry that states what it cost, unless it states that itself."""
+    """Call ``compute()``. Returns its result as an entry with its cost, unless the result states one itself."""
     if not callable(compute):
         raise TypeError(f"compute must be callable without arguments, got {type(compute).__name__} {compute!r:.80}")
     start_ns = time.perf_counter_ns()
@@ -131,7 +131,7 @@ def run_compute(compute: Callable[[], object]) -> Entry:
 
 
 def computed_entry(value: object, cost_ns: int, argument: str = "value") -> Entry:
-    """What was computed in ``cost_ns`` nanoseconds as an entry that states that, unless it is one that states another.
+    """Returns a computed value as an entry that states its cost, unless it is an entry that states one itself.
 
     ``argument`` is what errors call it.
     """
@@ -144,7 +144,7 @@ def computed_entry(value: object, cost_ns: int, argument: str = "value") -> Entr
 
 
 def in_namespace(namespace: str, publish: Callable[[object, int], Entry]) -> Callable[[object, int], Entry]:
-    """``publish``, of entries that state ``namespace`` if they state none; for an empty one as it is.
+    """Returns ``publish`` for entries that state ``namespace`` unless they state one; unchanged if it is empty.
 
     Raises :class:`TypeError` or :class:`ValueError` for one that nothing could show.
     """
@@ -165,7 +165,7 @@ def in_namespace(namespace: str, publish: Callable[[object, int], Entry]) -> Cal
 
 
 def coerce_entry(entry: object) -> tuple[bytes, bytes, int]:
-    """An :class:`Entry` as (code, encoded metadata without the cost, compile cost in nanoseconds)."""
+    """Returns an :class:`Entry` as (code, encoded metadata without the cost, compile cost in nanoseconds)."""
     if not isinstance(entry, Entry):
         raise TypeError(f"entry must be a lockcache.Entry, got {type(entry).__name__} {entry!r:.80}")
     code, found = coerce_value(entry.code, "entry.code")
@@ -175,7 +175,7 @@ def coerce_entry(entry: object) -> tuple[bytes, bytes, int]:
 
 
 def split_metadata(code: bytes, metadata: dict[str, Any]) -> tuple[bytes, bytes, int]:
-    """Code and metadata as they are stored: (code, encoded metadata without the cost, compile cost in ns)."""
+    """Returns an entry as it is stored: (code, encoded metadata without the cost, compile cost in ns)."""
     cost_ns = metadata.pop(_metadata.COMPILE_COST, 0)
     if isinstance(cost_ns, bool) or not isinstance(cost_ns, int) or not 0 <= cost_ns < 2**63:
         what = f"metadata[{_metadata.COMPILE_COST!r}] must be an int number of nanoseconds, 0 or more"
@@ -184,7 +184,7 @@ def split_metadata(code: bytes, metadata: dict[str, Any]) -> tuple[bytes, bytes,
 
 
 def join_metadata(tail: bytes, cost_ns: int) -> dict[str, Any]:
-    """The inverse of :func:`split_metadata`: what ``Entry.metadata`` shows."""
+    """Returns the inverse of :func:`split_metadata`: what ``Entry.metadata`` shows."""
     found = _metadata.decode(tail)
     if cost_ns:
         found[_metadata.COMPILE_COST] = cost_ns
