@@ -20,7 +20,36 @@ def whys(tmp_path: Path, text: str, name: str = "module.py") -> list[str]:
 @pytest.mark.parametrize("word", ["What", "Which", "Whether", "How", "Who"])
 def test_a_module_says_first_what_it_provides(word: str, tmp_path: Path) -> None:
     assert whys(tmp_path, f'"""{word} goes first."""\n')[0].startswith("1: a module's docstring")
-    assert whys(tmp_path, f'"""Whatever {word}."""\n\ndef function():\n    """{word} it is."""\n') == []
+    assert whys(tmp_path, f'"""Whatever {word}."""\n\nclass Class:\n    """{word} it is."""\n') == []
+
+
+FIRST_WORDS = ["What", "Whether", "Which", "Whose", "How", "Who", "When", "Where", "Those"]
+
+
+@pytest.mark.parametrize("word", FIRST_WORDS)
+@pytest.mark.parametrize("head", ["def", "async def", "@contextmanager\ndef", "@functools.cache\ndef"])
+def test_a_function_says_first_what_it_does(head: str, word: str, tmp_path: Path) -> None:
+    found = whys(tmp_path, f'{head} function():\n    """{word} it is."""\n')
+    assert [why.partition(" ")[2] for why in found] == [
+        f"a function's docstring begins with a verb (Returns, Yields, Raises), not with {word}"
+    ]
+
+
+@pytest.mark.parametrize("word", FIRST_WORDS)
+def test_a_method_is_a_function(word: str, tmp_path: Path) -> None:
+    assert len(whys(tmp_path, f'class Class:\n    def method(self):\n        """{word} it is."""\n')) == 1
+
+
+@pytest.mark.parametrize("word", FIRST_WORDS)
+@pytest.mark.parametrize("decorator", ["property", "cached_property", "functools.cached_property", "name.setter"])
+def test_a_property_names_a_value(decorator: str, word: str, tmp_path: Path) -> None:
+    text = f'class Class:\n    @{decorator}\n    def name(self):\n        """{word} it is."""\n'
+    assert whys(tmp_path, text) == []
+
+
+@pytest.mark.parametrize("text", ["Returns what is there.", "Check whether.", "Whatever it is.", "Wherever it is."])
+def test_a_function_that_begins_with_another_word_is_in_order(text: str, tmp_path: Path) -> None:
+    assert whys(tmp_path, f'def function():\n    """{text}"""\n') == []
 
 
 @pytest.mark.parametrize("text", ["As X.", "As :func:`os.open`.", "As ``x.y`` has it."])

@@ -1,6 +1,8 @@
 """The mechanical rules of plain language, which ``make words`` checks: in comments, docstrings, messages and documents.
 
 - A module's docstring begins with what it provides, not with What, Which, Whether, How or Who.
+- A function's docstring is in the imperative, or "Returns ...", "Yields ...", "Raises ...": it does not begin with a
+  relative clause (What, Whether, Which, Whose, How, Who, When, Where, Those). Properties name a value, and may.
 - No docstring is only "As X.": it says in what it differs.
 - "is not a", never "is no"; "there is no" is ordinary English.
 - An invariant is named next to its number: "invariant 3 (hard cap)".
@@ -52,6 +54,7 @@ INVARIANTS: Final = {
 }
 
 _FIRST_WORD: Final = re.compile(r"(What|Which|Whether|How|Who)\b")
+_FIRST_WORD_OF_FUNCTION: Final = re.compile(r"(What|Whether|Which|Whose|How|Who|When|Where|Those)\b")
 _ONLY_AS: Final = re.compile(r"As (?:[^.,;]|\.(?=\S))*\.")
 _IS_NO: Final = re.compile(
     r"\b(?:is|are|was|were)\s+no\s+(?!longer\b|more\b|other\b|better\b|less\b|larger\b|younger\b)", re.IGNORECASE
@@ -77,10 +80,11 @@ class Fault(NamedTuple):
 
 
 class Prose(NamedTuple):
-    """Text for people: where it begins, and whether it is a docstring, or a module's."""
+    """Text for people."""
 
     line: int
     text: str
+    #: ``module``, ``function`` or ``docstring`` (a class's or a property's); empty for all that is not a docstring.
     kind: str = ""
 
 
@@ -96,6 +100,8 @@ def faults_in(path: Path, file: str) -> Iterator[Fault]:
 def _faults(prose: Prose) -> Iterator[tuple[int, str]]:
     if prose.kind == "module" and (first := _FIRST_WORD.match(prose.text)):
         yield 0, f"a module's docstring begins with what it provides, not with {first[1]}"
+    if prose.kind == "function" and (first := _FIRST_WORD_OF_FUNCTION.match(prose.text)):
+        yield 0, f"a function's docstring begins with a verb (Returns, Yields, Raises), not with {first[1]}"
     if prose.kind and _ONLY_AS.fullmatch(prose.text.strip()):
         yield 0, 'a docstring that is only "As X."'
     text = _without_code(prose.text)
@@ -131,9 +137,21 @@ def _of_module(text: str) -> Iterator[Prose]:
                 and isinstance(first.value, ast.Constant)
                 and isinstance(first.value.value, str)
             ):
-                yield Prose(first.lineno, first.value.value, "module" if isinstance(node, ast.Module) else "docstring")
+                yield Prose(first.lineno, first.value.value, _kind(node))
     yield from _comments(text)
     yield from _messages(tree)
+
+
+def _kind(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    if isinstance(node, ast.Module):
+        return "module"
+    return "docstring" if isinstance(node, ast.ClassDef) or _is_property(node) else "function"
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Returns whether a method is read as an attribute: by ``@property``, ``@cached_property`` or a setter of one."""
+    names = [ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list]
+    return any(name in ("property", "cached_property", "setter") for name in names)
 
 
 def _comments(text: str) -> Iterator[Prose]:
