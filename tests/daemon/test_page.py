@@ -208,8 +208,8 @@ def test_a_browser_shows_a_running_daemons_page_and_runs_nothing_of_it(tmp_path:
         assert (read.tags["section"], read.tags["svg"], read.tags["table"]) == (2, 6, 6)
         for words in (str(plain), str(evil), "of 1.0 MB", "100.0%", "10 hits, 0 misses", "cubin sm_90"):
             assert words in read.text, words
-        dearest = entry_name(b"299")[:12]
-        assert dearest in read.text
+        most_expensive = entry_name(b"299")[:12]
+        assert most_expensive in read.text
         light = browser.screenshot(url, tmp_path / "light.png")
         dark = browser.screenshot(url, tmp_path / "dark.png", dark=True)
     assert _corner(light) > (200, 200, 200)

@@ -17,7 +17,7 @@ from lockcache.lowlevel import Evicted, Found, Goal, Policy, PolicyFile, Slot, c
 from lockcache_daemon.budgets.choose import Room
 from lockcache_daemon.budgets.shared import SharedBudgets, look_at_file_system
 from lockcache_daemon.observe import Report
-from lockcache_daemon.settings import Bite, DirectorySettings, Exceeded, Rules, Settings, own_budgets, rules_for
+from lockcache_daemon.settings import DirectorySettings, Exceeded, Excess, Rules, Settings, own_budgets, rules_for
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import Seen, View, view, view_lockcache
 
@@ -103,7 +103,7 @@ class Rehearsal:
         self._policy = found if rules.max_size_bytes is None else rules.policy
         self._store = UnchangedStore(seen, rules)
         self.before = self._store.held()
-        #: What would go for which budget, in the order in which they have their turns.
+        #: What would go for which budget, in the order in which they have their ticks.
         self.budgets: dict[str, Evicted] = {}
 
     @property
@@ -130,9 +130,9 @@ class Rehearsal:
         step()
         return True
 
-    def sweep_for(self, bite: Bite) -> Evicted:
+    def sweep_for(self, excess: Excess) -> Evicted:
         """Returns what would go for a budget that directories share."""
-        return self._evict(Exceeded(bite.budget, partial(self._store.sweep, bite.goal)))
+        return self._evict(Exceeded(excess.budget, partial(self._store.sweep, excess.goal)))
 
     def _evict(self, exceeded: Exceeded) -> Evicted:
         self._stop.raise_if_set()

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from lockcache.lowlevel import Evicted, Found, Slot
 from lockcache_daemon.budgets.choose import Member, Room, free_shortage, share_out, total_surplus
 from lockcache_daemon.pace import Pace
-from lockcache_daemon.settings import Bite, Rules, Settings
+from lockcache_daemon.settings import Excess, Rules, Settings
 
 # To know whose entries are older, all directories are walked. Where that led to nothing (all is in use, or being
 # written), the next walk may take this share of the time.
@@ -41,7 +41,7 @@ class Directory(Protocol):
     def held(self) -> Slot: ...
     def take(self, step: Callable[[], object]) -> bool: ...
     def entries(self) -> Iterator[Found]: ...
-    def sweep_for(self, bite: Bite) -> Evicted: ...
+    def sweep_for(self, excess: Excess) -> Evicted: ...
 
 
 class SharedBudgets:
@@ -116,7 +116,7 @@ class SharedBudgets:
             members = [Member(slot, keeper.rules.floor_bytes, keeper.entries()) for keeper, slot in held]
             for (keeper, _), goal in zip(held, share_out(needed, members), strict=True):
                 if goal is not None:
-                    swept = keeper.sweep_for(Bite(budget, goal))
+                    swept = keeper.sweep_for(Excess(budget, goal))
                     evicted[keeper.root] = evicted.get(keeper.root, Evicted()) + swept
                     done += swept
         self._was_fruitless = not done.entries

@@ -139,7 +139,7 @@ class Status:
         if at_once or time.monotonic() >= self._due:
             body = {"role": "active", "layout": layout, "standbys": read_standbys(instance.layout)}
             body |= self._render(policy, marks, held())
-            if at_once or self._is_news(body):
+            if at_once or self._is_changed(body):
                 self._due = 0.0  # if it fails, it is tried at the next tick, not taken for written until it is due
                 instance.publish(body)
                 self._published = body
@@ -157,7 +157,7 @@ class Status:
             **self.more,
         }
 
-    def _is_news(self, body: dict[str, Any]) -> bool:
+    def _is_changed(self, body: dict[str, Any]) -> bool:
         """Whether ``body`` differs from what was published. If not, the question is put off for a while."""
         self._due = time.monotonic() + _INTERVAL_SECONDS
         return body != self._published

@@ -24,11 +24,21 @@ from lockcache_daemon.keeper.instance import Instance, Standby, Status
 from lockcache_daemon.keeper.max_age import Ageing
 from lockcache_daemon.keeper.policy import Cap, repair_policy
 from lockcache_daemon.keeper.root_user import refuse_as_root
-from lockcache_daemon.keeper.still_safe import Footing, Ground
+from lockcache_daemon.keeper.still_safe import MountCheck, SafetyCheck
 from lockcache_daemon.observe import Report, Summary, Sweep, UnreportedRepairs
-from lockcache_daemon.settings import Bite, Exceeded, Rules, Watermarks, of_namespaces, of_size, own_budgets
+from lockcache_daemon.settings import Exceeded, Excess, Rules, Watermarks, of_namespaces, of_size, own_budgets
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores import Kept, MakePart, Opening, OpenStore, Part, Step, Store, Telling, open_shards
+from lockcache_daemon.stores import (
+    HasStatusFields,
+    KeptDirectory,
+    MakePart,
+    Opening,
+    OpenStore,
+    Part,
+    Step,
+    Store,
+    open_shards,
+)
 
 
 class Keeper:
@@ -60,7 +70,7 @@ class Keeper:
         self._make_parts = parts
         self._open: _Open | None = None
         self._standby: Standby | None = None
-        self._ground = Ground(root)
+        self._mount = MountCheck(root)
         self._cap = Cap(root, rules, report)
         self._attempts = Attempts(root, report, stop)
         self._status = Status()
@@ -78,7 +88,7 @@ class Keeper:
     @property
     def is_safe(self) -> bool:
         """Whether it may be touched: it is not open, or nobody else could write to it when it was last looked at."""
-        return self._open is None or self._open.footing.is_safe
+        return self._open is None or self._open.safety.is_safe
 
     @property
     def is_standing_by(self) -> bool:
@@ -100,7 +110,7 @@ class Keeper:
 
         Raises :class:`AlreadyServedError`, what else opening such a directory raises, and :class:`Stopped`.
         """
-        self._ground.check()
+        self._mount.check()
         refuse_as_root(self.root, self.rules.group)
         opening = Opening(self.root, self.rules, self._stop, self._share_of_duty)
         was_there = os.path.lexists(self.root)
@@ -116,11 +126,11 @@ class Keeper:
         except BaseException:
             store.close()
             raise
-        kept = Kept(self.root, store, self.rules, self._report, self._stop, self._share_of_duty)
+        kept = KeptDirectory(self.root, store, self.rules, self._report, self._stop, self._share_of_duty)
         ageing = Ageing(store.entries, self.rules.interval_seconds, self._share_of_duty)
-        self._ground.remember()
-        footing = Footing(store.layout, self._refuse)
-        self._open = _Open(store, footing, instance, ageing, _made(kept, self._make_parts))
+        self._mount.remember()
+        safety = SafetyCheck(store.layout, self._refuse)
+        self._open = _Open(store, safety, instance, ageing, _made(kept, self._make_parts))
         self._cap.forget()
         self._attempts.take(self._obey_policy)
         self._attempts.take(store.begin)
@@ -142,7 +152,7 @@ class Keeper:
         except AlreadyServedError as error:
             if not self.may_stand_by:
                 raise
-            self._ground.remember()
+            self._mount.remember()
             self._standby = Standby(Layout(self.root))
             self._report.standing_by(self.root, error)
 
@@ -196,9 +206,9 @@ class Keeper:
         return Summary(before, store.held(), repaired, store.busy, evicted, store.repairs.since(repairs))
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> KeptDirectory:
         """For what is done once. Requires: open."""
-        return Kept(self.root, self._now.store, self.rules, self._report, self._stop, self._share_of_duty)
+        return KeptDirectory(self.root, self._now.store, self.rules, self._report, self._stop, self._share_of_duty)
 
     def note_failure(self, error: Exception) -> None:
         """Say it, unless an error of its kind was said since this directory last worked."""
@@ -229,11 +239,11 @@ class Keeper:
         except OSError as error:
             self._attempts.note(error)
 
-    def sweep_for(self, bite: Bite) -> Evicted:
+    def sweep_for(self, excess: Excess) -> Evicted:
         """Evict for a budget that directories share. Raises only :class:`Stopped`. Requires: open."""
         done = [Evicted()]
-        sweep = partial(self._now.store.sweep, bite.goal)
-        self._attempts.take(lambda: done.append(self._evict(Exceeded(bite.budget, sweep))))
+        sweep = partial(self._now.store.sweep, excess.goal)
+        self._attempts.take(lambda: done.append(self._evict(Exceeded(excess.budget, sweep))))
         return done[-1]
 
     def _meet(self, budgets: Iterable[Exceeded]) -> Evicted:
@@ -274,7 +284,7 @@ class Keeper:
     def _reattach(self) -> None:
         """Open again what was deleted or replaced underneath, and what an error may have left half usable."""
         if self._open is not None:
-            self._open.footing.check()
+            self._open.safety.check()
             if self._open.instance.is_lost():
                 self.close()
         if self._open is None:
@@ -314,21 +324,23 @@ class Keeper:
         namespaces = {name: slot._asdict() for name, slot in now.store.namespaces().items()}
         self._status.more = {"repairs": now.store.repairs._asdict(), "namespaces": namespaces}
         for part in now.parts:
-            if isinstance(part, Telling):
-                self._status.more |= part.tell()
+            if isinstance(part, HasStatusFields):
+                self._status.more |= part.status_fields()
         self._status.publish(now.instance, self.layout, policy, self._marks(), now.store.held, at_once=at_once)
 
 
-def _made(kept: Kept, parts: Sequence[MakePart]) -> list[Part]:
+def _made(kept: KeptDirectory, parts: Sequence[MakePart]) -> list[Part]:
     return [part for make in parts if (part := make(kept)) is not None]
 
 
 class _Open:
     """What is open of a directory, as one unit: replaced together when the directory is."""
 
-    def __init__(self, store: Store, footing: Footing, instance: Instance, ageing: Ageing, parts: list[Part]) -> None:
+    def __init__(
+        self, store: Store, safety: SafetyCheck, instance: Instance, ageing: Ageing, parts: list[Part]
+    ) -> None:
         self.store = store
-        self.footing = footing
+        self.safety = safety
         self.instance = instance
         self.ageing = ageing
         self.parts = parts
@@ -342,14 +354,14 @@ class Attempts:
         self._root = root
         self._report = report
         self._stop = stop
-        self._told: set[tuple[str, int | None]] = set()
+        self._reported: set[tuple[str, int | None]] = set()
         #: Whether an error may have left something half usable. Its reader clears it.
         self.is_shaken = False
 
     @property
     def is_well(self) -> bool:
         """Whether nothing failed, or all has worked since."""
-        return not self._told
+        return not self._reported
 
     def take(self, step: Callable[[], object]) -> bool:
         """Take one step, unless the daemon is to stop. Whether it did not fail. Raises only :class:`Stopped`."""
@@ -366,8 +378,8 @@ class Attempts:
     def take_all(self, steps: Iterable[Callable[[], object]]) -> None:
         """Each of them, also after one that failed; if all work again, that is said."""
         outcomes = [self.take(step) for step in steps]
-        if all(outcomes) and self._told:
-            self._told.clear()
+        if all(outcomes) and self._reported:
+            self._reported.clear()
             self._report.recovered(self._root)
 
     def note(self, error: Exception) -> None:
@@ -375,6 +387,6 @@ class Attempts:
         self._report.failing(self._root, error)
         self.is_shaken |= not isinstance(error, LockTimeoutError)
         kind = (type(error).__name__, error.errno if isinstance(error, OSError) else None)
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._reported:
+            self._reported.add(kind)
             self._report.failed(self._root, error)

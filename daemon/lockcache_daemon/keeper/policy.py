@@ -26,7 +26,7 @@ class Cap:
         self._root = root
         self._rules = rules
         self._report = report
-        self._is_news = self._is_known = False
+        self._is_unannounced = self._is_known = False
         self._replaced: Policy | None = None
         self.policy = Policy()
 
@@ -37,14 +37,14 @@ class Cap:
     def change(self, rules: Rules) -> None:
         """Other settings are in force. A cap that changed is the operator's last word: it counts from the next tick."""
         if rules.policy != self._rules.policy:
-            self._is_news = True
+            self._is_unannounced = True
             self._replaced = self._rules.policy
         self._rules = rules
 
     def obey(self, file: PolicyFile, layout: Layout) -> None:
         """Put the cap in force, once; from then on what an operator writes into the policy counts."""
         found, why = read_policy(file, layout)
-        if self._is_news:
+        if self._is_unannounced:
             self._announce(file, found)
         elif self._rules.max_size_bytes is None:
             self._follow(found)
@@ -60,7 +60,7 @@ class Cap:
         self.policy = wanted
         if found != wanted:
             file.replace(wanted)
-        self._is_news = False
+        self._is_unannounced = False
         self._report.cap_changed(self._root, wanted, is_setting=True)
 
     def _follow(self, found: Policy) -> None:

@@ -43,8 +43,8 @@ def refuse_as_root(root: str, group: bool | str) -> None:
         raise _error(root, why, status.st_uid, gid if is_shared else None)
     # What everybody may write to is nobody's to keep; opening it says so.
     if is_shared and not status.st_mode & stat.S_IWOTH:
-        mend = f"if not on purpose, fix that: chmod -R g-w {shlex.quote(root)}"
-        raise _error(root, f"is shared with group {_group(status.st_gid) or status.st_gid} ({mend})", 0, gid)
+        fix = f"if not on purpose, fix that: chmod -R g-w {shlex.quote(root)}"
+        raise _error(root, f"is shared with group {_group(status.st_gid) or status.st_gid} ({fix})", 0, gid)
     if wanted.is_shared:
         raise _error(root, "is to be shared with a group", 0, gid)
 

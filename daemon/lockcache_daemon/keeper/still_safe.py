@@ -26,7 +26,7 @@ from lockcache.lowlevel import Layout
 _Look = tuple[tuple[int, int, int, int] | None, ...]
 
 
-class Footing:
+class SafetyCheck:
     """One directory that is open. ``refuse`` raises what opening it now would raise."""
 
     def __init__(self, layout: Layout, refuse: Callable[[], object]) -> None:
@@ -51,7 +51,7 @@ class Footing:
         return (_of(root, follow_symlinks=True), *(_of(path) for path in below))
 
 
-class Ground:
+class MountCheck:
     """The mount that a directory was on when it was opened last."""
 
     def __init__(self, root: str) -> None:

@@ -67,7 +67,7 @@ class WebServer:
         self, listening: socket.socket, board: Board, note: Callable[[str], object], names: tuple[str, ...] = ()
     ) -> None:
         self._note = note
-        self._is_told = False
+        self._is_reported = False
         self._listening = listening
         self._answers = Answers(board)
         self._hosts = _Hosts(listening, names)
@@ -97,13 +97,13 @@ class WebServer:
 
     def _run(self) -> None:
         with contextlib.closing(self._loop), self._listening:
-            self._loop.set_exception_handler(self._tell_once)
+            self._loop.set_exception_handler(self._report_once)
             self._loop.run_until_complete(self._serve())
 
-    def _tell_once(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _report_once(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # Not asyncio's own handler: that writes a traceback for each, as often as a client likes.
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_reported:
+            self._is_reported = True
             self._note(f"the web server met an error: {context['message']}: {context.get('exception')!r} (said once)")
 
     async def _serve(self) -> None:
@@ -326,7 +326,7 @@ def _described(view: DirectoryView) -> dict[str, Any]:
     body["servers"] = [_described_server(server) for server in view.servers]
     body["namespaces"] = {shown(name): slot._asdict() for name, slot in view.namespaces.items()}
     seen = view.standouts
-    lists = {"largest": seen.largest, "oldest": seen.oldest, "dearest": seen.dearest}
+    lists = {"largest": seen.largest, "oldest": seen.oldest, "dearest": seen.most_expensive}
     body["standouts"] = {name: [each._asdict() for each in entries] for name, entries in lists.items()}
     body["standouts"]["shards_seen"] = seen.shards_seen
     body["history"] = [sample._asdict() for sample in view.history]

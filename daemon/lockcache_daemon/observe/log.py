@@ -195,7 +195,7 @@ class Report:
 
     def rehearsed(self, root: str, held: Slot, evicted: Evicted, budgets: Mapping[str, Evicted]) -> None:
         text = f"holds {_holding(held)}; would evict {counted(evicted.entries, 'entry')}, {format_size(evicted.bytes)}"
-        bites = [f"{each.entries} for {budget}" for budget, each in budgets.items()]
+        parts = [f"{each.entries} for {budget}" for budget, each in budgets.items()]
         fields: dict[str, Any] = {
             "bytes": held.bytes,
             "entries": held.entries,
@@ -206,7 +206,7 @@ class Report:
                 for budget, each in budgets.items()
             },
         }
-        self._say("dry-run", root, f"{text} ({', '.join(bites) or 'no budget is exceeded'})", **fields)
+        self._say("dry-run", root, f"{text} ({', '.join(parts) or 'no budget is exceeded'})", **fields)
 
     def missing(self, root: str) -> None:
         self._say("dry-run", root, "is not there; would be made", bytes=0, entries=0)

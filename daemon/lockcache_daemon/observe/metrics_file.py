@@ -34,7 +34,7 @@ class MetricsFile:
         self.path = path
         self._render = render
         self._note = note
-        self._is_told = False
+        self._is_reported = False
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics-file", daemon=True)
 
@@ -75,10 +75,10 @@ class MetricsFile:
             is_last = self._ending.wait(_INTERVAL_SECONDS)
             try:
                 self.write()
-                self._is_told = False
+                self._is_reported = False
             except OSError as error:
-                if not self._is_told:
-                    self._is_told = True
+                if not self._is_reported:
+                    self._is_reported = True
                     self._note(error)
             if is_last:
                 return

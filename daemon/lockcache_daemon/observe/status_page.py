@@ -181,7 +181,7 @@ def _lists(seen: StandoutsSeen, now: float) -> str:
         _table("longest unused", seen.oldest, "last use", lambda each: ago(now - each.last_use_ns / 1e9), now),
         _table(
             "most expensive to compile",
-            seen.dearest,
+            seen.most_expensive,
             "compiled in",
             lambda each: format_duration(each.cost_ns / 1e9),
             now,

@@ -62,7 +62,7 @@ class StandoutsSeen(NamedTuple):
 
     largest: tuple[Standout, ...] = ()
     oldest: tuple[Standout, ...] = ()
-    dearest: tuple[Standout, ...] = ()
+    most_expensive: tuple[Standout, ...] = ()
     #: Of all shards (other layouts: one, the whole), how many the lists know.
     shards_seen: int = 0
     shards: int = SHARDS
@@ -156,7 +156,7 @@ class Standouts:
     def _review(self) -> bool:
         """Take off the lists what is no longer there, and bring last uses up to date. Whether something was gone."""
         is_any_gone = False
-        for each in {*self.seen.largest, *self.seen.oldest, *self.seen.dearest}:
+        for each in {*self.seen.largest, *self.seen.oldest, *self.seen.most_expensive}:
             now = self._source.again(each)
             is_any_gone |= now is None
             for one in self._best.get(self._source.part_of(each.name), ()):
@@ -169,11 +169,11 @@ class Standouts:
 
     def _join(self) -> None:
         by_list = zip(*self._best.values(), strict=True) if self._best else ((), (), ())
-        largest, oldest, dearest = (
+        largest, oldest, most_expensive = (
             tuple(heapq.nlargest(LISTED, itertools.chain.from_iterable(parts), key=key))
             for parts, key in zip(by_list, _KEYS, strict=True)
         )
-        self.seen = StandoutsSeen(largest, oldest, dearest, len(self._best), len(self._source.parts))
+        self.seen = StandoutsSeen(largest, oldest, most_expensive, len(self._best), len(self._source.parts))
 
 
 _KEYS: Final[tuple[Callable[[Standout], int], ...]] = (
@@ -202,8 +202,8 @@ class _Best:
             found: _standout(found, cost_ns, statement(found), now)
             for found, cost_ns in {(found, cost_ns) for heap in self._heaps for _, found, cost_ns in heap}
         }
-        largest, oldest, dearest = ([standouts[found] for _, found, _ in heap] for heap in self._heaps)
-        return largest, oldest, [each for each in dearest if each.cost_ns]
+        largest, oldest, most_expensive = ([standouts[found] for _, found, _ in heap] for heap in self._heaps)
+        return largest, oldest, [each for each in most_expensive if each.cost_ns]
 
 
 def _standout(found: Found, cost_ns: int, said: Statement, now: float) -> Standout:

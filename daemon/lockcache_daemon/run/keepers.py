@@ -25,7 +25,7 @@ from lockcache_daemon.scrub import make_scrubber
 from lockcache_daemon.settings import DirectorySettings, Settings, rules_for
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import (
-    Kept,
+    KeptDirectory,
     MakePart,
     Opening,
     OpenStore,
@@ -37,7 +37,7 @@ from lockcache_daemon.stores import (
 )
 
 
-class Crew:
+class KeeperSet:
     """One keeper for each directory of the settings, none of them open yet."""
 
     def __init__(self, settings: Settings, report: Report, stop: StopSignals) -> None:
@@ -184,7 +184,7 @@ _INTERVAL_SECONDS: Final = 2.0
 class Watching:
     """Keeps the board up to date: clients, repairs, standouts (a :class:`.stores.protocol.Part`)."""
 
-    def __init__(self, kept: Kept, *, seeks_standouts: bool, seeks_reasons: bool) -> None:
+    def __init__(self, kept: KeptDirectory, *, seeks_standouts: bool, seeks_reasons: bool) -> None:
         self._kept = kept
         self._board: Board = kept.report.board
         self._repairs = Repairs()

@@ -19,9 +19,9 @@ from lockcache.lowlevel import Evicted
 from lockcache_daemon.budgets import SharedBudgets
 from lockcache_daemon.keeper import LOOK_SECONDS, Keeper
 from lockcache_daemon.observe import Report, Summary
-from lockcache_daemon.run.keepers import Crew
+from lockcache_daemon.run.keepers import KeeperSet
 from lockcache_daemon.run.services import Service
-from lockcache_daemon.run.ticks import Turns
+from lockcache_daemon.run.ticks import TickRunner
 from lockcache_daemon.scrub import scrub_once
 from lockcache_daemon.settings import Settings
 from lockcache_daemon.signals import Stopped, StopSignals
@@ -40,7 +40,10 @@ _PASSING: Final = (
 
 
 def serve(
-    crew: Crew, services: Sequence[Service], stop: StopSignals, reload: Callable[[], Settings | None] = lambda: None
+    keeper_set: KeeperSet,
+    services: Sequence[Service],
+    stop: StopSignals,
+    reload: Callable[[], Settings | None] = lambda: None,
 ) -> None:
     """Tick until a signal. Raises what opening a directory raises, unless that may pass.
 
@@ -48,32 +51,32 @@ def serve(
     """
     shared = SharedBudgets()
     with ExitStack() as stack:
-        stack.callback(crew.close)
-        turns = stack.enter_context(Turns())
+        stack.callback(keeper_set.close)
+        ticks = stack.enter_context(TickRunner())
         try:
             for service in services:  # before anything is done to a directory
                 stack.callback(service.close)
                 service.prepare()
-            for keeper in crew.keepers:
+            for keeper in keeper_set.keepers:
                 _open(keeper)
             for service in services:
-                service.open(crew.keepers)
+                service.open(keeper_set.keepers)
             while not stop.is_set():
                 if stop.take_reload():
-                    _change(crew, services, reload(), turns.busy)
-                elif crew.is_behind:  # what ran had its settings
-                    crew.change(crew.settings, turns.busy)
-                _take_turns(crew, crew.keepers, turns)
-                shared.tick(crew.settings, crew.keepers, turns.busy)
+                    _change(keeper_set, services, reload(), ticks.busy)
+                elif keeper_set.is_behind:  # what ran had its settings
+                    keeper_set.change(keeper_set.settings, ticks.busy)
+                _run_ticks(keeper_set, keeper_set.keepers, ticks)
+                shared.tick(keeper_set.settings, keeper_set.keepers, ticks.busy)
                 for service in services:
                     service.tick()
-                _pause(crew, turns, stop)
+                _pause(keeper_set, ticks, stop)
         except Stopped:
             return
 
 
 def pass_once(
-    crew: Crew,
+    keeper_set: KeeperSet,
     report: Report,
     advance: Callable[[], None],
     *,
@@ -86,9 +89,9 @@ def pass_once(
     Raises what opening a directory raises, and :class:`Stopped`.
     """
     summaries: dict[Keeper, Summary] = {}
-    keepers = crew.keepers
+    keepers = keeper_set.keepers
     with ExitStack() as stack:
-        stack.callback(crew.close)
+        stack.callback(keeper_set.close)
         for keeper in keepers:
             keeper.open()
         unsound = []
@@ -100,7 +103,7 @@ def pass_once(
                 summaries[keeper] = keeper.complete_pass(advance)
             except OSError as error:
                 keeper.note_failure(error)
-        shared = SharedBudgets().tick(crew.settings, keepers)
+        shared = SharedBudgets().tick(keeper_set.settings, keepers)
         for keeper, summary in summaries.items():
             more = shared.get(keeper.root, Evicted())
             final = replace(summary, after=keeper.held, evicted=summary.evicted + more) if more.entries else summary
@@ -109,27 +112,29 @@ def pass_once(
         return is_complete and all(keeper.is_well and not summary.busy_shards for keeper, summary in summaries.items())
 
 
-def _take_turns(crew: Crew, keepers: Sequence[Keeper], turns: Turns) -> None:
+def _run_ticks(keeper_set: KeeperSet, keepers: Sequence[Keeper], ticks: TickRunner) -> None:
     for keeper in keepers:
-        turns.take(keeper, is_alone=len(crew.keepers) == 1)
+        ticks.run(keeper, is_alone=len(keeper_set.keepers) == 1)
 
 
-def _pause(crew: Crew, turns: Turns, stop: StopSignals) -> None:
+def _pause(keeper_set: KeeperSet, ticks: TickRunner, stop: StopSignals) -> None:
     """Sleep until the next tick. Keepers that stand by have ticks more often: a takeover is due within a second."""
-    until = time.monotonic() + crew.settings.interval
+    until = time.monotonic() + keeper_set.settings.interval
     while not stop.is_set() and (left := until - time.monotonic()) > 0:
-        standing_by = [keeper for keeper in crew.keepers if keeper.is_standing_by]
+        standing_by = [keeper for keeper in keeper_set.keepers if keeper.is_standing_by]
         stop.wait(min(left, LOOK_SECONDS) if standing_by else left)
         if stop.has_reload():
             return
-        _take_turns(crew, standing_by, turns)
+        _run_ticks(keeper_set, standing_by, ticks)
 
 
-def _change(crew: Crew, services: Sequence[Service], settings: Settings | None, busy: Collection[Keeper]) -> None:
+def _change(
+    keeper_set: KeeperSet, services: Sequence[Service], settings: Settings | None, busy: Collection[Keeper]
+) -> None:
     if settings is not None:
-        crew.change(settings, busy)
+        keeper_set.change(settings, busy)
         for service in services:
-            service.change(settings, crew.keepers)
+            service.change(settings, keeper_set.keepers)
 
 
 def _open(keeper: Keeper) -> None:

@@ -23,7 +23,7 @@ from lockcache.lowlevel import SHARDS
 from lockcache_daemon.budgets import rehearse_all
 from lockcache_daemon.keeper import refuse_as_root
 from lockcache_daemon.observe import LogToReport, Report
-from lockcache_daemon.run.keepers import Crew
+from lockcache_daemon.run.keepers import KeeperSet
 from lockcache_daemon.run.loop import pass_once, serve
 from lockcache_daemon.run.services import services_for, try_metrics_file, write_metrics_once
 from lockcache_daemon.run.systemd import Notifier
@@ -70,28 +70,28 @@ def carry_out(request: Request) -> int:
     with StopSignals(hangup_reloads=hangup_reloads, on_progress=report.board.beat) as stop:
         if request.is_dry_run:
             return _until_stopped(stop, lambda: _rehearse(settings, report, stop))
-        crew = Crew(settings, report, stop)
+        keeper_set = KeeperSet(settings, report, stop)
         if request.is_once:
-            return _until_stopped(stop, lambda: _pass_once(crew, report, scrubs=request.is_scrub))
-        _serve(crew, request.sources, report, stop)
+            return _until_stopped(stop, lambda: _pass_once(keeper_set, report, scrubs=request.is_scrub))
+        _serve(keeper_set, request.sources, report, stop)
         if stop.number is not None:
             report.stopped(signal.Signals(stop.number).name)
     return 0
 
 
-def _pass_once(crew: Crew, report: Report, *, scrubs: bool) -> int:
-    if crew.settings.metrics_file is not None:
-        try_metrics_file(crew.settings.metrics_file, report.board)
-    with step_bar("counting", len(crew.keepers) * (1 + scrubs) * SHARDS) as advance:
-        is_complete = pass_once(crew, report, lambda: advance(1), scrubs=scrubs)
-    if crew.settings.metrics_file is not None:
-        write_metrics_once(crew.settings.metrics_file, report.board)
+def _pass_once(keeper_set: KeeperSet, report: Report, *, scrubs: bool) -> int:
+    if keeper_set.settings.metrics_file is not None:
+        try_metrics_file(keeper_set.settings.metrics_file, report.board)
+    with step_bar("counting", len(keeper_set.keepers) * (1 + scrubs) * SHARDS) as advance:
+        is_complete = pass_once(keeper_set, report, lambda: advance(1), scrubs=scrubs)
+    if keeper_set.settings.metrics_file is not None:
+        write_metrics_once(keeper_set.settings.metrics_file, report.board)
     if report.why_lost is not None:
         return _lost(f"what was done could not be written: {in_words(report.why_lost)}")
     return 0 if is_complete else _INCOMPLETE
 
 
-def _serve(crew: Crew, sources: Sources, report: Report, stop: StopSignals) -> None:
+def _serve(keeper_set: KeeperSet, sources: Sources, report: Report, stop: StopSignals) -> None:
     with Notifier() as notifier:
         report.board.on_beat = notifier.alive
         if notifier.alive_seconds is not None:
@@ -101,7 +101,7 @@ def _serve(crew: Crew, sources: Sources, report: Report, stop: StopSignals) -> N
             notifier.reloading()
             return _reload(sources, report)
 
-        serve(crew, services_for(crew.settings, report, notifier), stop, reload)
+        serve(keeper_set, services_for(keeper_set.settings, report, notifier), stop, reload)
 
 
 def _reload(sources: Sources, report: Report) -> Settings | None:

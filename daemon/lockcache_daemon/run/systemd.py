@@ -1,4 +1,4 @@
-"""Telling the service manager how we are: ready, reloading, alive, stopping (the protocol of ``sd_notify(3)``).
+"""HasStatusFields the service manager how we are: ready, reloading, alive, stopping (the protocol of ``sd_notify(3)``).
 
 Keeps the promise that a daemon which hangs is restarted: ``WATCHDOG=1`` is sent by the thread that does the work, from
 between its steps, and by nobody else. Keeps invariant 7 (never take the job down) for the daemon: a service manager

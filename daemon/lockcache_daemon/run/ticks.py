@@ -1,9 +1,9 @@
-"""Turns: each directory's ticks run next to those of the others, so that none of them holds up the rest.
+"""TickRunner: each directory's ticks run next to those of the others, so that none of them holds up the rest.
 
 Keeps the daemon to the spirit of invariant 4 (readers never wait): a sweep of a million entries, a first count, or a
 file server that hangs costs its own directory's ticks and no other's. With several directories each tick runs in a
 thread, which is waited for a moment: nearly all are done by then, one after the other, as if there were no threads. One
-that takes longer goes on next to the others; until it is done its keeper is nobody else's, see :attr:`Turns.busy`.
+that takes longer goes on next to the others; until it is done its keeper is nobody else's, see :attr:`TickRunner.busy`.
 
 Not promised: that the daemon ends while the kernel hangs in a dead mount, as before.
 """
@@ -23,14 +23,14 @@ _PATIENCE_SECONDS: Final = 0.25
 _MOST_THREADS: Final = 256
 
 
-class Turns:
+class TickRunner:
     """For the main thread. Use as a context: at its end no tick runs any more."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._running: dict[Keeper, Future[None]] = {}
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> TickRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -43,7 +43,7 @@ class Turns:
         """Keepers whose tick goes on: not to be touched."""
         return self._running.keys()
 
-    def take(self, keeper: Keeper, *, is_alone: bool) -> None:
+    def run(self, keeper: Keeper, *, is_alone: bool) -> None:
         """A tick of ``keeper``, to its end if it ``is_alone``. Raises only :class:`Stopped`."""
         if is_alone and keeper not in self._running:
             keeper.tick()

@@ -30,7 +30,7 @@ from lockcache.layouts import PyptxEntries
 from lockcache.lowlevel import SHARDS, Layout, Verdict, measure_quarantine
 from lockcache_daemon.observe import Report
 from lockcache_daemon.pace import Pace
-from lockcache_daemon.stores import Kept, Part, ShardStore, Store, WalkedStore
+from lockcache_daemon.stores import KeptDirectory, Part, ShardStore, Store, WalkedStore
 
 # A share of one core, for all directories together, next to counting's (see counting.py), so that an idle daemon stays
 # under 1 %. An entry of 16 KiB costs some 25 us, so it is 80 of them a second, a million in three and a half hours.
@@ -241,13 +241,13 @@ _MOST_SAID: Final = 16
 _SHOW_INTERVAL_SECONDS: Final = 60.0
 
 
-def make_scrubber(kept: Kept, rate_bytes: int) -> Part | None:
+def make_scrubber(kept: KeptDirectory, rate_bytes: int) -> Part | None:
     """The part for a directory of this layout; ``None`` where there is nothing to scrub, or that is not wanted."""
     entries = _verifiable(kept.store)
     return None if entries is None or not rate_bytes else Scrubber(kept, entries, rate_bytes)
 
 
-def scrub_once(kept: Kept, advance: Callable[[], object]) -> bool:
+def scrub_once(kept: KeptDirectory, advance: Callable[[], object]) -> bool:
     """Verify everything now, as fast as it goes, and say what was found; whether all of it could be read and repaired.
 
     ``advance`` is called ``SHARDS`` times. Raises :class:`OSError` and :class:`Stopped`.
@@ -255,8 +255,8 @@ def scrub_once(kept: Kept, advance: Callable[[], object]) -> bool:
     entries = _verifiable(kept.store)
     if entries is None:
         return True
-    teller = _Teller(kept.root, kept.report)
-    scrub = Scrub(entries, 1, 1.0, 1.0, teller.found)
+    findings = _Findings(kept.root, kept.report)
+    scrub = Scrub(entries, 1, 1.0, 1.0, findings.found)
     done = scrub.complete(advance, kept.stop.raise_if_set)
     kept.report.scrubbed(kept.root, as_fields(done))
     kept.report.board.scrubbed(kept.root, as_fields(done))
@@ -275,13 +275,13 @@ def _verifiable(store: Store) -> Verifiable | None:
 class Scrubber:
     """Scrubs one directory, a little at each tick (a :class:`.stores.protocol.Part`)."""
 
-    def __init__(self, kept: Kept, entries: Verifiable, rate_bytes: int) -> None:
+    def __init__(self, kept: KeptDirectory, entries: Verifiable, rate_bytes: int) -> None:
         self._kept = kept
         self._entries = entries
         self._rate_bytes = rate_bytes
-        self._teller = _Teller(kept.root, kept.report)
+        self._findings = _Findings(kept.root, kept.report)
         interval = kept.rules.interval_seconds
-        self._scrub = Scrub(entries, rate_bytes, kept.share_of_duty, interval, self._teller.found)
+        self._scrub = Scrub(entries, rate_bytes, kept.share_of_duty, interval, self._findings.found)
         self._rounds = 0
         self._shown: dict[str, Any] = {}
         self._show_due = 0.0
@@ -293,10 +293,10 @@ class Scrubber:
             if self._scrub.tick(self._kept.stop.is_set):
                 self._end_round()
         finally:
-            if self._teller.take_news() or time.monotonic() >= self._show_due:
+            if self._findings.take_changed() or time.monotonic() >= self._show_due:
                 self._show()
 
-    def tell(self) -> Mapping[str, Any]:
+    def status_fields(self) -> Mapping[str, Any]:
         """For ``daemon.json``."""
         return {"scrub": self._shown}
 
@@ -309,7 +309,7 @@ class Scrubber:
         last = self._scrub.last_round
         if last is not None and not last[1].is_clean:
             self._kept.report.scrubbed(self._kept.root, as_fields(last[1]))
-        self._teller.begin_round()
+        self._findings.begin_round()
 
     def _show(self) -> None:
         self._show_due = time.monotonic() + _SHOW_INTERVAL_SECONDS
@@ -330,26 +330,26 @@ class Scrubber:
         self._counted = total
 
 
-class _Teller:
+class _Findings:
     """Says the first findings of a round."""
 
     def __init__(self, root: str, report: Report) -> None:
         self._root = root
         self._report = report
         self._said = 0
-        self._is_news = False
+        self._has_changed = False
 
     def found(self, verdict: Verdict) -> None:
-        self._is_news = True
+        self._has_changed = True
         self._said += 1
         if self._said <= _MOST_SAID:
             self._report.found(self._root, verdict)
 
     def begin_round(self) -> None:
         self._said = 0
-        self._is_news = True
+        self._has_changed = True
 
-    def take_news(self) -> bool:
+    def take_changed(self) -> bool:
         """Whether there was any since this was asked last."""
-        was_news, self._is_news = self._is_news, False
-        return was_news
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed

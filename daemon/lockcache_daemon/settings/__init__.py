@@ -19,7 +19,7 @@ else:
         __name__,
         {
             "model": "DirectorySettings Settings",
-            "rules": "Bite Exceeded Rules Watermarks of_namespaces of_size own_budgets rules_for",
+            "rules": "Excess Exceeded Rules Watermarks of_namespaces of_size own_budgets rules_for",
             "sources": "SettingsError Sources variable_of",
             "values": "Address AddressError Free Setting listen",
         },

@@ -1,6 +1,6 @@
 """Rules of one directory, as the operator set them, and the watermarks that follow from them.
 
-Also which of a directory's own budgets are exceeded, in the order in which they have their turns: for a keeper, whose
+Also which of a directory's own budgets are exceeded, in the order in which they have their ticks: for a keeper, whose
 store evicts, and for a dry run, whose store does not.
 
 A sweep begins above the high watermark and ends at the low one. The high one lies halfway between the low one and the
@@ -32,7 +32,7 @@ class Watermarks(NamedTuple):
     high_bytes: int
 
 
-class Bite(NamedTuple):
+class Excess(NamedTuple):
     """A budget that is exceeded, and what to get down to."""
 
     #: Its flag, without the dashes.
@@ -100,7 +100,7 @@ class Rules:
             if name in held and held[name].bytes > high:
                 yield name, low
 
-    def bite(self, policy: Policy, space: Space, held: Slot) -> Bite | None:
+    def excess(self, policy: Policy, space: Space, held: Slot) -> Excess | None:
         """Which budget of the directory's own is exceeded, if one is; both names if both are."""
         budgets, limit_bytes, limit_entries = [], None, None
         marks = self.watermarks(policy, space)
@@ -112,7 +112,7 @@ class Rules:
             if held.entries > high:
                 budgets.append("max-entries")
                 limit_entries = low
-        return Bite(", ".join(budgets), Goal(limit_bytes, limit_entries)) if budgets else None
+        return Excess(", ".join(budgets), Goal(limit_bytes, limit_entries)) if budgets else None
 
 
 class Evictor(Protocol):
@@ -142,9 +142,9 @@ def own_budgets(rules: Rules, policy: Policy, store: Evictor) -> Iterator[Exceed
 
 def of_size(rules: Rules, policy: Policy, store: Evictor) -> Iterator[Exceeded]:
     """Give the budget of bytes or entries, or both as one, if it is exceeded."""
-    bite = rules.bite(policy, space_of(store.layout), store.held())
-    if bite is not None:
-        yield Exceeded(bite.budget, partial(store.sweep, bite.goal))
+    excess = rules.excess(policy, space_of(store.layout), store.held())
+    if excess is not None:
+        yield Exceeded(excess.budget, partial(store.sweep, excess.goal))
 
 
 def of_namespaces(rules: Rules, store: Evictor) -> Iterator[Exceeded]:

@@ -20,7 +20,7 @@ else:
         __name__,
         {
             "layouts": "choose_layout store_of view",
-            "protocol": "Kept MakePart OpenStore Opening Part Step Store Telling",
+            "protocol": "HasStatusFields KeptDirectory MakePart OpenStore Opening Part Step Store",
             "sharded": "ShardStore open_shards",
             "views": "Seen View view_lockcache",
             "walked": "WalkedStore",

@@ -88,7 +88,7 @@ class Store(Protocol):
         """Close what is open. Raises nothing."""
 
 
-class Kept(NamedTuple):
+class KeptDirectory(NamedTuple):
     """A directory that is being kept, for whatever else is done for it."""
 
     root: str
@@ -124,12 +124,12 @@ class Part(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class HasStatusFields(Protocol):
     """A part that has something to say in ``daemon.json``."""
 
-    def tell(self) -> Mapping[str, Any]:
+    def status_fields(self) -> Mapping[str, Any]:
         """Its fields, as they were when they last changed: what differs is written, at most every few seconds."""
 
 
 #: Makes a part, if there is one to make, each time that a directory is opened.
-MakePart = Callable[[Kept], Part | None]
+MakePart = Callable[[KeptDirectory], Part | None]

@@ -40,7 +40,7 @@ _BACKGROUND_DUTY: Final = 0.002
 # little; but half of it while writers are about that do not (they were seen in the last 30 s), which keeps them within
 # two ticks also where both write the same shards.
 _SHARE_FOR_UNCERTAIN: Final = 0.02
-_SHARE_BESIDE_STRANGERS: Final = 0.5
+_SHARE_NEXT_TO_STRANGERS: Final = 0.5
 _STRANGERS_STAY_SECONDS: Final = 30.0
 
 # So many recounts at once in a row that found nothing wrong, and it is a program that replaces entries by others of the
@@ -124,7 +124,7 @@ class Counting:
         waiting.update(dict.fromkeys(changes.coarse))
 
     def _next_in_background(self) -> int:
-        # By turns: under steady writers shards with a coarse mtime never end, and would hold up the rotation.
+        # By ticks: under steady writers shards with a coarse mtime never end, and would hold up the rotation.
         self._is_turn_of_rotation = not self._is_turn_of_rotation
         if self._some_day and not self._is_turn_of_rotation:
             return next(iter(self._some_day))
@@ -135,7 +135,7 @@ class Counting:
         return time.monotonic() < self._strangers_until
 
     def _budget_seconds(self) -> float:
-        share = _SHARE_BESIDE_STRANGERS if self._are_strangers_about else _SHARE_FOR_UNCERTAIN
+        share = _SHARE_NEXT_TO_STRANGERS if self._are_strangers_about else _SHARE_FOR_UNCERTAIN
         return self._interval_seconds * share
 
     def _recount(self, shards: Iterable[int], budget_seconds: float | None) -> None:

@@ -130,8 +130,8 @@ class ShardStore:
     def _priority(self) -> Priority:
         """The directory's, as an operator may have set it since; the settings' where the daemon put no policy there."""
         policy = self.directory.policy.current()
-        is_ours = self._rules.max_size_bytes is not None and policy.by_operator
-        return policy.priority if is_ours else self._rules.priority
+        is_operators = self._rules.max_size_bytes is not None and policy.by_operator
+        return policy.priority if is_operators else self._rules.priority
 
     def policy_changed(self) -> None:
         """Have the seed go where it would be more than half of the cap. What else it holds is known at every tick."""

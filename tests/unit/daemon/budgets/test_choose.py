@@ -26,7 +26,7 @@ def member(*uses: int, size: int = 10, floor: int = 0) -> Member:
 
 
 @pytest.mark.parametrize(
-    "held, bite",
+    "held, excess",
     [
         (Slot(950, 95), None),
         (Slot(951, 0), ("max-size", Goal(900, None))),
@@ -35,14 +35,14 @@ def member(*uses: int, size: int = 10, floor: int = 0) -> Member:
     ],
 )
 def test_whichever_budget_bites_is_named_and_only_that_is_got_down_to(
-    held: Slot, bite: tuple[str, Goal] | None
+    held: Slot, excess: tuple[str, Goal] | None
 ) -> None:
     rules = Rules(1000, max_entries=100)
-    assert rules.bite(rules.policy, Space(4096), held) == bite
+    assert rules.excess(rules.policy, Space(4096), held) == excess
 
 
 def test_a_cap_that_an_operator_set_meanwhile_counts() -> None:
-    assert Rules().bite(Policy(100), Space(4096), Slot(99, 1)) == ("max-size", Goal(90, None))
+    assert Rules().excess(Policy(100), Space(4096), Slot(99, 1)) == ("max-size", Goal(90, None))
 
 
 @pytest.mark.parametrize("space", [Space(1), Space(4096), Space(4096, 512, shows_blocks=True), Space(1 << 16)])
@@ -51,7 +51,7 @@ def test_watermarks_are_shares_of_what_writers_leave_for_entries(cap: int, space
     limit = Policy(cap).entries_limit_bytes(space)
     assert limit is not None
     assert Rules().watermarks(Policy(cap), space) == (low := int(0.9 * limit), (low + limit) // 2)
-    assert Rules().bite(Policy(cap), space, Slot(limit, 1)) == ("max-size", Goal(low, None))
+    assert Rules().excess(Policy(cap), space, Slot(limit, 1)) == ("max-size", Goal(low, None))
 
 
 # ---- free space ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The largest, oldest and dearest entries: found by and by, at a bounded cost, and forgotten when they go."""
+"""The largest, oldest and most expensive entries: found by and by, at a bounded cost, and forgotten when they go."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def names(*numbers: int) -> list[str]:
 def test_the_best_of_all_shards_are_found_in_order(cache: FileStreamProgramCache) -> None:
     seen = looked(cache).seen
     assert [each.name for each in seen.oldest] == names(*range(199, 189, -1))
-    assert [each.name for each in seen.dearest] == names(*range(199, 179, -2))
-    dearest = seen.dearest[0]
-    assert (dearest.cost_ns, dearest.kind, dearest.arch) == (199 * 10**6, "cubin", "sm_90")
+    assert [each.name for each in seen.most_expensive] == names(*range(199, 179, -2))
+    most_expensive = seen.most_expensive[0]
+    assert (most_expensive.cost_ns, most_expensive.kind, most_expensive.arch) == (199 * 10**6, "cubin", "sm_90")
     sizes = [each.size_bytes for each in seen.largest]
     assert sizes == sorted(sizes, reverse=True)
     assert {each.name for each in seen.largest} <= set(names(*range(180, 200)))
@@ -62,7 +62,7 @@ def test_of_more_entries_in_one_shard_than_are_listed_the_best_are(cache_path: P
     for number, key in enumerate(keys[: 3 * top_entries.LISTED]):
         cache.put_entry(key, Entry(bytes(10_000 * (number + 1)), {"compile_cost_ns": number + 1}))
     seen = looked(cache).seen
-    assert [each.cost_ns for each in seen.dearest] == [30, 29, 28, 27, 26, 25, 24, 23, 22, 21]
+    assert [each.cost_ns for each in seen.most_expensive] == [30, 29, 28, 27, 26, 25, 24, 23, 22, 21]
     best = [entry_name(key) for key in reversed(keys[2 * top_entries.LISTED : 3 * top_entries.LISTED])]
     assert [each.name for each in seen.largest] == best
 
@@ -86,7 +86,7 @@ def test_what_is_gone_is_taken_off_and_what_was_used_is_no_longer_among_the_olde
     found.tick()
     oldest = [each.name for each in found.seen.oldest]
     assert not set(oldest) & set(names(199, 198))
-    assert found.seen.dearest[0].name == entry_name(b"197")
+    assert found.seen.most_expensive[0].name == entry_name(b"197")
 
 
 def test_a_tick_gives_way_after_a_slice(cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,14 +112,14 @@ def test_a_cost_that_no_compilation_has_is_not_the_dearest(cache: FileStreamProg
     blob = bytearray(os.getxattr(path, "user.lockcache"))
     blob[27] ^= 0x40  # one bit of the cost
     os.setxattr(path, "user.lockcache", bytes(blob))
-    assert looked(cache).seen.dearest[0].name == entry_name(b"199")
+    assert looked(cache).seen.most_expensive[0].name == entry_name(b"199")
 
 
 def test_records_in_files_are_read_too(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path, record_files=True) as cache:
         cache.put_entry(b"a", Entry(b"code", {"compile_cost_ns": 5, "kind": "ptx"}))
-        (dearest,) = looked(cache).seen.dearest
-    assert (dearest.cost_ns, dearest.kind) == (5, "ptx")
+        (most_expensive,) = looked(cache).seen.most_expensive
+    assert (most_expensive.cost_ns, most_expensive.kind) == (5, "ptx")
 
 
 def test_what_is_planted_among_entries_is_neither_followed_nor_a_hang(

@@ -14,8 +14,8 @@ import pytest
 from lockcache_daemon.keeper.keeper import Keeper
 from lockcache_daemon.observe.log import Report
 from lockcache_daemon.run import ticks
-from lockcache_daemon.run.keepers import Crew
-from lockcache_daemon.run.ticks import Turns
+from lockcache_daemon.run.keepers import KeeperSet
+from lockcache_daemon.run.ticks import TickRunner
 from lockcache_daemon.settings.model import DirectorySettings, Settings
 from lockcache_daemon.signals import StopSignals
 from tests.daemon.running import HANG_SECONDS, until
@@ -46,10 +46,10 @@ def test_a_reload_reaches_all_but_a_directory_that_hangs_and_that_one_later(
     monkeypatch.setattr(ticks, "_PATIENCE_SECONDS", 0.02)
     out, began, may_go_on = io.StringIO(), threading.Event(), threading.Event()
     a, b, c = (tmp_path / name for name in "abc")
-    crew = Crew(settings_for((a, 1_000_000), (b, 1_000_000)), Report(as_json=True, out=out, err=out), stop)
-    for keeper in crew.keepers:
+    keeper_set = KeeperSet(settings_for((a, 1_000_000), (b, 1_000_000)), Report(as_json=True, out=out, err=out), stop)
+    for keeper in keeper_set.keepers:
         keeper.open()
-    hanging = crew.keepers[0]
+    hanging = keeper_set.keepers[0]
     tick = Keeper.tick
 
     def hang(keeper: Keeper) -> None:
@@ -61,22 +61,24 @@ def test_a_reload_reaches_all_but_a_directory_that_hangs_and_that_one_later(
     monkeypatch.setattr(Keeper, "tick", hang)
 
     def take_turns() -> None:
-        if crew.is_behind:
-            crew.change(crew.settings, turns.busy)
-        for keeper in crew.keepers:
-            turns.take(keeper, is_alone=False)
+        if keeper_set.is_behind:
+            keeper_set.change(keeper_set.settings, runner.busy)
+        for keeper in keeper_set.keepers:
+            runner.run(keeper, is_alone=False)
 
-    with Turns() as turns, ExitStack() as stack:
+    with TickRunner() as runner, ExitStack() as stack:
         stack.callback(may_go_on.set)
         take_turns()
         assert began.wait(HANG_SECONDS)
-        crew.change(settings_for(*([(a, 2_000_000)] if stays else []), (b, 2_000_000), (c, 2_000_000)), turns.busy)
-        assert crew.is_behind
+        keeper_set.change(
+            settings_for(*([(a, 2_000_000)] if stays else []), (b, 2_000_000), (c, 2_000_000)), runner.busy
+        )
+        assert keeper_set.is_behind
         until(lambda: (take_turns(), [cap_of(each) for each in (b, c)])[1] == [2_000_000] * 2)
-        assert (cap_of(a), hanging in crew.keepers, crew.is_behind) == (1_000_000, True, True)
+        assert (cap_of(a), hanging in keeper_set.keepers, keeper_set.is_behind) == (1_000_000, True, True)
         may_go_on.set()
-        until(lambda: (take_turns(), not crew.is_behind)[1])
-        assert (hanging in crew.keepers) == stays
+        until(lambda: (take_turns(), not keeper_set.is_behind)[1])
+        assert (hanging in keeper_set.keepers) == stays
         assert ('"event": "release"' in out.getvalue()) == (not stays)
         until(lambda: (take_turns(), cap_of(a))[1] == (2_000_000 if stays else 1_000_000))
-    crew.close()
+    keeper_set.close()

@@ -13,7 +13,7 @@ from lockcache_daemon.budgets.shared import SharedBudgets
 from lockcache_daemon.keeper.keeper import Keeper
 from lockcache_daemon.observe.log import Report
 from lockcache_daemon.run import ticks
-from lockcache_daemon.run.ticks import Turns
+from lockcache_daemon.run.ticks import TickRunner
 from lockcache_daemon.settings.model import Settings
 from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.signals import Stopped, StopSignals
@@ -63,18 +63,18 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 def test_a_tick_that_takes_long_does_not_hold_up_the_others(tmp_path: Path, make: Callable[..., Keeper]) -> None:
     part = Blocking()
     slow, quick = make("slow", Rules(CAP), part), make("quick", Rules(CAP))
-    with Turns() as turns:
-        turns.take(slow, is_alone=False)
+    with TickRunner() as runner:
+        runner.run(slow, is_alone=False)
         assert part.began.wait(HANG_SECONDS)
-        assert list(turns.busy) == [slow]
+        assert list(runner.busy) == [slow]
         for first in (0, 1000):
             fill(tmp_path / "quick", 200, 10_000, first=first)
-            until(lambda: turns.take(quick, is_alone=False) is None and quick not in turns.busy)
+            until(lambda: runner.run(quick, is_alone=False) is None and quick not in runner.busy)
             until(lambda: bytes_on_disk(tmp_path / "quick") <= LOW)
-            turns.take(slow, is_alone=False)
-            assert slow in turns.busy
+            runner.run(slow, is_alone=False)
+            assert slow in runner.busy
         part.may_go_on.set()
-        until(lambda: turns.take(slow, is_alone=False) is None and slow not in turns.busy)
+        until(lambda: runner.run(slow, is_alone=False) is None and slow not in runner.busy)
 
 
 def test_a_directory_that_is_busy_counts_for_the_total_and_loses_nothing(
@@ -86,11 +86,11 @@ def test_a_directory_that_is_busy_counts_for_the_total_and_loses_nothing(
     slow, quick = make("slow", Rules(), part), make("quick", Rules())
     settings, shared = Settings(total=1_500_000), SharedBudgets()
     shared.tick(Settings(total=10**9), [slow, quick])
-    with Turns() as turns:
+    with TickRunner() as runner:
         quick.tick()
-        turns.take(slow, is_alone=False)
+        runner.run(slow, is_alone=False)
         assert part.began.wait(HANG_SECONDS)
-        shared.tick(settings, [slow, quick], turns.busy)
+        shared.tick(settings, [slow, quick], runner.busy)
         assert len(names_on_disk(tmp_path / "slow")) == 100
         assert len(names_on_disk(tmp_path / "quick")) == 35
         part.may_go_on.set()
@@ -101,17 +101,17 @@ def test_a_directory_alone_is_waited_for_in_the_main_thread(make: Callable[..., 
     part.may_go_on.set()
     keeper = make("only", Rules(CAP), part)
     before = threading.active_count()
-    with Turns() as turns:
-        turns.take(keeper, is_alone=True)
-        assert (threading.active_count(), list(turns.busy)) == (before, [])
+    with TickRunner() as runner:
+        runner.run(keeper, is_alone=True)
+        assert (threading.active_count(), list(runner.busy)) == (before, [])
 
 
 def test_a_signal_that_ends_a_tick_beside_the_others_ends_the_daemon(make: Callable[..., Keeper]) -> None:
     part = Blocking()
     part.error = Stopped("SIGTERM")
     slow = make("slow", Rules(CAP), part)
-    with Turns() as turns:
-        turns.take(slow, is_alone=False)
+    with TickRunner() as runner:
+        runner.run(slow, is_alone=False)
         part.may_go_on.set()
         with pytest.raises(Stopped):
-            until(lambda: turns.take(slow, is_alone=False) is None and slow not in turns.busy)
+            until(lambda: runner.run(slow, is_alone=False) is None and slow not in runner.busy)
