@@ -1,7 +1,7 @@
-"""Budgets that several directories share: what has to go, and from which of them. Pure.
+"""Budgets that several directories share: how much has to go, and from which directory. Pure.
 
-Decides that what goes is what nobody used for longest, in whichever directory it is, and that no directory is taken
-below its floor. A budget within one directory is :class:`.settings.rules.Rules`' business.
+Decides that the least recently used entries go, in whichever directory they are, and that no directory is taken below
+its floor. A budget within one directory is the business of :class:`.settings.rules.Rules`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NOTHING = Slot(0, 0)
 
 
 class Room(NamedTuple):
-    """A file system. No inodes at all: it makes them as it needs them."""
+    """The room on a file system. ``total_inodes`` is 0 where the file system makes inodes as it needs them."""
 
     total_bytes: int
     free_bytes: int
@@ -30,12 +30,15 @@ class Member(NamedTuple):
 
     held: Slot
     floor_bytes: int
-    #: Asked for only where it matters whose entries are older. An entry may be missing or new: the sweep looks again.
+    #: Read only where the ages of entries decide. An entry may be missing or new: the sweep looks again.
     entries: Iterable[Found]
 
 
 def total_surplus(total_bytes: int, low_share: float, members: Sequence[tuple[int, int]]) -> int:
-    """Bytes that have to go so that directories of (bytes, floor) keep within a total; 0 below the high watermark."""
+    """Returns the bytes that have to go so that directories of (bytes, floor) keep within a total.
+
+    Returns 0 below the high watermark.
+    """
     held = sum(bytes_ for bytes_, _ in members)
     kept = sum(min(bytes_, floor) for bytes_, floor in members)
     # Floors may lie above the low watermark, and what they keep cannot go.
@@ -45,9 +48,10 @@ def total_surplus(total_bytes: int, low_share: float, members: Sequence[tuple[in
 
 
 def free_shortage(wanted: Free, room: Room, low_share: float) -> Slot:
-    """Bytes and inodes that have to be freed; none while enough is free.
+    """Returns the bytes and inodes that have to be freed; none while enough is free.
 
-    As for other budgets there is a margin, as large above what is wanted as below a cap; it begins within half of it.
+    As for other budgets there is a margin, as large above the wanted amount as below a cap. Sweeps begin when less than
+    half of the margin is left.
     """
     if wanted.share is None:
         return Slot(_lacking(wanted.bytes or 0, room.free_bytes, low_share), 0)
@@ -63,9 +67,9 @@ def _lacking(wanted: int, free: int, low_share: float) -> int:
 
 
 def share_out(needed: Slot, members: Sequence[Member]) -> list[Goal | None]:
-    """What each member has to get down to, so that ``needed`` goes of all together; ``None``: it keeps all.
+    """Returns the goal of each member, so that ``needed`` goes of all together; ``None``: the member keeps all.
 
-    The floors hold in any case, so it may be less than is needed.
+    The floors hold in any case, so less than ``needed`` may go.
     """
     if len(members) == 1 and not members[0].floor_bytes:
         taken = [needed]
@@ -84,7 +88,7 @@ def _goal(needed: Slot, held: Slot, taken: Slot) -> Goal | None:
 
 
 def _offer(needed: Slot, member: Member) -> list[Found]:
-    """The oldest entries of a member, as many as could be needed and its floor allows."""
+    """Returns the oldest entries of a member, as many as could be needed and its floor allows."""
     oldest, _ = choose_victims(member.entries, needed.bytes, 0, needed.entries)
     left = member.held.bytes
     for count, entry in enumerate(oldest):
@@ -95,7 +99,7 @@ def _offer(needed: Slot, member: Member) -> list[Found]:
 
 
 def _oldest_of_all(needed: Slot, offers: Sequence[list[Found]]) -> list[Slot]:
-    """How much of each offer belongs to the oldest that together are what is needed."""
+    """Returns how much of each offer belongs to the oldest entries that together add up to ``needed``."""
     taken = [_NOTHING] * len(offers)
     rows = [[(entry.last_use_ns, which, entry.size_bytes) for entry in offer] for which, offer in enumerate(offers)]
     freed = _NOTHING

@@ -1,8 +1,8 @@
 """``--dry-run``: what a pass would evict from each directory, and by which budget, without touching anything.
 
 Keeps one promise: no file and no directory is made, changed or removed, not even the policy, and no lock is taken. So
-it works next to a running daemon, and on directories that may only be read. Budgets have their turns as in a tick: each
-directory's own, then the total, then what is to stay free, each seeing what those before it would have left.
+it works next to a running daemon, and on directories that may only be read. Budgets are applied in the order of a tick:
+each directory's own, then the total, then ``--min-free``, each on what the budgets before it would have left.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from lockcache_daemon.stores import Seen, View, view, view_lockcache
 
 
 class UnchangedStore:
-    """In the place of a :class:`Store`: evicts nothing, and is from then on as if it had."""
+    """A stand-in for a :class:`Store` that evicts nothing, and from then on answers as if it had evicted."""
 
     def __init__(self, seen: Seen, rules: Rules) -> None:
         self._seen = seen
         self._rules = rules
         self.layout = seen.layout
         self._before = seen.measure()
-        #: The sizes of what would be gone, by name.
+        #: The sizes of the entries that would be gone, by name.
         self._gone: dict[str, int] = {}
 
     @property
     def evicted(self) -> Evicted:
-        """What would go for all budgets together."""
+        """The entries that would go for all budgets together."""
         return Evicted(len(self._gone), sum(self._gone.values()))
 
     def held(self) -> Slot:
-        """What would be left by now."""
+        """Returns the bytes and entries that would be left by now."""
         return Slot(self._before.bytes - self.evicted.bytes, self._before.entries - self.evicted.entries)
 
     def entries(self) -> Iterator[Found]:
-        """Every whole entry that would be left by now."""
+        """Yields every whole entry that would be left by now."""
         return (found for found in self._seen.entries() if found.name not in self._gone)
 
     def namespaces(self) -> Mapping[str, Slot]:
-        """What would be left of each namespace that has a budget."""
+        """Returns what would be left of each namespace that has a budget."""
         return {name: Slot(sum(found.size_bytes for found in own), len(own)) for name, own in self._owned().items()}
 
     def sweep(self, goal: Goal) -> Evicted:
-        """As a store's; returns what would go."""
+        """Returns the entries that a store's sweep would evict."""
         surplus = goal.surplus(self.held())
         if surplus == (0, 0):
             return Evicted()
@@ -61,18 +61,18 @@ class UnchangedStore:
         return self.remove(first_enough(list(ordered), Need(*surplus))[0])
 
     def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
-        """As a store's; returns what would go."""
+        """Returns the entries that a store's sweep of one namespace would evict."""
         own = self._owned()[name]
         surplus_bytes = sum(found.size_bytes for found in own) - low_bytes
         return self.remove(choose_victims(own, surplus_bytes, 0)[0])
 
     def remove(self, victims: list[Found]) -> Evicted:
-        """As a store's; returns what would go."""
+        """Count ``victims`` as gone. Returns how many and how large they are."""
         self._gone.update((found.name, found.size_bytes) for found in victims)
         return Evicted(len(victims), sum(found.size_bytes for found in victims))
 
     def _owned(self) -> dict[str, list[Found]]:
-        """Returns what would be left of each namespace that has a budget."""
+        """Returns the entries that would be left of each namespace that has a budget."""
         budgeted, owned = dict(self._rules.namespaces), dict[str, list[Found]]()
         for found in self.entries():
             name = self._seen.namespace_of(found)
@@ -82,9 +82,9 @@ class UnchangedStore:
 
 
 class Rehearsal:
-    """One directory, and what would go of it so far: to :class:`SharedBudgets` as a keeper, which removes nothing.
+    """One directory, and what would go of it so far. :class:`SharedBudgets` uses it like a keeper; it removes nothing.
 
-    Raises what opening it would raise, and :class:`Stopped`.
+    Raises the errors of opening the directory, and :class:`Stopped`.
     """
 
     is_able = is_safe = True
@@ -103,35 +103,35 @@ class Rehearsal:
         self._policy = found if rules.max_size_bytes is None else rules.policy
         self._store = UnchangedStore(seen, rules)
         self.before = self._store.held()
-        #: What would go for which budget, in the order in which they have their ticks.
+        #: The evictions for each budget, in the order in which the budgets are applied.
         self.budgets: dict[str, Evicted] = {}
 
     @property
     def held(self) -> Slot:
-        """What would be left by now."""
+        """The bytes and entries that would be left by now."""
         return self._store.held()
 
     @property
     def evicted(self) -> Evicted:
-        """What would go for all budgets together."""
+        """The entries that would go for all budgets together."""
         return self._store.evicted
 
     def entries(self) -> Iterator[Found]:
-        """Every whole entry that would be left by now."""
+        """Returns every whole entry that would be left by now."""
         return self._store.entries()
 
     def apply_own(self) -> None:
-        """Its own budgets."""
+        """Apply the directory's own budgets."""
         for exceeded in own_budgets(self.rules, self._policy, self._store):
             self._evict(exceeded)
 
     def take(self, step: Callable[[], object]) -> bool:
-        """Take a step of a budget that directories share. Raises what it raises."""
+        """Take a step of a budget that directories share. Raises the errors of ``step``."""
         step()
         return True
 
     def sweep_for(self, excess: Excess) -> Evicted:
-        """Returns what would go for a budget that directories share."""
+        """Returns the entries that would go for a budget that directories share."""
         return self._evict(Exceeded(excess.budget, partial(self._store.sweep, excess.goal)))
 
     def _evict(self, exceeded: Exceeded) -> Evicted:
@@ -143,9 +143,9 @@ class Rehearsal:
 
 
 def rehearse_all(settings: Settings, layouts: Mapping[str, str], report: Report, stop: StopSignals) -> None:
-    """Say what would be evicted from each directory; ``layouts`` by path.
+    """Report what would be evicted from each directory; ``layouts`` by path.
 
-    Raises what opening one of them would raise, and :class:`Stopped`.
+    Raises the errors of opening one of them, and :class:`Stopped`.
     """
     seen = []
     for directory in settings.directories:
@@ -167,7 +167,7 @@ def _look(
 
 
 def _file_system_after(seen: Sequence[Rehearsal], path: str) -> Room:
-    """What would be free by now where ``path`` is."""
+    """Returns what would be free by now on the file system of ``path``."""
     room, device = look_at_file_system(path), os.stat(path).st_dev
     freed = [each.evicted for each in seen if os.stat(each.root).st_dev == device]
     return room._replace(

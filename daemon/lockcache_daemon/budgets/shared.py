@@ -1,9 +1,9 @@
-"""Budgets that directories share, seen to after each round of ticks: the total of a node, and what is to stay free.
+"""Budgets that directories share, applied after each round of ticks: the total of a node, and ``--min-free``.
 
-Keeps a total where writers cannot: each of them knows only its own directory's cap. So between two ticks the sum may
-exceed it, by what is written in a tick; no single directory ever exceeds it, since it is part of each one's cap. What
-is freed for a file system is looked for there right away; one that frees later (at its next commit) is not swept again
-for as long, or it would lose the whole cache to one shortage.
+Keeps a total, which writers cannot keep: each writer knows only the cap of its own directory. So between two ticks the
+sum may exceed the total by what is written in a tick. No single directory ever exceeds the total, which bounds the cap
+of each. After a sweep for free space the free bytes are measured at once. A file system that frees later (at its next
+commit) is not swept again until then, or one shortage would cost the whole cache.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from lockcache_daemon.budgets.choose import Member, Room, free_shortage, share_o
 from lockcache_daemon.pace import Pace
 from lockcache_daemon.settings import Excess, Rules, Settings
 
-# To know whose entries are older, all directories are walked. Where that led to nothing (all is in use, or being
-# written), the next walk may take this share of the time.
+# To compare the ages of entries, all directories are walked. Where a walk led to no eviction (all entries are in use,
+# or being written), the next walk may take this share of the time.
 _FRUITLESS_DUTY: Final = 0.25
 
-# btrfs commits every 30 s, and file servers may tell the free space of a while ago.
+# btrfs commits every 30 s, and file servers may report the free space of a while ago.
 _LATE_SECONDS: Final = 35.0
 
 
 class Directory(Protocol):
-    """A directory that shares budgets: a :class:`.keeper.Keeper`, or what a dry run has in its place."""
+    """A directory that shares budgets: a :class:`.keeper.Keeper`, or the stand-in of a dry run."""
 
     root: str
     rules: Rules
@@ -45,23 +45,23 @@ class Directory(Protocol):
 
 
 class SharedBudgets:
-    """For the keepers of one daemon. For the main thread."""
+    """The shared budgets of the keepers of one daemon. For the main thread."""
 
     def __init__(self, look: Callable[[str], Room] | None = None) -> None:
         self._look = look or look_at_file_system
         self._pace = Pace(_FRUITLESS_DUTY, 0.0)
         self._was_fruitless = False
-        #: By device: until when it may take its time to free what was evicted, and how much is free when it has begun.
+        #: By device: until when it may take to free what was evicted, and the free bytes that show that it has begun.
         self._late: dict[int, tuple[float, float]] = {}
         self._last_bytes: dict[str, int] = {}
 
     def tick(
         self, settings: Settings, keepers: Sequence[Directory], busy: Collection[Directory] = ()
     ) -> dict[str, Evicted]:
-        """Sweep what is too much. What was evicted, by directory. Raises only :class:`Stopped`.
+        """Sweep what exceeds a shared budget. Returns the evictions, by directory. Raises only :class:`Stopped`.
 
-        ``busy`` ones are not touched, nor those that are not safe: they count for what they held when they were last
-        looked at, and lose nothing.
+        Directories that are ``busy`` or not safe are not touched: they count for what they held when they were last
+        measured, and lose nothing.
         """
         evicted: dict[str, Evicted] = {}
         busy = [keeper for keeper in keepers if keeper in busy or not keeper.is_safe]
@@ -93,7 +93,7 @@ class SharedBudgets:
         until, expected_bytes = self._late.get(device, (0.0, 0.0))
         if room.free_bytes < expected_bytes and time.monotonic() < until:
             return
-        self._late.pop(device, None)  # it came: what is missing from now on is a shortage of its own
+        self._late.pop(device, None)  # the space came: what is missing from now on is another shortage
         shortages = {keeper.root: _shortage(keeper, room) for keeper in keepers}
         needed = Slot(max(each.bytes for each in shortages.values()), max(each.entries for each in shortages.values()))
         if needed == (0, 0):
@@ -108,7 +108,7 @@ class SharedBudgets:
     def _sweep(
         self, budget: str, needed: Slot, held: Sequence[tuple[Directory, Slot]], evicted: dict[str, Evicted]
     ) -> int:
-        """Bytes that were evicted."""
+        """Sweep ``needed`` from ``held``. Returns the bytes that were evicted."""
         if self._was_fruitless and not self._pace.is_due:
             return 0
         done = Evicted()
@@ -124,7 +124,7 @@ class SharedBudgets:
 
 
 def _held(keepers: Sequence[Directory]) -> list[tuple[Directory, Slot]]:
-    """What each holds, of those that can be swept now."""
+    """Returns what each directory holds, of those that can be swept now."""
     found: list[tuple[Directory, Slot]] = []
     for keeper in keepers:
         if keeper.is_able:
@@ -146,6 +146,6 @@ def _shortage(keeper: Directory, room: Room) -> Slot:
 
 
 def look_at_file_system(path: str) -> Room:
-    """Raises :class:`OSError`."""
+    """Returns the room on the file system of ``path``. Raises :class:`OSError`."""
     found = os.statvfs(path)
     return Room(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, found.f_files, found.f_favail)
