@@ -1,7 +1,7 @@
 """One directory, kept: its policy, budgets, status and standbys, tick after tick.
 
 Promises one daemon for a directory, invariant 3 (hard cap) for programs that know of no cap, and that a directory which
-became unsafe or was unmounted is left alone.
+became unsafe or was unmounted is not touched.
 
 May use: errors, observe, pace, settings, signals, stores.
 """

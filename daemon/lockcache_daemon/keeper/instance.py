@@ -1,21 +1,22 @@
-"""One daemon for each directory: who has it, who waits for it, and its status, ``daemon.json``, for other programs.
+"""One daemon for each directory: its lock, the daemons that stand by, and its status, ``daemon.json``.
 
 Keeps invariant 5 (death is free) for daemons: the lock is a flock on ``lockcache/daemon.lock``, so a killed daemon
-holds nothing and needs no cleaning up; the next daemon that asks for the lock gets it, and nobody has to find out
-whether the holder lives. ``daemon.json`` only informs; that it exists proves nothing. A status goes to disk after a
-sweep, and else at most every few seconds and only if its numbers changed, so that an idle daemon writes nothing.
+holds nothing and needs no cleaning up; the next daemon that asks for the lock gets it, without finding out whether the
+holder lives. ``daemon.json`` only informs; its existence proves nothing. A status goes to disk after a sweep, and else
+at most every few seconds and only if its numbers changed, so that an idle daemon writes nothing.
 
-Who stands by asks without waiting, a few times a second (:data:`LOOK_SECONDS`; 2 us each, on a file server one round
-trip): a thread in a blocking flock would learn of a death at once, and could neither be stopped by a signal nor notice
-that the directory was replaced underneath. Being free is only a reason to try: who opens the directory takes the lock
-for good, or finds that another was faster. So two never keep a directory at once, however many stand by.
+A daemon that stands by tries the lock without waiting, a few times a second (:data:`LOOK_SECONDS`; 2 us each, on a file
+server one round trip): a thread in a blocking flock would learn of a death at once, and could neither be stopped by a
+signal nor notice that the directory was replaced. A free lock is only a reason to try: opening the directory takes the
+lock for good, or finds that another daemon was faster. So two daemons never keep a directory at once, however many
+stand by.
 
-Each one that waits says so in a file of its own under ``lockcache/standby/``, which only informs. Other members of a
-group can put anything there, so it is reached by descriptors, without following anything; what is read and removed are
-plain files with our names, as many as a status has room for; and what is written is a new file.
+Each daemon that waits has a file of its own under ``lockcache/standby/``, which only informs. Other members of a group
+can put anything there, so the folder is reached by descriptors, without following symlinks; only plain files with our
+names are read and removed, as many as a status has room for; and a file is always written as a new one.
 
 Not promised (invariant 6, locks coordinate): that two daemons exclude each other across hosts where locks do not. Two
-do no harm, they do the work twice. Nor that who waits is listed next to a thousand files that somebody planted.
+daemons do no harm; they do the work twice. Nor that a waiting daemon is listed next to a thousand planted files.
 """
 
 from __future__ import annotations
@@ -56,17 +57,17 @@ from lockcache_daemon.settings import Watermarks
 # Between two writes of a status whose numbers changed.
 _INTERVAL_SECONDS: Final = 5.0
 
-#: Between two looks. A takeover within a second leaves three quarters of it to a busy machine and to opening.
+#: Between two tries of a standby. A takeover within a second leaves three quarters of it to opening, on a busy machine.
 LOOK_SECONDS: Final = 0.25
 
-# How often one that waits says that it still does, and after how long of silence one of another host is taken to be
-# dead. Those of this host are asked for by their process.
+# How often a waiting daemon renews its file, and after how much silence a daemon of another host is taken to be dead.
+# For a daemon of this host, its process says whether it lives.
 _HEARTBEAT_SECONDS: Final = 20.0
 _SILENT_SECONDS: Final = 90.0
 
 _FILE: Final = re.compile(r"([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})", re.ASCII)
 _LARGEST_BYTES: Final = 1024
-# Names that one look goes through, and daemons that it lists: both are looked at every few seconds.
+# The most names that one listing goes through, and the most daemons that it returns: it is done every few seconds.
 _MOST_NAMES: Final = 1024
 _MOST_LISTED: Final = 64
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -81,25 +82,28 @@ class Instance:
         self._since = datetime.now(timezone.utc).isoformat(timespec="seconds")
 
     def acquire(self) -> None:
-        """Raises :class:`AlreadyServedError`, and :class:`OSError` where the lock may not or cannot be opened."""
+        """Take the lock.
+
+        Raises :class:`AlreadyServedError`, and :class:`OSError` where the lock may not or cannot be opened.
+        """
         refuse_symlink(self.layout.own)
         if not self._lock.try_acquire():
             raise AlreadyServedError(self.layout.root, read_status(self.layout))
 
     def is_lost(self) -> bool:
-        """Whether the directory was deleted or replaced underneath, so that another daemon may be keeping it."""
+        """Returns whether the directory was deleted or replaced, so that another daemon may be keeping it."""
         return self._lock.is_lost()
 
     def publish(self, status: Mapping[str, Any]) -> None:
-        """Put a status into ``daemon.json``, with who and since when. Raises :class:`OSError`."""
+        """Put a status into ``daemon.json``, with our pid, host and start time. Raises :class:`OSError`."""
         body = {"pid": os.getpid(), "host": socket.gethostname(), "since": self._since, **status}
         replace_file(self.layout, self.layout.daemon_status, json.dumps(body).encode() + b"\n", fsync=False)
 
     def release(self) -> None:
-        """Let go of the directory, and of the status unless it may be somebody else's by now. Raises nothing."""
+        """Release the lock, and remove the status unless it may be another daemon's by now. Raises nothing."""
         with contextlib.suppress(OSError):  # a directory that is gone or stale keeps no lock
             if not self._lock.is_lost():
-                refuse_symlink(self.layout.own)  # it may stand there since, also below a private root
+                refuse_symlink(self.layout.own)  # somebody may have put one there since, also below a private root
                 unlink_below(self.layout, self.layout.daemon_status)
         with contextlib.suppress(OSError):
             self._lock.release()
@@ -114,11 +118,11 @@ class Status:
         self._last_sweep: dict[str, Any] | None = None
         self._published: dict[str, Any] | None = None
         self._due = 0.0
-        #: Fields of others, as they are now.
+        #: Fields from other parts of the keeper, as they are now.
         self.more: dict[str, Any] = {}
 
     def count(self, sweep: Sweep) -> None:
-        """Add a sweep. It is published at once."""
+        """Add a sweep. The status is then due at once."""
         self._totals["sweeps"] += 1
         self._totals["evicted_entries"] += sweep.evicted_entries
         self._totals["evicted_bytes"] += sweep.evicted_bytes
@@ -135,12 +139,12 @@ class Status:
         *,
         at_once: bool = False,
     ) -> None:
-        """Write the status, if it is due and says something new. ``held`` is asked only then."""
+        """Write the status, if it is due and has changed. ``held`` is called only if it is due."""
         if at_once or time.monotonic() >= self._due:
             body = {"role": "active", "layout": layout, "standbys": read_standbys(instance.layout)}
             body |= self._render(policy, marks, held())
             if at_once or self._is_changed(body):
-                self._due = 0.0  # if it fails, it is tried at the next tick, not taken for written until it is due
+                self._due = 0.0  # a write that fails is tried again at the next tick
                 instance.publish(body)
                 self._published = body
                 self._due = time.monotonic() + _INTERVAL_SECONDS
@@ -158,7 +162,7 @@ class Status:
         }
 
     def _is_changed(self, body: dict[str, Any]) -> bool:
-        """Whether ``body`` differs from what was published. If not, the question is put off for a while."""
+        """Returns whether ``body`` differs from what was published. If not, puts off the next comparison."""
         self._due = time.monotonic() + _INTERVAL_SECONDS
         return body != self._published
 
@@ -175,18 +179,21 @@ class Standby:
         self._due = 0.0
 
     def is_due(self) -> bool:
-        """Say that we wait, and whether that has an end. Raises :class:`OSError` where that is not known."""
+        """Announce that we wait, unless the directory is free. Returns whether it is free.
+
+        Raises :class:`OSError` where that is not known.
+        """
         is_free = self.is_free()
         if not is_free:
-            with contextlib.suppress(OSError):  # a full disk keeps nobody from waiting, only from being seen to
+            with contextlib.suppress(OSError):  # on a full disk a daemon waits without being listed
                 self.announce()
         return is_free
 
     def is_free(self) -> bool:
-        """Whether nobody keeps the directory now. Raises :class:`OSError` where that is not known."""
-        refuse_symlink(self._layout.own)  # else the lock would be made, and taken, wherever it leads
+        """Returns whether no daemon keeps the directory now. Raises :class:`OSError` where that is not known."""
+        refuse_symlink(self._layout.own)  # else the lock would be made, and taken, wherever the symlink leads
         if not os.path.isdir(self._layout.own):
-            return True  # deleted underneath; opening makes it again
+            return True  # the directory was deleted; opening makes it again
         if not self._lock.try_acquire():
             return False
         is_lost = self._lock.is_lost()
@@ -196,7 +203,7 @@ class Standby:
         return not is_lost
 
     def announce(self) -> None:
-        """Say that we wait, if it is time to say it again. Raises :class:`OSError`."""
+        """Write the file that says that we wait, if it is due. Raises :class:`OSError`."""
         if time.monotonic() < self._due:
             return
         body = {"pid": os.getpid(), "host": socket.gethostname(), "since": self._since}
@@ -206,15 +213,18 @@ class Standby:
         self._due = time.monotonic() + _HEARTBEAT_SECONDS
 
     def close(self) -> None:
-        """Wait no longer. Raises nothing."""
-        # Nobody misses it: who reads it asks whether its owner lives.
+        """Stop waiting, and remove our file. Raises nothing."""
+        # Without our file nothing is lost: its readers ask whether its owner lives.
         with contextlib.suppress(OSError), _opened(self._layout) as folder_fd:
             os.unlink(self._name, dir_fd=folder_fd)
         self._lock.close()
 
 
 def read_standbys(layout: Layout) -> list[dict[str, Any]]:
-    """Who stands by: ``pid``, ``host`` and ``since`` of each. Removes what the dead left. Raises nothing."""
+    """Returns ``pid``, ``host`` and ``since`` of each daemon that stands by. Raises nothing.
+
+    Removes the files of dead daemons.
+    """
     try:
         with _opened(layout) as folder_fd:
             return list(islice(_living(folder_fd), _MOST_LISTED))
@@ -258,7 +268,7 @@ def _read(folder_fd: int, name: str) -> dict[str, Any]:
 
 
 def _write(folder_fd: int, name: str, content: bytes) -> None:
-    """Write a new file: what stands under its name may be one of somebody else's under another name too."""
+    """Write a new file: a file that is already under this name may be another user's, linked here."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder_fd)
     fd = os.open(name, _NEW, 0o600, dir_fd=folder_fd)

@@ -1,9 +1,9 @@
-"""Keeping one directory within its budgets, tick by tick, whatever its layout.
+"""Keeper: keeps one directory within its budgets, tick by tick, whatever its layout.
 
 Keeps invariant 3 (hard cap) where writers alone cannot: with programs that do not account, after deaths and under locks
 that exclude nobody; and keeps room below the cap, so that writers seldom evict. Keeps invariant 7 (never take the job
-down) for itself: each step of a tick stands alone, one that fails is said once and tried again at the next tick, and
-what was deleted is made again.
+down) for the daemon: each step of a tick stands alone, a step that fails is reported once and tried again at the next
+tick, and what was deleted is made again.
 
 Not promised: a bound between two ticks for writers that do not account, or for budgets other than the cap.
 """
@@ -42,7 +42,7 @@ from lockcache_daemon.stores import (
 
 
 class Keeper:
-    """One directory: :meth:`open`, then :meth:`tick` again and again, then :meth:`close`. For one thread.
+    """Keeps one directory: :meth:`open`, then :meth:`tick` again and again, then :meth:`close`. For one thread.
 
     ``share_of_duty`` is this directory's part of what an idle daemon may cost.
     """
@@ -60,7 +60,7 @@ class Keeper:
     ) -> None:
         self.root = root
         self.layout = layout
-        #: Whether a directory that another daemon keeps is waited for.
+        #: Whether to wait for a directory that another daemon keeps.
         self.may_stand_by = False
         self.rules = rules
         self._report = report
@@ -77,17 +77,17 @@ class Keeper:
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing failed, or all has worked since."""
+        """Whether no step failed, or all steps have worked since."""
         return self._attempts.is_well
 
     @property
     def is_able(self) -> bool:
-        """Whether it can be asked for anything now: it is open."""
+        """Whether the directory is open, so that the keeper can be asked about it."""
         return self._open is not None
 
     @property
     def is_safe(self) -> bool:
-        """Whether it may be touched: it is not open, or nobody else could write to it when it was last looked at."""
+        """Whether the directory may be touched: it is not open, or at the last check nobody else could write to it."""
         return self._open is None or self._open.safety.is_safe
 
     @property
@@ -102,13 +102,13 @@ class Keeper:
 
     @property
     def held(self) -> Slot:
-        """What the directory holds, as far as is known. Raises :class:`OSError`. Requires: open."""
+        """The bytes and entries of the directory, as far as is known. Raises :class:`OSError`. Requires: open."""
         return self._now.store.held()
 
     def open(self) -> None:
         """Make, check and lock the directory, and put the cap into it, also in place of a damaged policy.
 
-        Raises :class:`AlreadyServedError`, what else opening such a directory raises, and :class:`Stopped`.
+        Raises :class:`AlreadyServedError`, the other errors of opening such a directory, and :class:`Stopped`.
         """
         self._mount.check()
         refuse_as_root(self.root, self.rules.group)
@@ -146,7 +146,10 @@ class Keeper:
         )
 
     def open_or_stand_by(self) -> None:
-        """As :meth:`open`, but where another daemon keeps the directory, and :attr:`may_stand_by`, wait for it."""
+        """Open the directory, or stand by if another daemon keeps it and :attr:`may_stand_by`.
+
+        Raises the errors of :meth:`open`.
+        """
         try:
             self.open()
         except AlreadyServedError as error:
@@ -157,7 +160,7 @@ class Keeper:
             self._report.standing_by(self.root, error)
 
     def close(self) -> None:
-        """Let go of the directory. Raises nothing."""
+        """Close and unlock the directory. Raises nothing."""
         if self._standby is not None:
             self._standby.close()
             self._standby = None
@@ -169,7 +172,7 @@ class Keeper:
             now.store.close()
 
     def tick(self) -> None:
-        """Everything that is due. Raises only :class:`Stopped`."""
+        """Take every step that is due. Raises only :class:`Stopped`."""
         ready = self._reattach if self._standby is None else self._take_over
         if self._attempts.take(ready) and self._open is not None:
             self._attempts.take_all(self._steps())
@@ -179,21 +182,21 @@ class Keeper:
         waiting = self._standby
         if waiting is None or not waiting.is_due():
             return
-        with contextlib.suppress(AlreadyServedError):  # another that stood by was faster
+        with contextlib.suppress(AlreadyServedError):  # another standby was faster
             self.open()
             waiting.close()
             self._standby = None
             self._report.took_over(self.root)
 
     def _steps(self) -> Sequence[Step]:
-        """A tick, in order."""
+        """Returns the steps of a tick, in order."""
         now = self._now
         parts = (part.tick for part in now.parts)
         looks = (self._obey_policy, *now.store.steps(), self._report_repairs)
         return (*looks, self._sweep, self._sweep_namespaces, self._remove_aged, *parts, self._publish)
 
     def complete_pass(self, advance: Callable[[], None]) -> Summary:
-        """Count everything, reap, and sweep if there is need. ``advance`` is called ``SHARDS`` times.
+        """Count everything, reap, and sweep if a budget is exceeded. Calls ``advance`` ``SHARDS`` times.
 
         Raises :class:`OSError` and :class:`Stopped`. Requires: open.
         """
@@ -207,11 +210,11 @@ class Keeper:
 
     @property
     def kept(self) -> KeptDirectory:
-        """For what is done once. Requires: open."""
+        """The open directory with its rules, for work that is done once. Requires: open."""
         return KeptDirectory(self.root, self._now.store, self.rules, self._report, self._stop, self._share_of_duty)
 
     def note_failure(self, error: Exception) -> None:
-        """Say it, unless an error of its kind was said since this directory last worked."""
+        """Report ``error``, unless an error of its kind was reported since this directory last worked."""
         self._attempts.note(error)
 
     def change(self, rules: Rules, share_of_duty: float, parts: Sequence[MakePart] = ()) -> None:
@@ -229,11 +232,11 @@ class Keeper:
             now.parts[:] = _made(self.kept, parts)
 
     def take(self, step: Step) -> bool:
-        """Take one step for this directory; whether it did not fail. Raises only :class:`Stopped`."""
+        """Take one step for this directory. Returns whether it worked. Raises only :class:`Stopped`."""
         return self._attempts.take(step)
 
     def entries(self) -> Iterator[Found]:
-        """Every whole entry, in no order; those before an error, which is noted. Requires: open."""
+        """Yields every whole entry, in no order. An error is noted and ends the iteration. Requires: open."""
         try:
             yield from self._now.store.entries()
         except OSError as error:
@@ -247,11 +250,11 @@ class Keeper:
         return done[-1]
 
     def _meet(self, budgets: Iterable[Exceeded]) -> Evicted:
-        """Evict for each of them. Raises :class:`OSError`. Requires: open."""
+        """Evict for each of ``budgets``. Raises :class:`OSError`. Requires: open."""
         return sum((self._evict(each) for each in budgets), Evicted())
 
     def _evict(self, exceeded: Exceeded) -> Evicted:
-        """Evict for a budget, and say so. Raises :class:`OSError`. Requires: open."""
+        """Evict for a budget, and report the sweep. Raises :class:`OSError`. Requires: open."""
         store = self._now.store
         before = store.held()
         began = time.perf_counter()
@@ -273,16 +276,16 @@ class Keeper:
         return self._open
 
     def _marks(self) -> Watermarks | None:
-        """Returns where sweeps begin and end now; ``None`` without a cap. Raises :class:`OSError`. Requires: open."""
+        """Returns the watermarks in force; ``None`` without a cap. Raises :class:`OSError`. Requires: open."""
         return self.rules.watermarks(self._cap.policy, space_of(self._now.store.layout))
 
     def _refuse(self) -> None:
-        """Raise what opening it now would raise. Requires: open."""
+        """Raise the error that opening the directory now would raise. Requires: open."""
         refuse_as_root(self.root, self.rules.group)
         self._now.store.check()
 
     def _reattach(self) -> None:
-        """Open again what was deleted or replaced underneath, and what an error may have left half usable."""
+        """Open again a directory that was deleted or replaced, and repair what an error may have left half usable."""
         if self._open is not None:
             self._open.safety.check()
             if self._open.instance.is_lost():
@@ -306,7 +309,7 @@ class Keeper:
         self._meet(of_namespaces(self.rules, self._now.store))
 
     def _remove_aged(self) -> None:
-        """Remove as much of what is too old as is due."""
+        """Remove the entries that are too old, as many as are due."""
         if self.rules.max_age_seconds is not None:
             old = self._now.ageing.due(self.rules.max_age_seconds)
             if old:
@@ -334,7 +337,7 @@ def _made(kept: KeptDirectory, parts: Sequence[MakePart]) -> list[Part]:
 
 
 class _Open:
-    """What is open of a directory, as one unit: replaced together when the directory is."""
+    """The open parts of a directory, as one unit: replaced together when the directory is replaced."""
 
     def __init__(
         self, store: Store, safety: SafetyCheck, instance: Instance, ageing: Ageing, parts: list[Part]
@@ -348,23 +351,23 @@ class _Open:
 
 
 class Attempts:
-    """Steps that stand alone: what was tried for one directory, and which kinds of error were said."""
+    """Steps that stand alone, tried for one directory, and the kinds of error that were reported."""
 
     def __init__(self, root: str, report: Report, stop: StopSignals) -> None:
         self._root = root
         self._report = report
         self._stop = stop
         self._reported: set[tuple[str, int | None]] = set()
-        #: Whether an error may have left something half usable. Its reader clears it.
+        #: Whether an error may have left something half usable. Whatever reads it clears it.
         self.is_shaken = False
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing failed, or all has worked since."""
+        """Whether no step failed, or all steps have worked since."""
         return not self._reported
 
     def take(self, step: Callable[[], object]) -> bool:
-        """Take one step, unless the daemon is to stop. Whether it did not fail. Raises only :class:`Stopped`."""
+        """Take one step, unless the daemon is to stop. Returns whether it worked. Raises only :class:`Stopped`."""
         if self._stop.is_set():
             return True
         try:
@@ -376,14 +379,14 @@ class Attempts:
         return True
 
     def take_all(self, steps: Iterable[Callable[[], object]]) -> None:
-        """Each of them, also after one that failed; if all work again, that is said."""
+        """Take each of ``steps``, also after one that failed. If all work again, report the recovery."""
         outcomes = [self.take(step) for step in steps]
         if all(outcomes) and self._reported:
             self._reported.clear()
             self._report.recovered(self._root)
 
     def note(self, error: Exception) -> None:
-        """Say it, unless an error of its kind was said since this directory last worked."""
+        """Report ``error``, unless an error of its kind was reported since this directory last worked."""
         self._report.failing(self._root, error)
         self.is_shaken |= not isinstance(error, LockTimeoutError)
         kind = (type(error).__name__, error.errno if isinstance(error, OSError) else None)

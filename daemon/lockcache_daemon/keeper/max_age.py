@@ -1,8 +1,8 @@
-"""Entries that nobody used for too long, found a few at a time.
+"""Maximum age: finds entries that were not used for too long, a few at a time.
 
 Keeps ``--max-age`` at a bounded cost: a walk over all entries is cut into slices of some milliseconds, each in a tick
-of its own, and after a walk nothing is looked at before the oldest entry that is left can be due. Over a million
-entries a walk takes half an hour, so that long an entry may stay past its age; below some thousands it is one tick.
+of its own, and the next walk begins when the oldest entry that is left can be due. A walk over a million entries takes
+half an hour, so an entry may stay that long past its age; a walk over some thousands is one tick.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 from lockcache.lowlevel import Found
 from lockcache_daemon.pace import Pace
 
-# Of one core, for all directories together: with what counting may cost an idle daemon stays below 1 %.
+# A share of one core, for all directories together: with the share of counting an idle daemon stays below 1 %.
 _DUTY: Final = 0.002
 
-# Three thousand entries. Asked after each so many: a clock costs a twentieth of a stat.
+# Three thousand entries. The clock is read every so many entries: it costs a twentieth of a stat.
 _SLICE_SECONDS: Final = 0.01
 _ASK_EVERY: Final = 64
 
-# An entry that comes in by a tool that sets times back is found that late at the latest.
+# An entry that a tool stored with an older time is found after so long at the latest.
 _LONGEST_PAUSE_SECONDS: Final = 6 * 3600.0
 
 
@@ -43,13 +43,16 @@ class Ageing:
         self._next_walk = 0.0
 
     def change(self, tick_seconds: float, share_of_duty: float) -> None:
-        """Other settings are in force: walk again."""
+        """Use other settings, and walk again."""
         self._pace.change(_DUTY * share_of_duty, tick_seconds)
         self._walk = None
         self._next_walk = 0.0
 
     def due(self, max_age_seconds: float) -> list[Found]:
-        """Entries that are too old, of the slice that is due. Raises :class:`OSError`: the walk begins again."""
+        """Returns the entries that are too old, of the slice that is due.
+
+        Raises :class:`OSError`; the walk then begins again.
+        """
         now = self._clock()
         if self._walk is None and now < self._next_walk:
             return []
@@ -67,11 +70,11 @@ class Ageing:
         else:
             self._walk = walk
         if old:
-            self._pace.forgive()  # where there is work to do nobody is idle
+            self._pace.forgive()  # the bound is for an idle daemon, and there is work to do
         return old
 
     def _slice(self, walk: Iterator[Found], before_ns: int) -> tuple[list[Found], bool]:
-        """The old ones of a slice, and whether that was the last one."""
+        """Returns the entries of a slice that are too old, and whether it was the last slice."""
         ends = time.monotonic() + _SLICE_SECONDS
         old: list[Found] = []
         for number, found in enumerate(walk, 1):

@@ -1,9 +1,9 @@
-"""The cap in force for one directory: the operator's, from the settings first and from the policy file after.
+"""The cap in force for one directory: the operator's, first from the settings and then from the policy file.
 
 Keeps the promise that a change of the policy takes effect at the next tick, and that a full disk, which takes no new
-policy, is swept all the same. Without a cap in the settings it leaves the directory the one that it has. Keeps an
-operator's word in force (invariant 3, hard cap, across changes): a policy that cannot be understood never keeps a
-daemon, which brings a cap of its own, from starting; and what is put back is put back with a reason for the log.
+policy, is swept all the same. Without a cap in the settings the directory keeps the cap that it has. Keeps an
+operator's cap in force (invariant 3, hard cap, across changes): a policy that cannot be understood never keeps a daemon
+with a cap of its own from starting; and a cap that is restored is logged with the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lockcache_daemon.settings import Rules
 
 
 class Cap:
-    """Made with the keeper of a directory; :meth:`forget` when the directory is opened again."""
+    """The cap of a keeper's directory; :meth:`forget` it when the directory is opened again."""
 
     def __init__(self, root: str, rules: Rules, report: Report) -> None:
         self._root = root
@@ -35,14 +35,14 @@ class Cap:
         self._is_known = False
 
     def change(self, rules: Rules) -> None:
-        """Other settings are in force. A cap that changed is the operator's last word: it counts from the next tick."""
+        """Use other settings. A cap that changed in them is the operator's last word: it counts from the next tick."""
         if rules.policy != self._rules.policy:
             self._is_unannounced = True
             self._replaced = self._rules.policy
         self._rules = rules
 
     def obey(self, file: PolicyFile, layout: Layout) -> None:
-        """Put the cap in force, once; from then on what an operator writes into the policy counts."""
+        """Put the cap of the settings in force, once; from then on what an operator writes into the policy counts."""
         found, why = read_policy(file, layout)
         if self._is_unannounced:
             self._announce(file, found)
@@ -50,13 +50,13 @@ class Cap:
             self._follow(found)
         else:
             self._insist(file, found, why)
-        self.policy = replace(self.policy, seed=found.seed)  # it takes its bytes of any cap
+        self.policy = replace(self.policy, seed=found.seed)  # a seed takes its bytes of any cap
         self._is_known = True
 
     def _announce(self, file: PolicyFile, found: Policy) -> None:
         wanted = self._rules.policy
         if wanted.max_size_bytes is None and found != self._replaced:
-            wanted = found  # the daemon's was replaced already; another one is not the daemon's to remove
+            wanted = found  # somebody replaced the daemon's policy already; the daemon removes no other
         self.policy = wanted
         if found != wanted:
             file.replace(wanted)
@@ -79,12 +79,12 @@ class Cap:
         else:
             self.policy = wanted  # also if it cannot be written: a full disk needs its sweeps most of all
             file.replace(wanted)
-            if was.by_operator:  # else it is the first time, which the start reports
+            if was.by_operator:  # else this is the first time, which the start reports
                 self._report.cap_restored(self._root, wanted, why)
 
 
 def read_policy(file: PolicyFile, layout: Layout) -> tuple[Policy, str]:
-    """The policy on disk, none if it is damaged or missing, and why it would not count if it is not an operator's.
+    """Returns the policy on disk (empty if it is damaged or missing), and why it would not count if no operator set it.
 
     Raises :class:`OSError` where it cannot be read.
     """
@@ -102,7 +102,7 @@ def read_policy(file: PolicyFile, layout: Layout) -> tuple[Policy, str]:
 def repair_policy(root: str, policy: Policy, group: bool | str = False) -> None:
     """Replace a policy that cannot be understood.
 
-    Raises :class:`AlreadyServedError`: it is then the business of the daemon that keeps the directory, and of its cap.
+    Raises :class:`AlreadyServedError` where another daemon keeps the directory: that daemon repairs the policy.
     """
     layout = Layout(root)
     check_directory(layout, group)

@@ -1,11 +1,11 @@
 """Refusals of a daemon that runs as root: a directory that a group shares, or that another user owns.
 
-Decides that, in this one place, for every layout and every way of looking. A user who may write to a directory may
-exchange its folders between a look and what is done then. Of a daemon of their own that gains them nothing; of root's,
-whatever they can make it overwrite. It is refused when it is opened, and left alone from the tick on at which it became
-one.
+Decides this in one place, for every layout and every kind of access. A user who may write to a directory may exchange
+its folders between a check and the access that follows. With the user's own daemon that gains them nothing; with root's
+daemon they could have any file overwritten. Such a directory is refused when it is opened. A directory that becomes one
+later is left alone from the next tick on.
 
-Root's own directories, which nobody else may write to, are root's to keep.
+A daemon of root may keep root's own directories, which nobody else may write to.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lockcache.errors import UnsafeCacheDirError
 from lockcache.filestream.disk import resolve_sharing
 
 _PROGRAM: Final = "lockcache-daemon"
-# Where nobody can be named: the directory is root's, and its group has no members that are known here.
+# Shown where no user can be named: the directory is root's, and its group has no members that this host knows.
 _SOMEBODY: Final = "MEMBER"
 
 
 def refuse_as_root(root: str, group: bool | str) -> None:
-    """Raise :class:`UnsafeCacheDirError` if we are root and others may write to ``root``, or are to: ``group``."""
+    """Raise :class:`UnsafeCacheDirError` if we are root and others may write to ``root``, or will with ``group``."""
     if os.geteuid() != 0:
         return
     wanted = resolve_sharing(group)
@@ -41,7 +41,7 @@ def refuse_as_root(root: str, group: bool | str) -> None:
         owner = _user(status.st_uid)
         why = f"belongs to uid {status.st_uid}{f' ({owner})' if owner else ''}"
         raise _error(root, why, status.st_uid, gid if is_shared else None)
-    # What everybody may write to is nobody's to keep; opening it says so.
+    # A directory that everybody may write to is refused by opening it, with a message of its own.
     if is_shared and not status.st_mode & stat.S_IWOTH:
         fix = f"if not on purpose, fix that: chmod -R g-w {shlex.quote(root)}"
         raise _error(root, f"is shared with group {_group(status.st_gid) or status.st_gid} ({fix})", 0, gid)
@@ -51,19 +51,22 @@ def refuse_as_root(root: str, group: bool | str) -> None:
 
 def _error(root: str, why: str, uid: int, gid: int | None) -> UnsafeCacheDirError:
     return UnsafeCacheDirError(
-        f"{root} {why}, and this daemon runs as root: who else may write there could have it write anywhere. "
-        f"Start it as one of them. Run: {shlex.join([*_as_user(uid, gid), '--', *_command()])}",
+        f"{root} {why}, and this daemon runs as root: another user who may write there could make it write anywhere. "
+        f"Start the daemon as such a user. Run: {shlex.join([*_as_user(uid, gid), '--', *_command()])}",
         root,
     )
 
 
 def _as_user(uid: int, gid: int | None) -> list[str]:
-    """What runs a command as ``uid``, or if that is root as a member of the group; with ``gid`` if it is shared."""
+    """Returns the program and options that run a command as ``uid``, or, if ``uid`` is root, as a member of the group.
+
+    ``gid`` is the group of a shared directory.
+    """
     user = _user(uid) if uid else _member(gid)
     group = "" if gid is None else _group(gid)
     if user and (group or gid is None):
         return ["runuser", "-u", user, *(["-g", group] if group else [])]
-    # runuser knows accounts, and not numbers.
+    # runuser takes names of accounts only, not numbers.
     return ["setpriv", f"--reuid={user or uid}", f"--regid={uid if gid is None else gid}", "--clear-groups"]
 
 
@@ -73,7 +76,7 @@ def _command() -> list[str]:
 
 
 def _user(uid: int) -> str:
-    """The account's name; empty if it has none here."""
+    """Returns the account's name; empty if this host knows none."""
     import pwd
 
     try:
