@@ -1,6 +1,6 @@
 """Verification over time: every entry of a directory is verified again and again, at a bounded rate.
 
-Promises a bounded share of the processor and the disk, and that what is corrupt is put out of the way.
+Promises a bounded share of the processor and the disk, and that corrupt entries go into quarantine.
 
 May use: observe, pace, stores.
 """

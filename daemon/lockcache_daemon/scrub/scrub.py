@@ -1,14 +1,14 @@
-"""Scrubbing: every entry's bytes against its record, round after round, before anybody reads it.
+"""Scrubbing: verifies every entry's bytes against its record, round after round, before a program reads them.
 
-Keeps invariant 1 (a hit is whole) ahead of its readers at a bounded cost: bytes per second as the operator says, and a
-share of a core whatever the number of entries. Where it was is remembered on disk, so that daemons which are started
-every day get round too. What is corrupt goes into quarantine.
+Keeps invariant 1 (a hit is whole) ahead of the readers at a bounded cost: bytes per second as the operator says, and a
+share of a core whatever the number of entries. The position is saved on disk, so that daemons which are restarted every
+day complete a round too. Corrupt entries go into quarantine.
 
 Not promised: that a round ends while entries are added faster than the rate allows.
 
-As a part of its keeper, a scrub says, counts and shows what it finds. Keeps a log readable when a power cut left ten
-thousand empty files: the first of a round are said one by one, the rest as a number when it ends. Keeps an idle daemon
-from writing: what ``daemon.json`` says of progress is renewed once a minute, what was found at once.
+As a part of its keeper, a scrub logs, counts and publishes its findings. Keeps a log readable when a power cut left ten
+thousand empty files: the first findings of a round are logged one by one, the others as a number when the round ends.
+Keeps an idle daemon from writing: ``daemon.json`` gets the progress once a minute, and findings at once.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from lockcache_daemon.observe import Report
 from lockcache_daemon.pace import Pace
 from lockcache_daemon.stores import KeptDirectory, Part, ShardStore, Store, WalkedStore
 
-# A share of one core, for all directories together, next to counting's (see counting.py), so that an idle daemon stays
-# under 1 %. An entry of 16 KiB costs some 25 us, so it is 80 of them a second, a million in three and a half hours.
+# A share of one core, for all directories together, next to that of counting (see recount_schedule.py), so that an idle
+# daemon stays under 1 %. An entry of 16 KiB costs some 25 us: 80 entries a second, a million in three and a half hours.
 _DUTY: Final = 0.002
-# One piece of work. Long enough for Pace to measure, short enough for a tick: a megabyte takes 0.3 ms of it.
+# One slice of work. Long enough for Pace to measure, short enough for a tick: a megabyte takes 0.3 ms of it.
 _SLICE_SECONDS: Final = 0.004
-# A rate holds over so long: slices are seconds apart.
+# The rate holds over so long, because slices are seconds apart.
 _BURST_SECONDS: Final = 10.0
 # A cache of ten entries is not read all day.
 _SHORTEST_ROUND_SECONDS: Final = 3600.0
@@ -48,17 +48,17 @@ _LARGEST_POSITION_BYTES: Final = 4096
 
 @dataclass
 class Scrubbed:
-    """What was looked at, and what came of it."""
+    """How many entries were verified, with which results."""
 
     entries: int = 0
     bytes: int = 0
     #: By state, see :mod:`lockcache.filestream.repair.verify`.
     states: dict[str, int] = field(default_factory=dict)
-    #: Corrupt ones that were moved or removed.
+    #: Corrupt entries that were moved or removed.
     repaired: int = 0
 
     def count(self, verdict: Verdict) -> None:
-        """Add one."""
+        """Add one verdict."""
         self.entries += 1
         self.bytes += verdict.size_bytes
         self.states[verdict.state] = self.states.get(verdict.state, 0) + 1
@@ -66,7 +66,7 @@ class Scrubbed:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was found that somebody should look at."""
+        """Whether no entry was found that somebody should look at."""
         return not self.states.get(CORRUPT) and not self.states.get(UNREADABLE)
 
 
@@ -81,7 +81,7 @@ class Scrub:
         interval_seconds: float,
         found: Callable[[Verdict], object] = lambda verdict: None,
     ) -> None:
-        """``found`` is called with what is corrupt or unreadable, after it was seen to."""
+        """``found`` is called with the verdict on each corrupt or unreadable entry, after its repair."""
         self._entries = entries
         self._rate_bytes = rate_bytes
         self._pace = Pace(_DUTY * share_of_duty, interval_seconds)
@@ -93,19 +93,22 @@ class Scrub:
         self._allowance = float(rate_bytes)
         self._refilled = time.monotonic()
         self._rests_until = 0.0
-        #: Since this was made.
+        #: All verdicts since this object was made.
         self.total = Scrubbed()
-        #: Of the round that is going on, and of the last that is over; the latter with when it ended.
+        #: Of the current round, and of the last complete round with the time of its end.
         self.round = Scrubbed()
         self.last_round: tuple[str, Scrubbed] | None = None
 
     @property
     def progress(self) -> float:
-        """How far the round has come, 0 to 1: entries are spread evenly by their names."""
+        """The share of the round that is done, 0 to 1: entries are spread evenly by their names."""
         return int(self._position[:4] or "0", 16) / 0x10000
 
     def tick(self, should_stop: Callable[[], bool]) -> bool:
-        """Do a little, if it is due. Whether a round ended. Raises :class:`OSError`; what failed is passed over."""
+        """Do a slice, if it is due. Returns whether a round ended.
+
+        Raises :class:`OSError`; the next slice passes over the entry that failed.
+        """
         self._refill()
         if self._allowance <= 0 or time.monotonic() < self._rests_until or not self._pace.is_due:
             return False
@@ -115,7 +118,7 @@ class Scrub:
         return is_over
 
     def complete(self, advance: Callable[[], object], between: Callable[[], object]) -> Scrubbed:
-        """All of it at once, as fast as it goes. ``between`` is called often, and may raise to give up.
+        """Do a whole round at once, at full speed. ``between`` is called often, and may raise to give up.
 
         ``advance`` is called ``SHARDS`` times. Raises :class:`OSError`.
         """
@@ -128,11 +131,11 @@ class Scrub:
         return done
 
     def close(self) -> None:
-        """Let go of what is open, and remember where it was. Raises nothing."""
+        """Close what is open, and save the position. Raises nothing."""
         if self._walk is not None:
             self._walk.close()
             self._walk = None
-        with contextlib.suppress(OSError):  # a directory that is gone; the next round begins at the beginning
+        with contextlib.suppress(OSError):  # the directory is gone; the next round begins at the beginning
             self._save(at_once=True)
 
     def _refill(self) -> None:
@@ -143,7 +146,7 @@ class Scrub:
         self._refilled = now
 
     def _work_until(self, deadline: float, should_stop: Callable[[], bool]) -> bool:
-        """Whether the round is over."""
+        """Work until ``deadline``. Returns whether the round is over."""
         walk = self._walk = self._walk or self._go_round()
         is_over = True
         try:
@@ -153,14 +156,14 @@ class Scrub:
                     is_over = False
                     break
         except BaseException:
-            self._walk = None  # it begins again behind what failed
+            self._walk = None  # the walk begins again behind the entry that failed
             raise
         if is_over:
             self._walk = None
         return is_over
 
     def _go_round(self) -> Generator[int, None, None]:
-        """From the position to the end, then rest unless that was only a part of a round."""
+        """Scrub from the position to the end, then rest unless that was only a part of a round."""
         began, is_whole = time.monotonic(), not self._position
         behind = self._position
         for shard in range(int(behind[:2] or "0", 16), SHARDS):
@@ -177,7 +180,7 @@ class Scrub:
         try:
             names = self._entries.names(shard)
         except OSError:
-            self._position = end  # what cannot be listed is not tried for ever
+            self._position = end  # a shard that cannot be listed is not tried for ever
             raise
         for name in names:
             if name > behind:
@@ -214,7 +217,7 @@ class Scrub:
 
 
 def _load(layout: Layout) -> str:
-    """Where the last one was; the beginning if that is not known."""
+    """Returns the position of the last scrub; the beginning if it is not known."""
     try:
         behind = read_json(layout, layout.scrub, _LARGEST_POSITION_BYTES)["behind"]
     except (OSError, ValueError, KeyError):
@@ -223,7 +226,7 @@ def _load(layout: Layout) -> str:
 
 
 def _end_of(shard: int) -> str:
-    """Behind every entry of a shard."""
+    """Returns the position behind every entry of a shard."""
     return f"{shard:02x}{'f' * 62}"
 
 
@@ -232,7 +235,7 @@ def _is_name(text: str) -> bool:
 
 
 def as_fields(scrubbed: Scrubbed) -> dict[str, Any]:
-    """For logs and the status."""
+    """Returns the fields for logs and the status."""
     states = {state.replace(" ", "_"): count for state, count in sorted(scrubbed.states.items())}
     return {"entries": scrubbed.entries, "bytes": scrubbed.bytes, **states, "repaired": scrubbed.repaired}
 
@@ -242,13 +245,13 @@ _SHOW_INTERVAL_SECONDS: Final = 60.0
 
 
 def make_scrubber(kept: KeptDirectory, rate_bytes: int) -> Part | None:
-    """The part for a directory of this layout; ``None`` where there is nothing to scrub, or that is not wanted."""
+    """Returns the part for a directory; ``None`` where nothing can be scrubbed, or ``rate_bytes`` is 0."""
     entries = _verifiable(kept.store)
     return None if entries is None or not rate_bytes else Scrubber(kept, entries, rate_bytes)
 
 
 def scrub_once(kept: KeptDirectory, advance: Callable[[], object]) -> bool:
-    """Verify everything now, as fast as it goes, and say what was found; whether all of it could be read and repaired.
+    """Verify everything now, at full speed, and report the findings. Returns whether all could be read and repaired.
 
     ``advance`` is called ``SHARDS`` times. Raises :class:`OSError` and :class:`Stopped`.
     """
@@ -264,7 +267,7 @@ def scrub_once(kept: KeptDirectory, advance: Callable[[], object]) -> bool:
 
 
 def _verifiable(store: Store) -> Verifiable | None:
-    """``None`` for layouts whose files carry nothing that they could be verified by."""
+    """Returns the entries to verify; ``None`` for layouts whose files carry no digest or record."""
     if isinstance(store, ShardStore):
         return OwnEntries(store.directory)
     if isinstance(store, WalkedStore) and isinstance(store.files, PyptxFiles):
@@ -273,7 +276,7 @@ def _verifiable(store: Store) -> Verifiable | None:
 
 
 class Scrubber:
-    """Scrubs one directory, a little at each tick (a :class:`.stores.protocol.Part`)."""
+    """Scrubs one directory, a slice at each tick (a :class:`.stores.protocol.Part`)."""
 
     def __init__(self, kept: KeptDirectory, entries: Verifiable, rate_bytes: int) -> None:
         self._kept = kept
@@ -288,7 +291,7 @@ class Scrubber:
         self._counted: dict[str, int] = {}
 
     def tick(self) -> None:
-        """A little of the round, if it is due."""
+        """Do a slice of the round, if it is due."""
         try:
             if self._scrub.tick(self._kept.stop.is_set):
                 self._end_round()
@@ -297,11 +300,11 @@ class Scrubber:
                 self._show()
 
     def status_fields(self) -> Mapping[str, Any]:
-        """For ``daemon.json``."""
+        """Returns the fields of ``daemon.json``."""
         return {"scrub": self._shown}
 
     def close(self) -> None:
-        """Remember where it was."""
+        """Save the position."""
         self._scrub.close()
 
     def _end_round(self) -> None:
@@ -331,7 +334,7 @@ class Scrubber:
 
 
 class _Findings:
-    """Says the first findings of a round."""
+    """Reports the first findings of a round."""
 
     def __init__(self, root: str, report: Report) -> None:
         self._root = root
@@ -350,6 +353,6 @@ class _Findings:
         self._has_changed = True
 
     def take_changed(self) -> bool:
-        """Whether there was any since this was asked last."""
+        """Returns whether anything changed since the last call."""
         has_changed, self._has_changed = self._has_changed, False
         return has_changed
