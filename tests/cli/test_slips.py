@@ -141,7 +141,7 @@ SLIPS: Final = [
     ("lockcache-daemon --once --max-size 1G --max-age 30 kernels", "--max-age: '30' is not a duration"),
     ("lockcache-daemon --once --max-size 1G --low-watermark 90 kernels", "'90' is not a share"),
     ("lockcache-daemon --once --max-size 1G --interval 5 kernels", "--interval: '5' is not a duration"),
-    ("lockcache-daemon --once --max-size 1G --layout tritn kernels", "--layout: 'tritn' is none of what is accepted"),
+    ("lockcache-daemon --once --max-size 1G --layout tritn kernels", "--layout: 'tritn' is not known; accepted: auto"),
     ("lockcache-daemon --once --max-size 1G --config no.toml", "no.toml: No such file or directory"),
     ("lockcache-daemon --once --max-size 1G other", "other contains notes.txt, which does not look like any supported"),
     ("lockcache-daemon --once --max-size 1G kernels/entries", "entries is a part of the cache in "),

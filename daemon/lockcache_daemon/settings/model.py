@@ -1,4 +1,4 @@
-"""Everything that an operator may set: what each directory gets, and what holds for the daemon as a whole.
+"""Everything that an operator may set, for each directory and for the daemon as a whole.
 
 Decides which settings there are. A field here is a flag (``--max-size``), a variable (``LOCKCACHE_MAX_SIZE``) and a key
 of the file (``max_size``); nothing else has to be written to add one. See :mod:`.sources` for which of them counts.
@@ -44,7 +44,7 @@ class _Model(BaseModel):
 
 
 class DirectorySettings(_Model):
-    """One directory. Named on its own, a setting holds for every directory."""
+    """The settings of one directory. A setting outside of a directory's table holds for every directory."""
 
     path: str
     max_size: Annotated[int | None, Size, Setting("SIZE", "Size limit of each DIR, such as 10G.")] = None
@@ -94,13 +94,13 @@ class DirectorySettings(_Model):
 
     @property
     def has_budget(self) -> bool:
-        """Whether anything would ever be evicted because of these settings alone."""
+        """Whether these settings alone would ever evict an entry."""
         budgets = (self.max_size, self.max_entries, self.min_free, self.max_age, self.namespaces or None)
         return any(each is not None for each in budgets)
 
 
 class Settings(_Model):
-    """The daemon."""
+    """The settings of the daemon as a whole, and those of its directories."""
 
     interval: Annotated[float, Interval, Setting("DURATION", "Time between two checks.", "0.5s")] = 0.5
     total: Annotated[int | None, Size, Setting("SIZE", "One size limit for all DIRs together.")] = None
@@ -123,7 +123,7 @@ class Settings(_Model):
 
 
 def find_contradictions(settings: Settings) -> Iterable[tuple[DirectorySettings | None, str, str]]:
-    """What each setting allows and all together do not: of which directory, at which key, and why."""
+    """Yields each contradiction between settings that are valid alone: its directory, its key, and why."""
     total, floors = settings.total, 0
     for directory in settings.directories:
         floors += directory.floor or 0
@@ -146,7 +146,7 @@ def _contradictions_of(directory: DirectorySettings, total: int | None) -> Itera
 
 
 def distinct_paths(paths: Iterable[str]) -> list[str]:
-    """Each directory once: the second keeper of one would find it kept by the first."""
+    """Returns each directory once: a second keeper of a directory would find it kept by the first."""
     found: dict[str, str] = {}
     for path in paths:
         found.setdefault(os.path.realpath(path), path)

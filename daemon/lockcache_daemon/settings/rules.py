@@ -1,11 +1,11 @@
 """Rules of one directory, as the operator set them, and the watermarks that follow from them.
 
-Also which of a directory's own budgets are exceeded, in the order in which they have their ticks: for a keeper, whose
+Also lists which of a directory's own budgets are exceeded, in the order in which they are applied: for a keeper, whose
 store evicts, and for a dry run, whose store does not.
 
-A sweep begins above the high watermark and ends at the low one. The high one lies halfway between the low one and the
-limit: writers that fill the upper half of that span within one tick are rare, and they make room for themselves; and
-half the span is what one sweep frees, so that sweeps stay rare too.
+A sweep begins above the high watermark and ends at the low watermark. The high watermark lies halfway between the low
+watermark and the limit: writers that fill the upper half of that span within one tick are rare, and they make room for
+themselves; and one sweep frees half the span, so that sweeps stay rare too.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from lockcache_daemon.settings.values import Free
 
 
 class Watermarks(NamedTuple):
-    """Where a sweep ends, and above what it begins."""
+    """The bytes at which a sweep ends, and above which it begins."""
 
     low_bytes: int
     high_bytes: int
 
 
 class Excess(NamedTuple):
-    """A budget that is exceeded, and what to get down to."""
+    """A budget that is exceeded, and the goal of its sweep."""
 
-    #: Its flag, without the dashes.
+    #: The budget's flag, without the dashes.
     budget: str
     goal: Goal
 
@@ -45,29 +45,29 @@ class Rules:
     """The settings of one daemon for one directory. ``None``: no such budget."""
 
     max_size_bytes: int | None = None
-    #: Of what entries may add up to, where a sweep ends.
+    #: Where a sweep ends, as a share of the limit.
     low_share: float = 0.9
     interval_seconds: float = 0.5
     max_entries: int | None = None
     min_free: Free | None = None
     max_age_seconds: float | None = None
-    #: By name, what entries of that namespace may add up to.
+    #: The bytes that entries of each namespace may add up to, by name.
     namespaces: tuple[tuple[str, int], ...] = ()
     floor_bytes: int = 0
-    #: In directories of other programs: what changed so recently stays.
+    #: In directories of other programs: entries that changed so recently stay.
     settle_seconds: float = SETTLE_SECONDS
     #: Which entries go first.
     priority: Priority = "lru"
-    #: Which setting :attr:`max_size_bytes` is from.
+    #: The setting that :attr:`max_size_bytes` is from.
     cap_budget: str = "max-size"
-    #: With which group a directory of lockcache's own is shared; see :mod:`lockcache.filestream.disk.permissions`.
+    #: The group that shares a directory of lockcache's own layout; see :mod:`lockcache.filestream.disk.permissions`.
     group: bool | str = False
-    #: What all directories of the daemon may hold together.
+    #: The bytes that all directories of the daemon may hold together.
     total_bytes: int | None = None
 
     @property
     def policy(self) -> Policy:
-        """What goes into the directory. An operator's word, so that no program's ``max_size_bytes`` replaces it."""
+        """The policy for the directory. It is an operator's, so that no program's ``max_size_bytes`` replaces it."""
         return Policy(self.max_size_bytes, by_operator=self.max_size_bytes is not None, priority=self.priority)
 
     def more_in_words(self) -> str:
@@ -84,24 +84,24 @@ class Rules:
         return "".join(f", {name} {text}" for name, text in budgets.items() if text)
 
     def watermarks(self, policy: Policy, space: Space) -> Watermarks | None:
-        """Returns where sweeps of a directory that counts so begin and end; ``None`` where its policy sets no cap."""
+        """Returns the watermarks of a directory; ``None`` where its policy sets no cap."""
         limit = policy.entries_limit_bytes(space)
         return None if limit is None else Watermarks(*self.marks(limit))
 
     def marks(self, limit: int) -> tuple[int, int]:
-        """The low and the high watermark under any limit."""
+        """Returns the low and the high watermark under any limit."""
         low = int(limit * self.low_share)
         return low, (low + limit) // 2
 
     def over(self, held: Mapping[str, Slot]) -> Iterator[tuple[str, int]]:
-        """The namespaces that hold more than they may, and where a sweep of each ends."""
+        """Yields the namespaces that hold more than they may, and the bytes at which a sweep of each ends."""
         for name, limit in self.namespaces:
             low, high = self.marks(limit)
             if name in held and held[name].bytes > high:
                 yield name, low
 
     def excess(self, policy: Policy, space: Space, held: Slot) -> Excess | None:
-        """Which budget of the directory's own is exceeded, if one is; both names if both are."""
+        """Returns the directory's own budget that is exceeded, if one is; with both names if two are."""
         budgets, limit_bytes, limit_entries = [], None, None
         marks = self.watermarks(policy, space)
         if marks is not None and held.bytes > marks.high_bytes:
@@ -116,7 +116,7 @@ class Rules:
 
 
 class Evictor(Protocol):
-    """What budgets need of an open directory, as stores and the dry run have it."""
+    """The methods of an open directory that budgets need: of stores, and of the dry run."""
 
     @property
     def layout(self) -> Layout: ...
@@ -129,33 +129,33 @@ class Evictor(Protocol):
 
 
 class Exceeded(NamedTuple):
-    """A budget that is exceeded, and what evicts for it."""
+    """A budget that is exceeded, and the function that evicts for it."""
 
     budget: str
     evict: Callable[[], Evicted]
 
 
 def own_budgets(rules: Rules, policy: Policy, store: Evictor) -> Iterator[Exceeded]:
-    """Give each that is exceeded, as the store is when its turn comes. Raises :class:`OSError`."""
+    """Returns the exceeded budgets, each found when its turn comes. Raises :class:`OSError`."""
     return chain(of_size(rules, policy, store), of_namespaces(rules, store), of_age(rules, store))
 
 
 def of_size(rules: Rules, policy: Policy, store: Evictor) -> Iterator[Exceeded]:
-    """Give the budget of bytes or entries, or both as one, if it is exceeded."""
+    """Yields the budget of bytes or entries, or both as one, if it is exceeded."""
     excess = rules.excess(policy, space_of(store.layout), store.held())
     if excess is not None:
         yield Exceeded(excess.budget, partial(store.sweep, excess.goal))
 
 
 def of_namespaces(rules: Rules, store: Evictor) -> Iterator[Exceeded]:
-    """Give the budget of each namespace that holds too much."""
+    """Yields the budget of each namespace that holds too much."""
     if rules.namespaces:
         for name, low in rules.over(store.namespaces()):
             yield Exceeded(f"namespace {name}", partial(store.sweep_namespace, name, low))
 
 
 def of_age(rules: Rules, store: Evictor) -> Iterator[Exceeded]:
-    """Give the budget of age if anything is too old. Looks at every entry."""
+    """Yields the budget of age if any entry is too old. Looks at every entry."""
     if rules.max_age_seconds is not None:
         before_ns = time.time_ns() - int(rules.max_age_seconds * 1e9)
         old = [found for found in store.entries() if found.last_use_ns < before_ns]
@@ -175,8 +175,8 @@ def _free(free: Free) -> str:
 
 
 def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
-    """What ``settings`` mean for one of their directories."""
-    # No directory holds more than all may together: so writers, who know of no total, never exceed it on their own.
+    """Returns the rules of one directory under ``settings``."""
+    # No directory may hold more than the total of all: so the writers of one directory alone never exceed the total.
     caps = [cap for cap in (directory.max_size, settings.total) if cap is not None]
     return Rules(
         min(caps, default=None),

@@ -3,9 +3,9 @@
 Keeps one promise: every mistake, wherever it stands, is one line that names the place (a flag, a variable, or file and
 line), the key, the value, and what is accepted; and all of them are named at once.
 
-A directory's own table counts over what the file says for all; a flag or a variable counts over both, for every
-directory. Directories named on the command line are kept instead of those of the file, with the tables that it has for
-them.
+A directory's own table counts over the file's settings for all directories; a flag or a variable counts over both, for
+every directory. Directories named on the command line are kept instead of those of the file, with the tables that the
+file has for them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _M = TypeVar("_M", bound=BaseModel)
 
 
 class SettingsError(ValueError):
-    """What is wrong, one line each."""
+    """The mistakes in the settings, one line each."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = list(dict.fromkeys(lines))
@@ -37,7 +37,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class _Given:
-    """A value as it was written, and where."""
+    """A value as it was written, and the place where it was written."""
 
     value: object
     where: str
@@ -47,21 +47,21 @@ _Values = dict[str, _Given]
 
 
 def keys_of(model: type[BaseModel]) -> list[str]:
-    """The settings of a model, as people write them."""
+    """Returns the settings of a model, as people write them."""
     structure = ("path", "directories")
     return [info.alias or name for name, info in model.model_fields.items() if name not in structure]
 
 
 def variable_of(key: str) -> str:
-    """The environment variable of a setting."""
+    """Returns the environment variable of a setting."""
     return f"LOCKCACHE_{key.upper()}"
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the settings of one daemon come from. :meth:`load` reads them, again and again if need be."""
+    """The sources of one daemon's settings. :meth:`load` reads them, again and again if need be."""
 
-    #: By key, for those that were given.
+    #: By key, for the options that were given.
     flags: Mapping[str, object]
     #: Named on the command line.
     directories: Sequence[str] = ()
@@ -69,12 +69,12 @@ class Sources:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def load(self) -> Settings:
-        """Raises :class:`SettingsError`."""
+        """Read the settings. Raises :class:`SettingsError`."""
         return _Loading(self).settings()
 
 
 class _Loading:
-    """One reading of all sources; collects what is wrong with them."""
+    """One reading of all sources; collects the mistakes in them."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -82,7 +82,7 @@ class _Loading:
         self._document = self._read(sources.config)
         self._top = self._file_values((), [*keys_of(Settings), *keys_of(DirectorySettings), _TABLES])
         layers = (self._top, self._from_environ(), self._from_flags())
-        for layer in layers:  # each on its own: a mistake is one also where another layer counts over it
+        for layer in layers:  # each on its own: a mistake is reported also where another layer counts over it
             self._valid(Settings, self._of(Settings, layer))
             self._valid(DirectorySettings, {"path": _Given("", ""), **self._of(DirectorySettings, layer)})
         self._above = {**layers[1], **layers[2]}
@@ -126,7 +126,7 @@ class _Loading:
         return {key: values[key] for key in keys_of(model) if key in values}
 
     def _file_values(self, table: tuple[str | int, ...], accepted: Sequence[str]) -> _Values:
-        """The keys of one table of the file. Those that are none of ``accepted`` are mistakes."""
+        """Returns the values of one table of the file. Keys that are not ``accepted`` are mistakes."""
         if self._document is None:
             return {}
         found: Any = self._document.data
@@ -141,7 +141,7 @@ class _Loading:
         return values
 
     def _tables(self) -> dict[str, _Values]:
-        """What the file says of single directories, by their paths."""
+        """Returns the file's settings of single directories, by their paths."""
         given = self._top.get(_TABLES)
         if given is None or self._document is None:
             return {}
@@ -181,7 +181,7 @@ class _Loading:
         return os.path.abspath(expanded)
 
     def _chosen(self, tables: Mapping[str, _Values]) -> dict[str, _Values]:
-        """The directories to keep, and what the file says of each."""
+        """Returns the directories to keep, with the file's settings of each."""
         try:
             named = [resolve_path(directory) for directory in self._sources.directories]
         except ValueError as error:
@@ -204,7 +204,7 @@ class _Loading:
             return None
 
     def _place(self, key: str, given: _Given) -> str:
-        """Where a value was given, in words that lead there."""
+        """Returns words that say where a value was given."""
         if self._document is None or (given.where and not given.where.isdigit()):
             return given.where
         table = (_TABLES, int(given.where)) if given.where else ()

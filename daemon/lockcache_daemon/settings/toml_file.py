@@ -1,9 +1,9 @@
 """A TOML file, and on which of its lines each key stands.
 
-Keeps one promise: whatever is wrong with the file, the line that has to be changed is named. Python's parser tells
-lines of syntax errors only; for the rest the file is parsed again, statement by statement more of it, until the key is
-there. Which statement that is, is searched by halves: with fifty directories and a mistake in each, trying every line
-held up a reload for seconds. It costs nothing while all is well.
+Keeps one promise: whatever is wrong with the file, the line that has to be changed is named. Python's parser names
+lines of syntax errors only. For other mistakes longer and longer beginnings of the file are parsed, until the key is
+there. The statement is found by bisection: with fifty directories and a mistake in each, trying every line held up a
+reload for seconds. It costs nothing while the file has no mistake.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# No mistake of an operator's is that long; a device or the wrong file is.
+# No file of settings is that long; a device or the wrong file is.
 _LARGEST_BYTES: Final = 1 << 20
 
 _PLACE: Final = re.compile(r" \(at (?:line ([0-9]+), column ([0-9]+)|end of document)\)$")
 
 
 class MalformedError(ValueError):
-    """No TOML; the message begins with file and line."""
+    """The file is not TOML; the message begins with file and line."""
 
 
 class Document:
-    """Read once. Raises :class:`OSError` and :class:`MalformedError`."""
+    """A TOML file, read once. Raises :class:`OSError` and :class:`MalformedError`."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class Document:
         self._ends: list[int] = []
 
     def where(self, *keys: str | int) -> str:
-        """``FILE:LINE`` of a key that is in the document, or of the table that it is in."""
+        """Returns ``FILE:LINE`` of a key that is in the document, or of the table that it is in."""
         ends = self._ends = self._ends or _ends_of_statements(self._lines)
 
         def is_there(end: int) -> bool:
@@ -56,7 +56,7 @@ class Document:
 
 def _read(path: str) -> bytes:
     with open(path, "rb", opener=_open_at_once) as file:
-        # What came out of a pipe could not be read again at a SIGHUP.
+        # A pipe could not be read again at a SIGHUP.
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise MalformedError(f"{path}: not a regular file; accepted: a file of settings in TOML")
         return file.read(_LARGEST_BYTES + 1)
@@ -67,13 +67,13 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _ends_of_statements(lines: list[str]) -> list[int]:
-    """Behind how many lines each statement is over: most have one, arrays and texts may have more."""
+    """Returns the number of the last line of each statement: arrays and texts may have several lines."""
     ends, begin = [], 0
     for end in range(1, len(lines) + 1):
         try:
             tomllib.loads("\n".join(lines[begin:end]))
         except tomllib.TOMLDecodeError:
-            continue  # in the middle of what spans lines
+            continue  # in the middle of a statement that spans lines
         ends.append(end)
         begin = end
     return ends

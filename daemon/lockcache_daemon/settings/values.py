@@ -1,9 +1,9 @@
-"""Values of settings: each kind from the text that people write. Pure, but for taking an address.
+"""Values of settings: parses each kind from the text that people write. Pure, but for listening on an address.
 
-Keeps one promise for flags, variables and files alike: the same text means the same everywhere, and what is not
-understood is a :class:`ValueError` that names it and says what is accepted. Keeps the daemon off the network unless it
-is set to be on it: an address without a host is loopback. What is wrong with an address is one line: that it cannot be
-understood, a name that leads nowhere, a port in use.
+Keeps one promise for flags, variables and files alike: the same text means the same everywhere, and text that is not
+understood is a :class:`ValueError` that names it and says what is accepted. Keeps the daemon off the network unless a
+setting puts it there: an address without a host is loopback. An address that is malformed, has a name that leads
+nowhere, or a port in use, is an error of one line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FORM: Final = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]:|([^\[\]:/\s]*):)?([0-9]{
 _NAMESPACE: Final = re.compile(r"[\w.-]{1,80}", re.ASCII)
 _NAMESPACES_IN_WORDS: Final = 'NAME=SIZE, such as triton=2G,jax=500M; in a file a table, { triton = "2G" }'
 _LOOPBACK: Final = "127.0.0.1"
-# Sized for what may come while all are being served.
+# Sized for the connections that may come while all places are taken.
 _BACKLOG: Final = 64
 
 
@@ -46,7 +46,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Free:
-    """What is to stay free of a file system: a share of it, of its inodes too, or bytes."""
+    """Free space to keep on a file system: a share of its bytes and of its inodes, or a number of bytes."""
 
     share: float | None = None
     bytes: int | None = None
@@ -66,11 +66,11 @@ class Address(NamedTuple):
 
 
 class AddressError(LockcacheError):
-    """The address cannot be had; the message says which and why."""
+    """The daemon cannot listen on the address; the message says which address, and why."""
 
 
 def parse_address(text: str) -> Address:
-    """An address as people write it. Port 0: any that is free. Raises :class:`ValueError` naming ``text``."""
+    """Parse an address as people write it. Port 0: any free port. Raises :class:`ValueError` naming ``text``."""
     match = _FORM.fullmatch(text.strip())
     if match is None or int(match[3]) > 65535:
         raise ValueError(f"{text!r} is not an address; {_ACCEPTED}")
@@ -78,12 +78,12 @@ def parse_address(text: str) -> Address:
 
 
 def listen(address: Address) -> socket.socket:
-    """A socket that listens there. Raises :class:`AddressError`."""
+    """Returns a socket that listens on ``address``. Raises :class:`AddressError`."""
     try:
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, where = found[0]
         return socket.create_server(where, family=family, backlog=_BACKLOG)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a label of a name that is too long
+    except (OSError, UnicodeError) as error:  # UnicodeError: a label of a host name that is too long
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise AddressError(f"cannot serve metrics on {address}: {reason}") from error
 
@@ -138,12 +138,12 @@ def _parse_rate(text: str) -> int:
 
 def _parse_group(text: str) -> bool | str:
     group = coerce_group(text)
-    resolve_sharing(group)  # a name that nobody knows is better said now
+    resolve_sharing(group)  # an unknown group is better reported now
     return group
 
 
 def _parse_namespaces(given: object) -> tuple[tuple[str, int], ...]:
-    """Of a table, or of ``triton=2G,jax=500M``."""
+    """Parse the sizes of namespaces from a table, or from ``triton=2G,jax=500M``."""
     if isinstance(given, Mapping):
         pairs = [(str(name), str(size)) for name, size in given.items()]
     else:
@@ -166,18 +166,18 @@ def _parse_switch(text: str) -> bool:
 
 
 def Choice(*accepted: str) -> BeforeValidator:  # noqa: N802 (reads as a kind of value, like Size and Share)
-    """One of these words."""
+    """Returns a validator that accepts these words."""
 
     def parse(text: str) -> str:
         if text not in accepted:
-            raise ValueError(f"{text!r} is none of what is accepted: {', '.join(accepted)}")
+            raise ValueError(f"{text!r} is not known; accepted: {', '.join(accepted)}")
         return text
 
     return _by(parse)
 
 
 def _by(parse: Callable[[str], Any]) -> BeforeValidator:
-    """Files have numbers and booleans of their own; they mean what their text means."""
+    """Returns a validator that parses text. Numbers and booleans of files mean the same as their text."""
 
     def convert(value: object) -> Any:
         if isinstance(value, bool):
@@ -189,7 +189,7 @@ def _by(parse: Callable[[str], Any]) -> BeforeValidator:
 
 #: Bytes of each namespace, as pairs.
 Namespaces = BeforeValidator(_parse_namespaces)
-#: Bytes. For fields that may be unset too, as all of these: ``Annotated[int | None, Size]``.
+#: Bytes. Like all of these also for fields that may be unset: ``Annotated[int | None, Size]``.
 Size = _by(parse_size)
 #: More than 0, at most 1.
 Share = _by(parse_share)
@@ -209,7 +209,7 @@ MetricsAddress = _by(parse_address)
 MetricsPath = _by(_parse_metrics_path)
 #: An absolute path.
 FilePath = _by(_parse_path)
-#: As :func:`lockcache.arguments.coerce_group` gives it.
+#: The result of :func:`lockcache.arguments.coerce_group`.
 Group = _by(_parse_group)
 #: :class:`Free`.
 FreeSpace = _by(_parse_free)

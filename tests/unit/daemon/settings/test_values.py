@@ -54,7 +54,7 @@ def test_a_value_is_what_people_write(kind: Any, given: object, value: object) -
         (values.Namespaces, 7, "7 are not sizes of namespaces"),
         (values.Namespaces, "a b=1G", "'a b' is not the name of a namespace"),
         (values.Namespaces, "a=1G,a=2G", "the namespace 'a' has two sizes"),
-        (values.Choice("lru", "cost"), "fifo", "'fifo' is none of what is accepted: lru, cost"),
+        (values.Choice("lru", "cost"), "fifo", "'fifo' is not known; accepted: lru, cost"),
     ],
 )
 def test_anything_else_is_named_with_what_is_accepted(kind: Any, given: object, said: str) -> None:
