@@ -1,6 +1,6 @@
-"""Stores: what can be kept under a cap. lockcache's own layout, and the others (:mod:`lockcache.layouts`), by walking.
+"""Stores: open directories of each layout. lockcache's own sizes are accounted, those of others measured by walking.
 
-Promises the keeper one protocol for all of them (:class:`Store`): measure, sweep, recount.
+Promises the keeper one protocol for all layouts (:class:`Store`): measure, sweep, recount.
 
 May use: observe, pace, settings, signals.
 """

@@ -1,6 +1,6 @@
 """Layouts: which store manages a directory of each layout, and how it is viewed without being changed.
 
-Those of other programs are all managed alike (:mod:`.walked`), by what :data:`lockcache.layouts.GUESTS` knows of them.
+Layouts of other programs are all managed alike (:mod:`.walked`), by their rows in :data:`lockcache.layouts.GUESTS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lockcache_daemon.stores.walked import WalkedStore
 
 
 def choose_layout(root: str, wanted: str, warn: Callable[[str], None], *, has_namespaces: bool = False) -> str:
-    """The layout of ``root``: what the operator wants, or, for ``auto``, what is recognised.
+    """Returns the layout of ``root``: the one that the operator wants, or, for ``auto``, the one that is recognised.
 
     ``has_namespaces``: whether there are budgets of namespaces, which only lockcache's own entries state.
 
@@ -53,12 +53,12 @@ def _choose(root: str, wanted: str, warn: Callable[[str], None]) -> str:
 
 
 def store_of(layout: str) -> OpenStore:
-    """What opens a directory of this layout."""
+    """Returns the function that opens a directory of this layout."""
     return _STORES[layout]
 
 
 def view(layout: str) -> View:
-    """How ``--dry-run`` looks at a directory of this layout."""
+    """Returns the view of ``--dry-run`` on a directory of this layout."""
     return _VIEWS[layout]
 
 

@@ -1,8 +1,8 @@
 """Bytes and entries by namespace, counted again in each shard whose accounting changed.
 
-Keeps an idle daemon's cost bounded: a shard's records are read (20 us each) when its slot differs from the one that was
-counted, and else one shard after the other, for a thousandth of a core; where namespaces have budgets, for a tenth.
-Keeps memory bounded whatever programs call themselves: beyond fifty names the smallest are one, :data:`OTHER`.
+Keeps an idle daemon's cost bounded: a shard's records are read (20 us each) when its slot differs from the slot at the
+last count, and else one shard after the other, for a thousandth of a core; where namespaces have budgets, for a tenth.
+Keeps memory bounded whatever programs call themselves: beyond fifty names the smallest are counted as :data:`OTHER`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lockcache.filestream.entry import add_namespaces, count_namespaces
 from lockcache.lowlevel import SHARDS, Layout, Slot
 from lockcache_daemon.pace import Pace
 
-#: What there was no room for. No budget can have this name.
+#: All namespaces beyond the fifty. No budget can have this name.
 OTHER: Final = "(other)"
 
 _IDLE_DUTY: Final = 0.0005
@@ -26,7 +26,7 @@ _MOST_NAMES: Final = 50
 
 
 class NamespaceTally:
-    """Counts them for one directory, a slice at each :meth:`tick`."""
+    """Counts the namespaces of one directory, a slice at each :meth:`tick`."""
 
     def __init__(self, layout: Layout, budgeted: Collection[str], share_of_duty: float, tick_seconds: float) -> None:
         self._layout = layout
@@ -40,12 +40,12 @@ class NamespaceTally:
         self.held: dict[str, Slot] = {}
 
     def change(self, budgeted: Collection[str], share_of_duty: float, tick_seconds: float) -> None:
-        """Other settings are in force."""
+        """Use other settings from the next tick on."""
         self._budgeted = budgeted
         self._pace.change((_BUDGET_DUTY if budgeted else _IDLE_DUTY) * share_of_duty, tick_seconds)
 
     def tick(self, slots: Sequence[Slot]) -> None:
-        """Count some shards, if it is time. ``slots``: the accounting as it stands. Raises :class:`OSError`."""
+        """Count some shards, if it is due. ``slots``: the accounting as it stands. Raises :class:`OSError`."""
         if not self._pace.is_due:
             return
         with self._pace:
@@ -59,7 +59,7 @@ class NamespaceTally:
             self._join()
 
     def catch_up(self, slots: Sequence[Slot], between: Callable[[], object]) -> None:
-        """Count whatever changed, now."""
+        """Count all shards that changed, now."""
         for shard in range(SHARDS):
             between()
             if slots[shard] != self._slots[shard]:

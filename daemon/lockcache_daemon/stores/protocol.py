@@ -1,8 +1,8 @@
-"""The protocol of the stores: what the keeper needs of one.
+"""The protocol of the stores, which the keeper uses.
 
-Decides what is the layout's business (knowing its size, removing entries) and so what is not: budgets, policy, status,
-errors and their order are the keeper's, for every layout alike. What a walk needs of another program's layout is
-:class:`lockcache.layouts.Files`.
+Decides what a layout does (measure its size, remove entries) and so what it does not: budgets, policy, status, errors
+and their order are the keeper's, for every layout alike. A walk uses :class:`lockcache.layouts.Files` for a layout of
+another program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lockcache_daemon.observe import Repairs, Report
 from lockcache_daemon.settings import Rules
 from lockcache_daemon.signals import StopSignals
 
-#: Something that is due at a tick. May raise :class:`OSError`, :class:`LockcacheError` and :class:`Stopped`.
+#: One step of a tick. May raise :class:`OSError`, :class:`LockcacheError` and :class:`Stopped`.
 Step = Callable[[], object]
 
 
@@ -24,15 +24,15 @@ class Store(Protocol):
 
     @property
     def busy(self) -> int:
-        """Locks that the last complete look or sweep found taken, so that it did not do all of its work."""
+        """The number of locks that kept the last complete count or sweep from a part of its work."""
 
     @property
     def failure(self) -> OSError | None:
-        """What kept the last sweep from an entry, but not from the others."""
+        """The error that kept the last sweep from an entry, but not from the others."""
 
     @property
     def layout(self) -> Layout:
-        """Where the daemon's own files are."""
+        """The layout that says where the daemon's own files are."""
 
     @property
     def policy(self) -> PolicyFile:
@@ -40,56 +40,56 @@ class Store(Protocol):
 
     @property
     def repairs(self) -> Repairs:
-        """What was set right since it was opened. None where nobody accounts."""
+        """The repairs of the accounting since the store was opened. Empty where programs do not account."""
 
     def check(self) -> None:
-        """Raise what opening it now would raise, above all :class:`UnsafeCacheDirError`. Changes nothing."""
+        """Raise the errors of opening it now, above all :class:`UnsafeCacheDirError`. Changes nothing."""
 
     def begin(self) -> None:
-        """What has to be known before the first tick."""
+        """Find out what has to be known before the first tick."""
 
     def steps(self) -> Sequence[Step]:
-        """What a tick does to know its size, in this order, before budgets are looked at."""
+        """Returns the steps of a tick that measure the size, in their order. Budgets come after them."""
 
     def held(self) -> Slot:
-        """What it holds, as far as is known now. Cheap."""
+        """Returns what the directory holds, as far as is known now. Cheap."""
 
     def namespaces(self) -> Mapping[str, Slot]:
-        """What it holds by namespace, as far as is known now; nothing where entries state none. Cheap."""
+        """Returns what it holds by namespace, as far as is known now; empty where entries state none. Cheap."""
 
     def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
-        """Evict entries of one namespace until they are ``low_bytes``, the least recently used first."""
+        """Evict entries of one namespace until they add up to ``low_bytes``, the least recently used first."""
 
     def sweep(self, goal: Goal) -> Evicted:
-        """Evict down to ``goal``, the first in line first. Nothing while it would only repeat a fruitless one."""
+        """Evict down to ``goal``, in the order of the priority; nothing while that would repeat a fruitless sweep."""
 
     def entries(self) -> Iterator[Found]:
-        """Every whole entry, in no order. Raises :class:`OSError` and :class:`Stopped`."""
+        """Returns every whole entry, in no order. Raises :class:`OSError` and :class:`Stopped`."""
 
     def remove(self, victims: list[Found]) -> Evicted:
-        """Remove those of ``victims`` that nobody used since they were found."""
+        """Remove the ``victims`` that were not used since they were found."""
 
     def policy_changed(self) -> None:
-        """Another cap is in force."""
+        """Follow a cap that changed."""
 
     def change(self, rules: Rules, share_of_duty: float) -> None:
-        """Other settings are in force."""
+        """Use other settings from now on."""
 
     def count_all(self, advance: Callable[[], None]) -> int:
-        """Look at everything, calling ``advance`` ``SHARDS`` times; how many shards had been accounted for wrongly."""
+        """Count everything, calling ``advance`` ``SHARDS`` times. Returns how many shards had wrong accounting."""
 
     def count_again(self) -> None:
-        """After a sweep in a complete pass: know the size again."""
+        """Measure the size again, after a sweep in a complete pass."""
 
     def remake(self) -> None:
-        """Make again what is missing of the directories: an error may have left something half usable."""
+        """Make missing directories again: an error may have left something half usable."""
 
     def close(self) -> None:
         """Close what is open. Raises nothing."""
 
 
 class KeptDirectory(NamedTuple):
-    """A directory that is being kept, for whatever else is done for it."""
+    """A directory that is being kept, as parts of the keeper and the one pass see it."""
 
     root: str
     store: Store
@@ -100,12 +100,12 @@ class KeptDirectory(NamedTuple):
     share_of_duty: float
 
 
-#: Of a root. Raises what is wrong with it, and :class:`Stopped`.
+#: Opens a directory. Raises what is wrong with it, and :class:`Stopped`.
 OpenStore = Callable[["Opening"], Store]
 
 
 class Opening(NamedTuple):
-    """What a store is opened with."""
+    """The arguments that a store is opened with."""
 
     root: str
     rules: Rules
@@ -114,22 +114,22 @@ class Opening(NamedTuple):
 
 
 class Part(Protocol):
-    """Something else that is done for a directory while it is open: a tick's last step but for the status."""
+    """Other work for a directory while it is open: the last steps of a tick before the status."""
 
     def tick(self) -> None:
-        """Everything that is due. An error is the directory's, as one of its own steps'."""
+        """Do what is due. An error counts as the directory's, like that of a step."""
 
     def close(self) -> None:
-        """The directory is being closed. Raises nothing."""
+        """Close the part, when the directory is closed. Raises nothing."""
 
 
 @runtime_checkable
 class HasStatusFields(Protocol):
-    """A part that has something to say in ``daemon.json``."""
+    """A part that adds fields to ``daemon.json``."""
 
     def status_fields(self) -> Mapping[str, Any]:
-        """Its fields, as they were when they last changed: what differs is written, at most every few seconds."""
+        """Returns the fields, as they were when they last changed: changes are written at most every few seconds."""
 
 
-#: Makes a part, if there is one to make, each time that a directory is opened.
+#: Makes a part each time that a directory is opened; ``None``: there is none for this directory.
 MakePart = Callable[[KeptDirectory], Part | None]

@@ -2,18 +2,18 @@
 
 Keeps the repair half of invariant 3 (hard cap) at a bounded cost. At once: every shard after a start, and shards whose
 directory changed while their slot did not. Soon, within a share of each tick: shards where both changed. In the
-background, one shard a tick or fewer: by turns one whose mtime may have been too coarse to tell, and the next of a
-rotation over all, whatever was seen or not, which ends all drift in time.
+background, one shard a tick or fewer: in turn a shard whose mtime may have been too coarse to show a change, and the
+next shard of a rotation over all, changed or not, which ends all drift in time.
 
-:class:`Changes` tells by the mtimes of the shards' directories which of them changed: what cuda.core's own cache puts
-into the directory is seen at the next tick. A rename or unlink in a shard changes its directory's mtime; a writer that
-accounts changes the shard's slot too, one that does not leaves it. One pass is 256 stats, 0.3 ms. mtimes may tick as
-coarsely as once a second or two, so an equal mtime proves nothing about what came right after a pass: each shard that
-changed is inspected once more after ``_COARSEST_MTIME_SECONDS``, measured on our own clock from when the change was
-seen. Only where the mtime is older than any clock of a file server may be wrong is it taken to be final: after a start
-that is nearly all of a large directory.
+:class:`ShardWatch` finds by the mtimes of the shards' directories which of them changed: what cuda.core's own cache
+puts into the directory is seen at the next tick. A rename or unlink in a shard changes its directory's mtime; a writer
+that accounts changes the shard's slot too, a writer that does not leaves the slot. One pass is 256 stats, 0.3 ms.
+mtimes may tick as coarsely as once a second or two, so an equal mtime proves nothing about what came right after a
+pass: each shard that changed is inspected once more after ``_COARSEST_MTIME_SECONDS``, measured on our own clock from
+when the change was seen. An mtime is final only where it is older than a file server's clock may be wrong: after a
+start those are nearly all shards of a large directory.
 
-Where nobody writes only these passes and the background cost anything, and their shares are chosen as one sum.
+In a directory without writers only these passes and the background cost anything, and their shares add up to one sum.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from lockcache_daemon.pace import Pace
 _LOOKING_DUTY: Final = 0.005
 _BACKGROUND_DUTY: Final = 0.002
 
-# Shares of a tick for shards where directory and slot changed: nearly always writers that account for themselves, so
-# little; but half of it while writers are about that do not (they were seen in the last 30 s), which keeps them within
-# two ticks also where both write the same shards.
+# Shares of a tick for shards where directory and slot changed: nearly always writers that account, so the share is
+# small; but half of the tick while writers that do not account (strangers) were seen in the last 30 s, which corrects
+# their shards within two ticks also where both kinds write the same shards.
 _SHARE_FOR_UNCERTAIN: Final = 0.02
 _SHARE_NEXT_TO_STRANGERS: Final = 0.5
 _STRANGERS_STAY_SECONDS: Final = 30.0
 
-# So many recounts at once in a row that found nothing wrong, and it is a program that replaces entries by others of the
-# same size: its shards get the budget above like all that account.
+# After so many recounts at once in a row that found nothing wrong, the writer is a program that replaces entries by
+# others of the same size: its shards get the budget above, like those of writers that account.
 _FALSE_ALARMS: Final = 256
 
-# Waited for a shard that a writer holds, some 20 us each time. A shard that stays busy has its turn in the next tick.
+# The wait for a shard that a writer holds, some 20 us each time. A shard that stays busy is tried in the next tick.
 _PATIENCE_SECONDS: Final = 0.02
-# More busy shards than that in a row are not a coincidence; and the wait for them is as long as a tick may be late.
+# More busy shards than that in a row are not a coincidence; and waiting for them takes as long as a tick may be late.
 _BUSY_IN_A_ROW: Final = 32
 
 
 class Counting:
-    """The recounting of one directory. Made again when the directory is."""
+    """The recounting of one open directory. A directory that is opened again gets a new one."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class Counting:
         self._soon: dict[int, None] = {}
         self._some_day: dict[int, None] = {}
         self._is_turn_of_rotation = False
-        self._false_alarms = -SHARDS  # the first pass over all is none
+        self._false_alarms = -SHARDS  # the first pass over all shards does not count
         self._strangers_until = 0.0
         self._busy_in_a_row = 0
-        #: What was set right since this was made.
+        #: The repairs since this object was made.
         self.repairs = Repairs()
 
     def tick(self) -> None:
-        """Look, and recount what is due. What is left over by who gave up is due at the next."""
+        """Look for changes, and recount the shards that are due. Shards that are left over are due at the next tick."""
         self._look()
         is_credible = self._false_alarms < _FALSE_ALARMS
         self._recount(list(self._at_once), None if is_credible else self._budget_seconds())
@@ -93,21 +93,21 @@ class Counting:
                 self._recount([self._next_in_background()], None)
 
     def change(self, interval_seconds: float, share_of_duty: float) -> None:
-        """Other settings are in force."""
+        """Use other settings from the next tick on."""
         self._interval_seconds = interval_seconds
         self._looking.change(_LOOKING_DUTY * share_of_duty, interval_seconds)
         self._background.change(_BACKGROUND_DUTY * share_of_duty, interval_seconds)
 
     def after_sweep(self) -> None:
-        """The sweep changed slots; what changes in those shards from here on is somebody else's doing."""
+        """Take the slots as a sweep left them, so that only later changes count as those of other programs."""
         self._watch.set_slots(self._directory.usage().slots())
 
     def note(self, repair: Repair) -> None:
-        """A shard was set right."""
+        """Count the repair of a shard."""
         self.repairs = self.repairs.plus(repair)
 
     def distrust(self) -> None:
-        """Recount everything at the next tick: the sum is too large, and there is nothing to evict."""
+        """Recount everything at the next tick: the sum is too large, although there is nothing to evict."""
         self._at_once.update(dict.fromkeys(range(SHARDS)))
 
     def _look(self) -> None:
@@ -117,14 +117,14 @@ class Counting:
             changes = self._watch.look(self._directory.usage().slots())
         self._at_once.update(dict.fromkeys(changes.unaccounted))
         self._soon.update(dict.fromkeys(changes.uncertain))
-        # Next to strangers a coarse mtime hides them for as long as its shard waits. Else it hides nobody but a
-        # stranger who came within the same 2 s as a writer that accounts, on a file system of that kind, and was never
-        # seen.
+        # While strangers were seen, a coarse mtime may hide their writes for as long as its shard waits. Else it may
+        # hide only a stranger that wrote within the same 2 s as a writer that accounts, on a file system of that kind,
+        # and was never seen before.
         waiting = self._soon if self._are_strangers_about else self._some_day
         waiting.update(dict.fromkeys(changes.coarse))
 
     def _next_in_background(self) -> int:
-        # By ticks: under steady writers shards with a coarse mtime never end, and would hold up the rotation.
+        # In turn: under steady writers shards with a coarse mtime never end, and would hold up the rotation.
         self._is_turn_of_rotation = not self._is_turn_of_rotation
         if self._some_day and not self._is_turn_of_rotation:
             return next(iter(self._some_day))
@@ -153,7 +153,7 @@ class Counting:
             self._busy_in_a_row += 1
             if self._busy_in_a_row % _BUSY_IN_A_ROW == 0:
                 raise  # hung holders, or a file system that refuses to lock: this is reported
-            return  # it stays due
+            return  # the shard stays due
         self._busy_in_a_row = 0
         was_alarm = shard in self._at_once
         self._at_once.pop(shard, None)
@@ -179,7 +179,7 @@ _NOT_THERE: Final = -1
 class Changes(NamedTuple):
     """Shards that changed since the last look."""
 
-    #: The directory changed and the slot did not: a writer that does not account (or one that replaced like by like).
+    #: The directory changed and the slot did not: a writer that does not account, or that replaced like by like.
     unaccounted: list[int]
     #: Both changed: most likely a writer that accounts, but another one may hide behind it.
     uncertain: list[int]
@@ -188,7 +188,7 @@ class Changes(NamedTuple):
 
 
 class ShardWatch:
-    """Remembers how each shard looked. Its caller recounts what :meth:`look` names, and says so."""
+    """Remembers how each shard looked. Its caller recounts the shards that :meth:`look` names, and sets their slots."""
 
     def __init__(self, layout: Layout, clock: Callable[[], float] = time.monotonic) -> None:
         self._paths = [layout.entry_shard(shard) for shard in range(SHARDS)]
@@ -198,7 +198,7 @@ class ShardWatch:
         self._look_again: dict[int, float] = {}
 
     def look(self, slots: Sequence[Slot]) -> Changes:
-        """What changed since the last look. ``slots``: the accounting as it stands."""
+        """Returns the shards that changed since the last call. ``slots``: the accounting as it stands."""
         now, wall_ns = self._clock(), time.time_ns()
         changes = Changes([], [], [])
         for shard, path in enumerate(self._paths):
@@ -213,11 +213,11 @@ class ShardWatch:
         return changes
 
     def set_slot(self, shard: int, slot: Slot) -> None:
-        """Say that we changed this slot ourselves, so that the next look does not take it for somebody's accounting."""
+        """Note that we changed this slot, so that the next look does not take the change for a writer's accounting."""
         self._slots[shard] = slot
 
     def set_slots(self, slots: Sequence[Slot]) -> None:
-        """As :meth:`set_slot`, for all."""
+        """Note the slots of all shards, like :meth:`set_slot`."""
         self._slots = list(slots)
 
     def _due(self, now: float) -> list[int]:

@@ -1,7 +1,7 @@
-"""lockcache's own layout, and cuda.core's, as the daemon keeps it: shards that writers account for.
+"""The store of lockcache's own layout, and cuda.core's: shards that writers account for.
 
-Keeps the repair half of invariant 3 (hard cap) through :mod:`.recount_schedule`, and that of 5 (death is free) through
-reaping.
+Keeps the repair half of invariant 3 (hard cap) through :mod:`.recount_schedule`, and the repair half of invariant 5
+(death is free) through reaping.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from lockcache_daemon.stores.namespaces import NamespaceTally
 from lockcache_daemon.stores.protocol import Opening, Step
 from lockcache_daemon.stores.recount_schedule import Counting
 
-# Short, because a signal has to be heard within a second also while some writer hangs with a lock.
+# Short, because the daemon has to act on a signal within a second also while some writer hangs with a lock.
 _LOCK_TIMEOUT_SECONDS: Final = 0.25
 
-# After a sweep that found nothing to evict (all is reserved, or the accounting is far too high) the next may take
-# this share of the time, or it would walk the directory at every tick.
+# After a sweep that found nothing to evict (all is reserved, or the accounting is far too high) the next sweep may take
+# this share of the time, or the daemon would walk the directory at every tick.
 _FRUITLESS_DUTY: Final = 0.25
 
 
 class ShardStore:
-    """A directory of lockcache's or cuda.core's, open (a :class:`.protocol.Store`)."""
+    """An open directory of lockcache's or cuda.core's layout (a :class:`.protocol.Store`)."""
 
     def __init__(self, opening: Opening) -> None:
         """Raises what :class:`CacheDirectory` raises, and :class:`Stopped`."""
@@ -87,7 +87,7 @@ class ShardStore:
         self.directory.check()
 
     def begin(self) -> None:
-        """Nothing: opening attached to the accounting."""
+        """Do nothing: opening attached to the accounting."""
 
     def steps(self) -> Sequence[Step]:
         return (self._counting.tick, self._reap, lambda: self._tally.tick(self.directory.usage().slots()))
@@ -102,7 +102,7 @@ class ShardStore:
         if not self._sweeping_namespace.is_due:
             return Evicted()
         with self._sweeping_namespace:
-            # What the last sweep removed may not have been counted since.
+            # The entries that the last sweep removed may still be counted.
             self._tally.catch_up(self.directory.usage().slots(), self._stop.raise_if_set)
             surplus = max(0, self._tally.held.get(name, Slot(0, 0)).bytes - low_bytes)
             own = (found for found in self.entries() if name_namespace(self.layout, found) == name)
@@ -128,13 +128,13 @@ class ShardStore:
         return evicted
 
     def _priority(self) -> Priority:
-        """The directory's, as an operator may have set it since; the settings' where the daemon put no policy there."""
+        """Returns the priority: of an operator's policy in the directory, else of the settings."""
         policy = self.directory.policy.current()
         is_operators = self._rules.max_size_bytes is not None and policy.by_operator
         return policy.priority if is_operators else self._rules.priority
 
     def policy_changed(self) -> None:
-        """Have the seed go where it would be more than half of the cap. What else it holds is known at every tick."""
+        """Remove the seed where it would be more than half of the cap. The rest of the size is known at every tick."""
         detach_if_too_large(self.directory, self.directory.policy.current().max_size_bytes)
 
     def change(self, rules: Rules, share_of_duty: float) -> None:
@@ -160,7 +160,7 @@ class ShardStore:
         return repaired
 
     def count_again(self) -> None:
-        """Nothing: a sweep accounts for what it removes."""
+        """Do nothing: a sweep accounts for what it removes."""
 
     def remake(self) -> None:
         self.directory.close()
@@ -173,5 +173,5 @@ class ShardStore:
         reap(self.directory)
 
 
-#: As :data:`.protocol.OpenStore`.
+#: Opens a directory (a :data:`.protocol.OpenStore`).
 open_shards = ShardStore

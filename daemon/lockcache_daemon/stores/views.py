@@ -1,4 +1,4 @@
-"""Views: what a directory of each layout holds, gathered without changing or locking anything.
+"""Views: what a directory of each layout holds, read without changing or locking anything.
 
 For ``--dry-run``. Works next to a running daemon, and on directories that may only be read.
 """
@@ -28,23 +28,23 @@ from lockcache_daemon.signals import StopSignals
 
 
 class Seen(NamedTuple):
-    """A directory, as one may look at it without opening it."""
+    """A directory that is read without being opened."""
 
     layout: Layout
     measure: Callable[[], Slot]
     victims: Callable[[Need, Priority], list[Found]]
-    #: The whole ones.
+    #: Every whole entry.
     entries: Callable[[], Iterable[Found]]
     #: The namespace of an entry; empty where entries state none.
     namespace_of: Callable[[Found], str]
 
 
-#: Of a root. What is seen raises :class:`Stopped`.
+#: Views the directory at a path. The functions of the result raise :class:`Stopped`.
 View = Callable[[str, StopSignals], Seen]
 
 
 def view_lockcache(root: str, stop: StopSignals) -> Seen:
-    """lockcache's own layout, and cuda.core's."""
+    """Returns the view of a directory of lockcache's or cuda.core's layout."""
     layout = Layout(root)
     return Seen(
         layout,
@@ -56,12 +56,12 @@ def view_lockcache(root: str, stop: StopSignals) -> Seen:
 
 
 def view_guest(scan: Callable[[str, Callable[[], object]], Iterable[Found]], root: str, stop: StopSignals) -> Seen:
-    """Another program's, whose entries are what ``scan`` gives of a root."""
+    """Returns the view of another program's directory, whose entries ``scan`` lists."""
     layout = guest_layout(root)
     return Seen(
         layout,
         lambda: measure(scan(root, stop.raise_if_set), staged_bytes(layout)).slot,
-        # Whatever the priority: nobody records there what compiling cost.
+        # Whatever the priority: other programs do not record what compiling cost.
         lambda need, _: choose_victims(_whole(scan(root, stop.raise_if_set)), need.bytes, 0, need.entries)[0],
         lambda: _whole(scan(root, stop.raise_if_set)),
         lambda found: "",

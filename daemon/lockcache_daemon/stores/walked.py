@@ -1,9 +1,9 @@
-"""Keeping a directory of another program's: nobody accounts there, so its size is known by walking.
+"""The store of another program's directory: programs do not account there, so walking measures its size.
 
-Keeps invariant 3 (hard cap) as far as that goes: what is past a high watermark at a walk is evicted down to the low
-one, least recently used first, whole entries only, each by the layout's own locked removal. Walks when the directory
-changed, for a bounded share of a core, and now and then for what changes no directory (a file that grows in place).
-Widens to another layout with one more :class:`lockcache.layouts.Files`.
+Keeps invariant 3 (hard cap) as far as walks can: a directory that is past a high watermark at a walk is swept down to
+the low watermark, least recently used first, whole entries only, each by the layout's own locked removal. Walks when
+the directory changed, for a bounded share of a core, and now and then for changes that change no directory (a file that
+grows in place). Another layout needs one more :class:`lockcache.layouts.Files`.
 
 Not promised: a bound between walks.
 """
@@ -34,21 +34,24 @@ from lockcache_daemon.pace import Pace
 from lockcache_daemon.settings import Rules
 from lockcache_daemon.stores.protocol import Opening, Step
 
-# Shares of one core, for all directories together. While a directory changes: 3,000 entries are walked in 40 ms, so up
-# to some 3,500 it is done at every tick of half a second. While it does not: see Counting's rotation.
+# Shares of one core, for all directories together. While a directory changes: 3,000 entries are walked in 40 ms, so a
+# directory of up to some 3,500 is walked at every tick of half a second. While it does not: see Counting's rotation.
 _CHANGED_DUTY: Final = 0.1
 _ROTATION_DUTY: Final = 0.003
 
-# As in changes.py: a look right after a change proves nothing where clocks are that coarse, and a file that was only
-# just made may not have been filled.
+# As in recount_schedule.py: a look right after a change proves nothing where clocks are that coarse, and a file that
+# was only just made may not have been filled.
 _LOOK_AGAIN_SECONDS: Final = 2.0
 
-# Between two looks whether an eviction has come to its end, where there are no ticks.
+# Between two checks whether an eviction is finished, where there are no ticks.
 _FINISHING_SECONDS: Final = 0.05
 
 
 class WalkedStore:
-    """As :class:`.protocol.Store`. ``open_files`` makes the directory if need be; ``describe`` describes an entry."""
+    """An open directory of another program (a :class:`.protocol.Store`).
+
+    ``open_files`` makes the directory if need be; ``describe`` describes an entry.
+    """
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class WalkedStore:
         self._walking = Pace(_CHANGED_DUTY * share, interval)
         self._rotating = Pace(_ROTATION_DUTY * share, interval)
         self._held = Slot(0, 0)
-        # Walked since the last sweep: so sweeps, which walk again, are as rare as walks also where they free nothing.
+        # Whether it was walked since the last sweep: so sweeps are as rare as walks also where they free nothing.
         self._is_fresh = False
         self._is_changed = True
         self._glance: object = None
@@ -112,9 +115,9 @@ class WalkedStore:
         return Evicted()
 
     def sweep(self, goal: Goal) -> Evicted:
-        """After a walk. What it evicts is taken off what that found; the next one finds out the rest.
+        """Evict down to ``goal`` after a walk. Until the next walk the evicted bytes are taken off what the walk found.
 
-        Not while the last victims are still on the disk: who looks at free space would have more evicted for them.
+        Evicts nothing while the last victims are still on the disk: a budget of free space would evict more for them.
         """
         if self.files.is_pending:
             return Evicted()
@@ -124,18 +127,18 @@ class WalkedStore:
         if surplus == (0, 0):
             return Evicted()
         if not is_fresh:
-            self._is_changed = True  # a budget bites that has nothing to do with a change here: walk, and sweep then
+            self._is_changed = True  # a budget is exceeded without a change here: walk first, and then sweep
             return Evicted()
         victims, _ = choose_victims(self.entries(), surplus.bytes, 0, surplus.entries)
         evicted = self.remove(victims)
-        self._is_changed |= not goal.is_met(self._held)  # some were used, locked, or not to be removed
+        self._is_changed |= not goal.is_met(self._held)  # some victims were used, locked, or could not be removed
         return evicted
 
     def entries(self) -> Iterator[Found]:
         return (each for each in self.files.scan(self._stop.raise_if_set) if each.inode)
 
     def remove(self, victims: list[Found]) -> Evicted:
-        done = evict_each(self.files, victims, self._stop.is_set)  # what is locked, the next tick tries again
+        done = evict_each(self.files, victims, self._stop.is_set)  # the next tick tries locked entries again
         evicted, self._busy_locks, self.failure = done
         self._held = Slot(self._held.bytes - evicted.bytes, self._held.entries - evicted.entries)
         return evicted
@@ -170,12 +173,12 @@ class WalkedStore:
 
     def _finish(self) -> None:
         if self.files.is_pending:
-            self._is_changed = True  # also if it fails: then what is left has to be known
+            self._is_changed = True  # also if it fails: then the directory has to be measured again
             self.files.finish()
 
     def _walk_if_due(self) -> None:
         if self.files.is_pending:
-            return  # what a sweep left is known
+            return  # the size after a sweep is known
         if (self._look() and self._walking.is_due) or self._rotating.is_due:
             self._walk()
 
@@ -189,7 +192,7 @@ class WalkedStore:
                 self.files.reap(held.halves)
 
     def _look(self) -> bool:
-        """Whether the directory changed since the last walk, or might have and is due for another."""
+        """Returns whether the directory changed since the last walk, or may have and is due for another walk."""
         now, glance = time.monotonic(), self.files.glance()
         if glance != self._glance:
             self._glance = glance
