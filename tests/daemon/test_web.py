@@ -171,7 +171,7 @@ def test_on_loopback_who_asks_for_another_host_is_refused(board: Board, host: st
     assert said.startswith(f"HTTP/1.1 {status} ".encode())
     assert b"\x1b" not in said
     if status == 421:
-        assert said.endswith(b"is nobody's name here\n")
+        assert said.endswith(b"is not a name of this server\n")
 
 
 def test_elsewhere_than_on_loopback_any_host_may_be_asked_for(board: Board) -> None:

@@ -1,6 +1,6 @@
-"""Observation: the log, the status page, metrics, and the state that they are made from.
+"""Observation: the log, the status page, metrics, and the board that they are made from.
 
-Promises that nothing here touches a directory or holds up a tick, and that text from outside is escaped.
+Promises that nothing here changes a directory or holds up a tick, and that text from outside is escaped.
 
 May use: errors, pace, settings.
 """

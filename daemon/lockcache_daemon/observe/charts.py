@@ -1,4 +1,4 @@
-"""Drawing an hour of one directory as inline SVG. Pure: no script, nothing loaded, colours from the page's style.
+"""Charts: draw an hour of one directory as inline SVG. Pure: no script, nothing loaded, colours from the page's style.
 
 Decides scales and words. Everything that goes into the markup is a number or is escaped.
 """
@@ -16,24 +16,24 @@ from lockcache_daemon.observe.history import HOUR_SECONDS, Rate, Sample, rates
 _WIDE, _NARROW = (1080.0, 220.0), (520.0, 150.0)
 _LEFT: Final = 4.0
 _RIGHT: Final = 12.0
-# Room for a line of letters as large as the page has them on a phone: labels stand above their lines.
+# Room for a line of text in the size of the page on a phone: labels stand above their lines.
 _TOP: Final = 28.0
 _BOTTOM: Final = 30.0
-# What the axis of time may begin with, in minutes; each a multiple of four. The first that all samples fit into.
+# The spans that the time axis may have, in minutes, each a multiple of four. The first that fits all samples is used.
 _SPANS_MINUTES: Final = (4, 8, 12, 20, 40, 60)
-# Bars and ratios are of so many seconds each: a bar of a minute is 11 pixels.
+# Each bar and each ratio covers so many seconds: a bar of a minute is 11 pixels wide.
 _BIN_SECONDS: Final = 60.0
 
 
 class _Frame(NamedTuple):
-    """Where a chart's hour and its values lie."""
+    """The scales of a chart, for its times and its values."""
 
     now: float
     width: float
     height: float
     #: The value at the top.
     top_value: float
-    #: Of how long a time.
+    #: The span of time.
     seconds: float = HOUR_SECONDS
 
     def x(self, time: float) -> float:
@@ -45,7 +45,7 @@ class _Frame(NamedTuple):
 
 
 def draw_bytes(history: Sequence[Sample], now: float) -> str:
-    """Bytes as an area, the cap as a dashed line above it."""
+    """Draw the bytes as an area, and the cap as a dashed line."""
     shown = _within(history, now)
     top = max((max(each.bytes, each.max_size_bytes) for each in shown), default=0)
     frame = _Frame(now, *_WIDE, max(1.0, top * 1.08), _seconds(history, now))
@@ -64,7 +64,7 @@ def draw_bytes(history: Sequence[Sample], now: float) -> str:
 
 
 def draw_evictions(history: Sequence[Sample], now: float) -> str:
-    """Bytes that the daemon evicted, a bar a minute."""
+    """Draw the bytes that the daemon evicted, with one bar for each minute."""
     bins = _binned(history, now, lambda rate: rate.evicted_bytes)
     entries = sum(_binned(history, now, lambda rate: rate.evicted_entries).values())
     top = max(bins.values(), default=0)
@@ -84,7 +84,7 @@ def draw_evictions(history: Sequence[Sample], now: float) -> str:
 
 
 def draw_hit_ratio(history: Sequence[Sample], now: float) -> str:
-    """Hits of all lookups that programs reported, a point for each minute in which some did."""
+    """Draw the share of hits in the lookups that programs reported, with a point for each minute that has lookups."""
     hits = _binned(history, now, lambda rate: rate.hits)
     misses = _binned(history, now, lambda rate: rate.misses)
     frame = _Frame(now, *_NARROW, 1.08, _seconds(history, now))
@@ -96,7 +96,7 @@ def draw_hit_ratio(history: Sequence[Sample], now: float) -> str:
             x, y = frame.x(start + _BIN_SECONDS / 2), frame.y(count / lookups)
             commands.append(f"{command}{x:.1f},{y:.1f}")
             parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="2"/>')
-        command = "L" if lookups else "M"  # no line over minutes of which nothing is known
+        command = "L" if lookups else "M"  # no line over minutes without lookups
     parts.append(f'<path class="line" d="{" ".join(commands)}"/>')
     if not commands:
         parts = [_nothing(frame, "nothing was reported")]
@@ -110,13 +110,13 @@ def _within(history: Sequence[Sample], now: float) -> list[Sample]:
 
 
 def _seconds(history: Sequence[Sample], now: float) -> float:
-    """How long a time to draw: a fresh daemon's first minutes are not an empty hour."""
+    """Returns the span to draw, shorter than an hour while the daemon is young."""
     age = now - min((each.time for each in _within(history, now)), default=now)
     return next((minutes * 60.0 for minutes in _SPANS_MINUTES if minutes * 60 >= age), HOUR_SECONDS)
 
 
 def _binned(history: Sequence[Sample], now: float, value: Callable[[Rate], float]) -> dict[float, float]:
-    """Sums by minute, all sixty of them, the last one ending now. What lies across two is split between them."""
+    """Returns the sums of the sixty minutes, the last one ending now. A rate counts for the minute of its middle."""
     count = int(HOUR_SECONDS / _BIN_SECONDS)
     first = now - HOUR_SECONDS
     sums = [0.0] * count
@@ -127,7 +127,7 @@ def _binned(history: Sequence[Sample], now: float, value: Callable[[Rate], float
 
 
 def _steps(frame: _Frame, shown: Sequence[Sample]) -> str:
-    """The cap in force, as steps; nothing where there was none."""
+    """Draw the cap in force as steps, with gaps where there was none."""
     commands: list[str] = []
     before = 0
     for each in shown:

@@ -1,7 +1,7 @@
-"""An hour of samples of one directory: what the status page draws. Pure.
+"""The history of one directory: an hour of samples, which the status page draws. Pure.
 
 Keeps memory bounded: one sample every fifteen seconds, 240 of them, some 70 KB a directory. Totals are kept as they
-stand, not as differences: a sample that was missed loses nothing but detail.
+are, not as differences: a missed sample loses nothing but detail.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import itertools
 from typing import Final, NamedTuple
 
 HOUR_SECONDS: Final = 3600.0
-#: Between two samples: a quarter of what Prometheus scrapes by default, and three pixels of the page.
+#: Between two samples: a quarter of Prometheus's default interval, and three pixels of the page.
 SAMPLE_SECONDS: Final = 15.0
 _MOST: Final = int(HOUR_SECONDS / SAMPLE_SECONDS)
 
 
 class Sample(NamedTuple):
-    """One moment. All but ``bytes``, ``max_size_bytes`` (0: no cap) and ``entries`` are totals that only grow."""
+    """A directory at one moment. The fields after ``entries`` are totals that only grow."""
 
     time: float
     bytes: int
+    #: 0: no cap.
     max_size_bytes: int
     entries: int
     evicted_bytes: int
@@ -29,7 +30,7 @@ class Sample(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """What happened between two samples."""
+    """The growth of the totals between two samples."""
 
     start: float
     end: float
@@ -40,10 +41,10 @@ class Rate(NamedTuple):
 
 
 def recorded(history: tuple[Sample, ...], now: Sample) -> tuple[Sample, ...]:
-    """``history`` and ``now``, if it is time for another sample; else with ``now`` in place of the newest.
+    """Returns ``history`` with ``now`` added, if another sample is due; else with ``now`` in place of the newest.
 
-    So the newest is always of this moment, and those before it are a sample's time apart. A clock that was set back
-    begins a new history: what is drawn has to go forward.
+    So the newest sample is always of this moment, and older samples are a sample's time apart. A clock that was set
+    back begins a new history, because times in a chart have to go forward.
     """
     if history and now.time < history[-1].time:
         return (now,)
@@ -53,7 +54,7 @@ def recorded(history: tuple[Sample, ...], now: Sample) -> tuple[Sample, ...]:
 
 
 def rates(history: tuple[Sample, ...]) -> list[Rate]:
-    """What happened in each interval. A total that fell (its file was removed) counts from zero, as Prometheus does."""
+    """Returns the growth in each interval. A total that fell (its file was removed) counts from zero."""
     return [
         Rate(
             before.time,

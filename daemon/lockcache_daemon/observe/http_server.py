@@ -1,21 +1,21 @@
 """The daemon's HTTP server: metrics, health and the status page, in a thread of its own.
 
-Keeps the work safe from its clients: they are served by one thread that never touches a directory, a bounded number of
-them at a time, each for a bounded time and with a bounded request; who is too slow, too many or too long is let go. It
-understands GET and HEAD and nothing else. Not by :mod:`http.server`, which bounds neither the time of a request nor
-the number of its threads. Answers are made from the board, in memory, at most once a second each, so that a client that
-asks without end costs no more than one that asks now and then. Nothing of a request but its path and its ``Accept``
-header is read, and on loopback its ``Host``; nothing of it reaches a disk.
+Keeps the work safe from the clients: one thread that never touches a directory serves a bounded number of clients at a
+time, each for a bounded time and with a bounded request; a client that exceeds a bound is disconnected. The server
+understands GET and HEAD and nothing else. It does not use :mod:`http.server`, which bounds neither the time of a
+request nor the number of its threads. Answers are made from the board, in memory, at most once a second each, so that a
+client that asks without end costs no more than one that asks now and then. Only the path and the ``Accept`` header of a
+request are read, and on loopback its ``Host``; nothing of it reaches a disk.
 
-Keeps a place for everybody: when all are taken, the next client gets one, and of the address that has most the
-connection that has been idle longest is closed, before one that is being answered. So no address keeps the others out,
-and on loopback, where all users share one, nobody does by holding connections.
+Keeps a place for every client: when all places are taken, the next client gets the place of another one. Of the address
+with the most connections, the connection that has been idle longest is closed, before one that is being answered. So no
+address keeps the others out; and on loopback, where all users share an address, no user does by holding connections.
 
-Keeps a browser from being used as a way in: on loopback a request has to name the address, or ``localhost``, as its
-host. A page from elsewhere whose name was made to lead here (DNS rebinding) names its own.
+Keeps web pages from reading it through a browser: on loopback a request has to name the address, or ``localhost``, as
+its host. A page from elsewhere whose host name was made to resolve to this address (DNS rebinding) names its own host.
 
-Not promised: that requests come through while somebody makes connections faster than they are served. Nor secrecy:
-unless it is on loopback it says what directories are called and what is in them to everybody who reaches it.
+Not promised: that requests are served while somebody makes connections faster than the server accepts them. Nor
+secrecy: a server that is not on loopback shows the directories and their contents to everybody who reaches it.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _MOST_CLIENTS: Final = 64
 _LONGEST_REQUEST_BYTES: Final = 8192
 # From the connection to the last byte sent.
 _CLIENT_SECONDS: Final = 10.0
-# A daemon that ends waits so long for this thread, which is not the one that it needs.
+# A daemon that ends waits so long for this thread, which has nothing to finish.
 _PATIENCE_SECONDS: Final = 1.0
 
 _PLAIN: Final = "text/plain; charset=utf-8"
-# The page holds names that others chose. It is escaped; and were it not, nothing in it would run or load.
+# The page holds names that others chose. They are escaped; and if they were not, nothing in the page would run or load.
 _HEADERS: Final = (
     "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
     "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n"
@@ -59,8 +59,8 @@ _HEADERS: Final = (
 class WebServer:
     """Serves ``board`` on ``listening``, which it closes, from :meth:`start` to :meth:`close`. Neither raises.
 
-    ``note`` is called with the first thing that went wrong in here and should not have, from the server's own thread.
-    ``names``: what else than its address clients may call it.
+    ``note`` is called with the first unexpected error in the server, from the server's own thread.
+    ``names``: other names than its address under which clients may ask.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class WebServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens. Raises :class:`OSError` once it is closed."""
+        """The host and port on which it listens. Raises :class:`OSError` once it is closed."""
         host, port = self._listening.getsockname()[:2]
         return host, port
 
@@ -90,7 +90,7 @@ class WebServer:
             self._loop.close()
             self._listening.close()
             return
-        with contextlib.suppress(RuntimeError):  # it has ended by itself
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._ending.set)
         if self._thread.is_alive():
             self._thread.join(_PATIENCE_SECONDS)
@@ -101,10 +101,11 @@ class WebServer:
             self._loop.run_until_complete(self._serve())
 
     def _report_once(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # Not asyncio's own handler: that writes a traceback for each, as often as a client likes.
+        # Not asyncio's own handler: that writes a traceback for each error, as often as a client causes one.
         if not self._is_reported:
             self._is_reported = True
-            self._note(f"the web server met an error: {context['message']}: {context.get('exception')!r} (said once)")
+            exception = context.get("exception")
+            self._note(f"the web server met an error: {context['message']}: {exception!r} (reported once)")
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._client, sock=self._listening, limit=_LONGEST_REQUEST_BYTES)
@@ -120,10 +121,10 @@ class WebServer:
         try:
             await asyncio.wait_for(self._converse(reader, writer), _CLIENT_SECONDS)
         except (OSError, asyncio.TimeoutError, asyncio.CancelledError):
-            pass  # gone, or too slow, or the daemon ends: asyncio before 3.12 cannot take cancelled clients
+            pass  # gone, too slow, or cancelled because the daemon ends, which asyncio before 3.12 cannot take
         finally:
             self._places.leave(writer)
-            # Not close: that would wait for a client which does not read.
+            # Not close alone: that would wait for a client which does not read.
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -139,7 +140,7 @@ class WebServer:
         writer.write(_head(answer) + (b"" if is_head else answer.body))
         writer.write_eof()
         await writer.drain()
-        # Until the client has it all, and closes: closing first, with bytes of its unread, may take it back from it.
+        # Wait until the client closes: closing first, with bytes of the client unread, may discard the answer.
         while await reader.read(_LONGEST_REQUEST_BYTES):
             pass
 
@@ -153,7 +154,7 @@ class WebServer:
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED), False
         host = _field(fields, "host")
         if not self._hosts.admits(host):
-            return _refusal(HTTPStatus.MISDIRECTED_REQUEST, f": on loopback {host!r} is nobody's name here"), False
+            return _refusal(HTTPStatus.MISDIRECTED_REQUEST, f": {host!r} is not a name of this server"), False
         return self._answers.to(target.partition("?")[0], _field(fields, "accept")), method == "HEAD"
 
 
@@ -170,10 +171,10 @@ def _refusal(status: HTTPStatus, why: str = "") -> Answer:
 
 
 class _Places:
-    """Who has one of :data:`_MOST_CLIENTS`, and from which address. A newcomer always gets one."""
+    """The clients that have one of :data:`_MOST_CLIENTS` places, with their addresses. A new client always gets one."""
 
     def __init__(self) -> None:
-        # In the order in which they came, those that have asked for something behind those that have not.
+        # Each in the order in which the clients came. A client moves to the second when its request is here.
         self._idle: dict[asyncio.StreamWriter, str] = {}
         self._answered: dict[asyncio.StreamWriter, str] = {}
 
@@ -186,8 +187,8 @@ class _Places:
         self._idle[client] = address
 
     def is_answered(self, client: asyncio.StreamWriter) -> None:
-        """Its request is here."""
-        if client in self._idle:  # else it was closed a moment ago
+        """Note that the client's request is here."""
+        if client in self._idle:  # else the client was disconnected a moment ago
             self._answered[client] = self._idle.pop(client)
 
     def leave(self, client: asyncio.StreamWriter) -> None:
@@ -203,14 +204,14 @@ class _Places:
 
 
 class _Hosts:
-    """The names under which clients may ask. All of them, where the address is not loopback."""
+    """The names under which clients may ask: any name, where the address is not loopback."""
 
     def __init__(self, listening: socket.socket, names: tuple[str, ...]) -> None:
         self._is_loopback = _is_loopback(listening.getsockname()[0])
         self._names = {"localhost", *map(str.lower, names)}
 
     def admits(self, host: str) -> bool:
-        """``host``: with any port; empty, as only programs ask, never browsers."""
+        """Returns whether clients may ask for ``host``, with any port. Programs may leave it empty; browsers do not."""
         if not host or not self._is_loopback:
             return True
         bracketed, _, _ = host.partition("]")
@@ -235,12 +236,12 @@ def _head(answer: Answer) -> bytes:
 
 
 _FRESH_SECONDS: Final = 1.0
-# The formats of /metrics that clients can ask for are a few; who asks for more kinds has them made each time.
+# Clients can ask for a few formats of /metrics; answers to further ``Accept`` headers are made each time.
 _MOST_KEPT: Final = 16
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """An HTTP answer."""
 
     status: HTTPStatus
     content_type: str
@@ -248,7 +249,7 @@ class Answer(NamedTuple):
 
 
 class Answers:
-    """For one thread. :meth:`to` raises nothing that a request could cause."""
+    """Makes the answers, and keeps each for a second. For one thread. A request cannot make :meth:`to` raise."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -262,7 +263,7 @@ class Answers:
         }
 
     def to(self, path: str, accept: str) -> Answer:
-        """The answer to GET of ``path``."""
+        """Returns the answer to GET of ``path``."""
         make = self._pages.get(path)
         if make is None:
             known = ", ".join(self._pages)
@@ -319,7 +320,7 @@ def _described_server(seen: ServerSeen) -> dict[str, Any]:
 
 
 def _described(view: DirectoryView) -> dict[str, Any]:
-    """A view in plain types, with names instead of places."""
+    """Returns a view in plain types, with names instead of positions."""
     body = {**vars(view), "root": shown(view.root), "state": _state(view), "limits": asdict(view.limits)}
     body["problem"] = None if view.problem is None else shown(view.problem)
     body["clients"] = {**view.clients._asdict(), "hit_ratio": view.clients.hit_ratio}

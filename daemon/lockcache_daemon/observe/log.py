@@ -1,6 +1,6 @@
 """The daemon's log: a line for people, or a JSON object for programs, per event.
 
-Decides the words, and that nobody who reads them can stop the daemon: a closed pipe or a full disk under its log costs
+Decides the words, and that a reader of the log cannot stop the daemon: a closed pipe or a full disk under its log costs
 lines, which are counted, and nothing else. Errors go to stderr in lines for people; with ``--json`` all is on stdout.
 """
 
@@ -24,8 +24,8 @@ from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe.state import Board, Repairs, Summary, Sweep, of_directory, shown
 from lockcache_daemon.settings import Watermarks
 
-# Between two lines about repairs, so that drift is not repaired in silence, and a log stays readable next to programs
-# that do not account (cuda.core's own cache), where there is drift at every tick.
+# The time between two lines about repairs: drift is not repaired in silence, and a log stays readable next to programs
+# that do not account (cuda.core's own cache) and cause drift at every tick.
 _FIRST_PAUSE_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 3600.0
 
@@ -34,11 +34,11 @@ class Report:
     """Writes events to ``out``, and errors for people to ``err``."""
 
     def __init__(self, *, as_json: bool, out: TextIO, err: TextIO) -> None:
-        #: May be changed between two events.
+        #: Whether to write JSON. It may be changed between two events.
         self.as_json = as_json
         self._out = out
         self._err = err
-        #: What was reported, for those who look and do not read logs.
+        #: The state after all events, for the page and the metrics.
         self.board = Board()
         #: Lines that could not be written.
         self.lost_lines = 0
@@ -81,7 +81,7 @@ class Report:
         self._say("takeover", root, "took over: the daemon that managed it is gone")
 
     def cap_changed(self, root: str, policy: Policy, *, is_setting: bool = False) -> None:
-        """Another cap is in force: by settings that were reloaded, or as somebody wrote it into the directory."""
+        """Report another cap: of settings that were reloaded, or of a policy that somebody wrote into the directory."""
         what = "settings reloaded: cap" if is_setting else "the cap was changed to"
         self._say("cap", root, f"{what} {_in_words(policy)}", **_cap(policy), reloaded=is_setting)
 
@@ -105,13 +105,13 @@ class Report:
         self._say(
             "error",
             root,
-            f"{in_words(error)} (tried again at every tick, said once)",
+            f"{in_words(error)} (tried again at every tick, reported once)",
             level="error",
             error=_fields_of(error),
         )
 
     def failing(self, root: str, error: Exception) -> None:
-        """Every failure, also of a kind that was said: it is counted."""
+        """Count a failure, also of a kind that was reported before."""
         self.board.failed(root, in_words(error))
 
     def recovered(self, root: str) -> None:
@@ -167,7 +167,7 @@ class Report:
         self._say("repair", root, text, **repairs._asdict())
 
     def found(self, root: str, verdict: Verdict) -> None:
-        """A corrupt or unreadable entry."""
+        """Report a corrupt or unreadable entry."""
         if verdict.error:
             done = f"; it could not be moved into quarantine: {verdict.error}"
         elif verdict.moved_to:
@@ -184,7 +184,7 @@ class Report:
         self._say(verdict.state, root, text, level="warning", **fields)
 
     def scrubbed(self, root: str, counts: Mapping[str, int]) -> None:
-        """A round, or a complete pass, in numbers."""
+        """Report a round, or a complete pass, in numbers."""
         corrupt, unreadable, unverified = (counts.get(state, 0) for state in ("corrupt", "unreadable", "unverified"))
         text = (
             f"verified {counted(counts['entries'], 'entry')}, {format_size(counts['bytes'])}: {corrupt} corrupt "
@@ -214,7 +214,7 @@ class Report:
     def _say(self, event: str, root: str | None, text: str, *, level: str = "info", **fields: Any) -> None:
         now = datetime.now().astimezone().isoformat(timespec="milliseconds")
         if self.as_json:
-            # monotonic_ns: the clock of the whole machine, which no one sets; it orders the lines of several daemons.
+            # monotonic_ns: the clock of the whole machine, which cannot be set; it orders the lines of several daemons.
             clock = {"time": now, "monotonic_ns": time.monotonic_ns()}
             said = {**clock, "level": level, "event": event, "directory": root, **fields}
             self._write(self._out, json.dumps(_as_text(said)))
@@ -235,7 +235,7 @@ class Report:
 
 
 class LogToReport(logging.Handler):
-    """What the library warns of goes the same way."""
+    """A handler that reports the warnings of the library."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(logging.WARNING)
@@ -246,7 +246,7 @@ class LogToReport(logging.Handler):
 
 
 def readable(text: str, stream: TextIO) -> str:
-    """One line for a stream: a directory may be called anything."""
+    """Returns ``text`` as one line that ``stream`` can encode: a directory may be called anything."""
     return printable(text, stream.encoding)
 
 
@@ -270,7 +270,7 @@ class UnreportedRepairs:
 
 
 def _as_text(value: Any) -> Any:
-    """With names as the page and the metrics have them: half of a surrogate pair is not JSON to strict readers."""
+    """Returns ``value`` with names as on the page: strict readers refuse JSON with half of a surrogate pair."""
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, Mapping):

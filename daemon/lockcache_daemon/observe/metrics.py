@@ -1,8 +1,7 @@
 """Metrics for Prometheus, made from the board.
 
-Decides names, units and types, by Prometheus's conventions (base units, ``_total`` for what only grows; ``promtool
-check metrics`` finds nothing). Reads the board and nothing else, so that a scrape never waits for a disk or for the
-work.
+Decides names, units and types, by Prometheus's conventions (base units, ``_total`` for counters; ``promtool check
+metrics`` finds no fault). Reads the board and nothing else, so that a scrape never waits for a disk or for the work.
 
 Needs the extra ``metrics``. Label values are paths as the operator gave them; bytes that are not UTF-8 are escaped.
 """
@@ -125,14 +124,14 @@ class Metrics:
         ProcessCollector(registry=self._registry)  # from /proc: memory, descriptors, processor time
 
     def text(self) -> bytes:
-        """In the text format, for a file."""
+        """Render the metrics in the text format, for a file."""
         return generate_latest(self._registry)
 
     def negotiated(self, accept: str) -> tuple[bytes, str]:
-        """In the format that a client's ``Accept`` header asks for, and its content type."""
+        """Render the metrics in the format of a client's ``Accept`` header. Returns them with their content type."""
         try:
             encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError, LookupError):  # a version of letters; what cannot be understood is passed over
+        except (TypeError, ValueError, LookupError):  # a malformed header, such as a version of letters
             encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 
@@ -258,7 +257,7 @@ _BY_SERVER: Final[
 
 
 def _servers(views: Sequence[DirectoryView]) -> Iterator[Metric]:
-    """Nothing where no directory ever had a server."""
+    """Yields the metrics of servers; none where no directory ever had a server."""
     if not any(view.servers for view in views):
         return
     for kind, name, help_, of in _BY_SERVER:

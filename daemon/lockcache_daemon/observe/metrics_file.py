@@ -1,9 +1,10 @@
-"""Writing the metrics to a file again and again, for the node exporter's textfile collector.
+"""The metrics file, written again and again for the node exporter's textfile collector.
 
-Keeps the work apart from that disk: it is done by a thread of its own, and a disk that is full or hangs costs metrics,
-not sweeps. Keeps the file whole: it is replaced by renaming, so a reader sees the one before or the one after. Keeps to
-its folder, which is the operator's word and may be reached through a symlink: it is opened once for each write, so who
-exchanges it meanwhile leads nothing elsewhere; and what stands under the name is replaced, never written through.
+Keeps the work apart from the disk of the file: a thread of its own writes, and a disk that is full or hangs costs
+metrics, not sweeps. Keeps the file whole: it is replaced by renaming, so a reader sees the old file or the new one.
+Keeps to its folder, which the operator names and which may be reached through a symlink: the folder is opened once for
+each write, so exchanging it meanwhile leads the write nowhere else; and a file under the name is replaced, never
+written through.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 from lockcache.filestream.disk import open_folder
 
-# As often as Prometheus looks by default.
+# As often as Prometheus scrapes by default.
 _INTERVAL_SECONDS: Final = 15.0
 # A daemon that ends waits so long for the last write.
 _PATIENCE_SECONDS: Final = 1.0
@@ -39,12 +40,12 @@ class MetricsFile:
         self._thread = threading.Thread(target=self._run, name="metrics-file", daemon=True)
 
     def start(self) -> None:
-        """Write it for the first time, here and now. Raises :class:`OSError` where that cannot be."""
+        """Write the file for the first time, in this thread. Raises :class:`OSError` if it cannot be written."""
         self.write()
         self._thread.start()
 
     def close(self) -> None:
-        """Write it once more, unless the disk hangs: what it says from then on is how the daemon ended."""
+        """Write the file once more, unless the disk hangs, so that it shows that the daemon ended."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join(_PATIENCE_SECONDS)
@@ -54,7 +55,7 @@ class MetricsFile:
         self.stage(publishes=True)
 
     def stage(self, *, publishes: bool = False) -> None:
-        """Write next to the file, which says whether it can be written. Raises :class:`OSError`."""
+        """Write a staged file next to the file, to see whether it can be written. Raises :class:`OSError`."""
         folder, name = os.path.split(self.path)
         # Not *.prom while it is being written: the collector reads all of those.
         staged = f".{name}.{secrets.token_hex(8)}.tmp"
@@ -67,7 +68,7 @@ class MetricsFile:
                 if publishes:
                     os.rename(staged, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
             finally:
-                with contextlib.suppress(OSError):  # mostly it is not there any more
+                with contextlib.suppress(OSError):  # after a rename it is not there any more
                     os.unlink(staged, dir_fd=folder_fd)
 
     def _run(self) -> None:

@@ -1,9 +1,9 @@
-"""Why programs had to compile: in which parts the keys that missed differ from the nearest stored ones, counted.
+"""Reasons of misses: counts the parts in which keys that missed differ from the nearest stored keys.
 
-Of the misses that programs report (:mod:`lockcache.filestream.accounting.misses`, the last few of each report) each is
-compared with the entries once, a few entries at a time and for a thousandth of a core, as :mod:`.top_entries` looks
-for its lists: a minute behind at 10,000 entries, an hour at a million. Those that come meanwhile wait in the programs'
-ring, where later ones replace them. So this is a sample, and says what is typical; the counters say how many there are.
+Each miss that programs report (:mod:`lockcache.filestream.accounting.misses`, the last few of each report) is compared
+with the entries once, a few entries at a time and for a thousandth of a core, as in :mod:`.top_entries`: a minute
+behind at 10,000 entries, an hour at a million. Misses that come meanwhile wait in the programs' ring, where later
+misses replace them. So the reasons are a sample, and say what is typical; the counters say how many misses there are.
 
 Keeps the number of reasons bounded, since programs name the parts of their own keys: a macro, a header, a variable is
 counted by its kind alone, and past some forty reasons the rest are one. Takes no lock, states no use, reads no payload.
@@ -21,42 +21,42 @@ from lockcache.filestream.entry import Search, consider_all
 from lockcache.lowlevel import Layout
 from lockcache_daemon.pace import Pace
 
-#: The same key was compiled before: what was stored then had gone, or was not waited for.
+#: The same key was compiled before: its entry had gone, or was not waited for.
 GONE: Final = "stored before"
-#: No entry that was stored before has a part in common with it.
+#: No entry that was stored before has a part in common with the key.
 NOTHING_LIKE_IT: Final = "nothing like it"
-#: What there was no room for.
+#: All reasons beyond :data:`_MOST_REASONS`.
 OTHER: Final = "other"
 
 _DUTY: Final = 0.001
 _SLICE_SECONDS: Final = 0.002
 _BETWEEN_LOOKS_SECONDS: Final = 10.0
 _MOST_REASONS: Final = 40
-# Of twice so many as for one, some were stored before the miss, mostly.
+# One more than is used: of two nearest entries, mostly at least one was stored before the miss.
 _NEAREST: Final = 2
-# Of keys that missed, to know one again.
+# The most names of keys that missed that are remembered, to recognise a key that misses again.
 _MOST_NAMES: Final = 4096
-# Of these each program has as many as it likes, so the first word says enough. An option's name is the compiler's.
+# A program may have any number of parts of these kinds, so they are counted by kind. Options have the compiler's names.
 _BY_KIND: Final = ("define ", "undefine ", "header ", "variable ", "module ", "include path", "pre-include")
 
 
 class MissReasons:
-    """Counts them for one directory, a slice at each :meth:`tick`. For one thread; :attr:`counts` is for any."""
+    """Counts the reasons for one directory, a slice at each :meth:`tick`. For one thread; :attr:`counts` is for any."""
 
     def __init__(self, layout: Layout, share_of_duty: float, tick_seconds: float) -> None:
         self._layout = layout
         self._pace = Pace(_DUTY * share_of_duty, tick_seconds)
-        # What was reported before was counted by the daemon that ran then, or by none.
+        # Misses that were reported before were counted by the daemon that ran then, or by none.
         self._seen_ns = time.time_ns()
         self._look_due = 0.0
         self._comparing: Iterator[None] = iter(())
         self._waiting: list[tuple[Miss, Search]] = []
         self._names: dict[str, None] = {}
-        #: How many misses had each reason; one that has two counts for both. Replaced as a whole.
+        #: How many misses had each reason; a miss with two reasons counts for both. Replaced as a whole.
         self.counts: dict[str, int] = {}
 
     def tick(self) -> None:
-        """Compare some more, if it is time. Raises :class:`OSError`."""
+        """Compare some more, if it is due. Raises :class:`OSError`."""
         if not self._pace.is_due:
             return
         with self._pace:
@@ -81,11 +81,11 @@ class MissReasons:
         self._comparing = self._compare()
 
     def _compare(self) -> Iterator[None]:
-        """Compare those that wait; gives way after each entry, and after each of them."""
+        """Compare the waiting misses. Yields after each entry, and after each miss."""
         yield from consider_all(self._layout, [search for _, search in self._waiting])
         while self._waiting:
             miss, search = self._waiting.pop()
-            found = search.found(self._layout, miss.time_ns, is_before=True)  # what came after it is not a reason
+            found = search.found(self._layout, miss.time_ns, is_before=True)  # later entries are not a reason
             differing = {reason_of(each.name) for each in found[0].differences} if found else {NOTHING_LIKE_IT}
             self._count(sorted(differing))
             yield
@@ -98,6 +98,6 @@ class MissReasons:
 
 
 def reason_of(part: str) -> str:
-    """Returns what a differing part is counted as: ``option arch``, ``define``, ``compiler``."""
+    """Returns the name under which a differing part is counted: ``option arch``, ``define``, ``compiler``."""
     kind = next((each for each in _BY_KIND if part.startswith(each)), None)
     return part if kind is None else kind.strip()

@@ -1,11 +1,10 @@
-"""State of the daemon and its directories: written by the thread that works, read by any other.
+"""The board: the state of the daemon and its directories, written by the thread that works, read by any other.
 
-Keeps readers (a scrape, the status page, a metrics file) from ever holding up the work: what is read is immutable
-and replaced as a whole, readers take no lock, and nothing here touches the disk. Keeps memory bounded: an hour of
-samples for each directory, and no list that grows with the entries.
+Keeps readers (a scrape, the status page, a metrics file) from ever holding up the work: views are immutable and
+replaced as a whole, readers take no lock, and nothing here touches the disk. Keeps memory bounded: an hour of samples
+for each directory, and no list that grows with the entries.
 
-Fed by what the daemon reports anyhow: :class:`.log.Report` hands each event that it logs to the board first, with its
-type.
+Its source are the events of the daemon: :class:`.log.Report` gives each event to the board before logging it.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from lockcache_daemon.settings import Watermarks
 #: Upper bounds of the sweep duration histogram. A sweep of 10,000 entries takes a second, one of a million a minute.
 SWEEP_BUCKETS_SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
-# Without progress for so long something hangs. It is reported at every tick, every few seconds between ticks that
-# are far apart, and from between shards and lock holds: a long sweep or a first count is not a reason.
+# After so long without progress a step hangs. Progress is reported at every tick, every few seconds between ticks that
+# are far apart, and between shards and lock holds: so a long sweep or a first count does not count as hanging.
 _LATE_SECONDS: Final = 60.0
 
 
@@ -41,17 +40,17 @@ class Sweep:
     evicted_entries: int
     evicted_bytes: int
     milliseconds: float
-    #: What was exceeded, as its flag is called.
+    #: The flag of the budget that was exceeded, without the dashes.
     budget: str = "max-size"
 
 
 class Repairs(NamedTuple):
-    """Accounting that was wrong and was set right."""
+    """Repairs of accounting that was wrong."""
 
     shards: int = 0
-    #: In either direction.
+    #: The bytes by which the accounting was wrong, in either direction.
     drift_bytes: int = 0
-    #: Of those, what was on disk and not accounted for; the rest was accounted for and not there.
+    #: Of those, the bytes on disk that were not accounted for; the rest was accounted for and not on disk.
     missing_bytes: int = 0
     #: Entries, in either direction.
     drift_entries: int = 0
@@ -80,13 +79,13 @@ class Summary:
     #: Shards that stayed locked by others, and so were not counted.
     busy_shards: int
     evicted: Evicted
-    #: By how much.
+    #: How wrong the accounting was.
     repairs: Repairs = Repairs()  # noqa: RUF009 (immutable)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What bounds a directory now; ``None``: nothing does."""
+    """The limits of a directory now; ``None``: no such limit."""
 
     max_size_bytes: int | None = None
     max_entries: int | None = None
@@ -97,7 +96,7 @@ class Limits:
     max_age_seconds: float | None = None
     #: By namespace, in bytes.
     namespaces: Mapping[str, int] = field(default_factory=dict)
-    #: Of all directories together.
+    #: The limit of all directories together.
     total_bytes: int | None = None
 
 
@@ -119,36 +118,36 @@ class DirectoryView:
     #: One count for each of :data:`SWEEP_BUCKETS_SECONDS`, and one for what took longer. Not cumulative.
     sweep_seconds: tuple[int, ...] = (0,) * (len(SWEEP_BUCKETS_SECONDS) + 1)
     sweep_seconds_sum: float = 0.0
-    #: When it ended, in seconds since the epoch; ``None``: there was none.
+    #: When the last sweep ended, in seconds since the epoch; ``None``: there was no sweep.
     last_sweep: float | None = None
-    #: Shards whose accounting was wrong and was set right, and by how much altogether.
+    #: Shards whose accounting was repaired, and the bytes by which it was wrong altogether.
     repairs: int = 0
     drift_bytes: int = 0
-    #: What scrubbing looked at since the daemon was started, and what it found.
+    #: The entries that scrubbing verified since the daemon was started, and its findings.
     scrubbed_entries: int = 0
     scrubbed_bytes: int = 0
     corrupt_entries: int = 0
     unreadable_entries: int = 0
-    #: Steps that failed, each time; what is wrong now, and since when. ``None``: nothing is.
+    #: The number of failures of steps; the problem now, and since when. ``None``: no problem.
     errors: int = 0
     problem: str | None = None
     problem_since: float | None = None
-    #: The problem is that a step does not come back.
+    #: Whether the problem is that a step does not return.
     is_hanging: bool = False
-    #: What programs that use the directory reported.
+    #: The counters of programs that use the directory.
     clients: Counters = field(default_factory=Counters)
-    #: The servers that programs have behind it, and what they reported of each.
+    #: The servers that programs have behind the directory, with the counters of each.
     servers: tuple[ServerSeen, ...] = ()
     standouts: StandoutsSeen = field(default_factory=StandoutsSeen)
-    #: Of the misses that were compared, how many differ in which part: :mod:`.miss_reasons`.
+    #: The number of compared misses by the part in which they differ: :mod:`.miss_reasons`.
     miss_reasons: Mapping[str, int] = field(default_factory=dict)
-    #: What it holds by namespace, the largest first.
+    #: Bytes and entries by namespace, the largest first.
     namespaces: Mapping[str, Slot] = field(default_factory=dict)
     history: tuple[Sample, ...] = ()
 
 
 class Board:
-    """All of it. Writers may be several threads (warnings come from any); what is read is never half of an update."""
+    """The views of all directories. Several threads may write (warnings come from any); readers see whole updates."""
 
     def __init__(self) -> None:
         #: Called whenever progress is reported, by the thread that reports it.
@@ -164,7 +163,7 @@ class Board:
         #: Set once the daemon is about to end.
         self.is_stopping = False
 
-    # ---- for those who work -----------------------------------------------------------------------------------------
+    # ---- for threads that work --------------------------------------------------------------------------------------
 
     def beat(self) -> None:
         """Report progress (0.1 us)."""
@@ -173,7 +172,7 @@ class Board:
 
     @contextmanager
     def at_work(self, root: str) -> Iterator[None]:
-        """Around a step for one directory: from now on its progress is expected too."""
+        """Returns a context for a step of one directory: while it lasts, progress of the directory is expected too."""
         outer, self._working[root] = self._working.get(root), [time.monotonic()]
         try:
             yield
@@ -185,23 +184,23 @@ class Board:
                 self._working[root] = outer
 
     def beat_of(self, root: str) -> None:
-        """Report progress of the work on one directory: the others may go on while it hangs."""
+        """Report progress of the work on one directory, which may hang while others go on."""
         working = self._working.get(root)
         if working is not None:
-            working[0] = time.monotonic()  # also by a thread that comes late: the step is over, and nobody looks at it
+            working[0] = time.monotonic()  # harmless by a thread that is late: the step is over, and the list unused
 
     def warned(self) -> None:
-        """Something was warned of."""
+        """Count a warning."""
         with self._writing:
             self.warnings += 1
 
     def let_go(self, root: str) -> None:
-        """A directory is not kept any more."""
+        """Remove a directory that is not kept any more."""
         with self._writing:
             self._views.pop(root, None)
 
     def opened(self, root: str, policy: Policy, marks: Watermarks | None, held: Slot) -> None:
-        """A directory is kept from now on. What was wrong is over: a step that still fails says so again."""
+        """Show a directory as kept, without a problem: a step that still fails reports its problem again."""
         low_bytes, high_bytes = marks or (None, None)
 
         def change(view: DirectoryView) -> DirectoryView:
@@ -214,15 +213,15 @@ class Board:
         self._change(root, change)
 
     def stood_by(self, root: str) -> None:
-        """Another daemon keeps a directory."""
+        """Show a directory as kept by another daemon."""
         self.update(root, is_open=False, is_standby=True, problem=None, problem_since=None)
 
     def recovered(self, root: str) -> None:
-        """All steps work again."""
+        """Clear the problem of a directory, whose steps all work again."""
         self.update(root, problem=None, problem_since=None)
 
     def swept(self, root: str, sweep: Sweep) -> None:
-        """A sweep ended."""
+        """Count a sweep."""
         seconds = sweep.milliseconds / 1000
         bucket = sum(seconds > bound for bound in SWEEP_BUCKETS_SECONDS)
         self._change(
@@ -239,12 +238,12 @@ class Board:
         )
 
     def summed_up(self, root: str, summary: Summary) -> None:
-        """A complete pass ended."""
+        """Take over the numbers of a complete pass."""
         self.update(root, bytes=summary.after.bytes, entries=summary.after.entries)
         self.repaired(root, summary.repaired_shards, summary.repairs.drift_bytes)
 
     def failed(self, root: str, problem: str) -> None:
-        """A step failed, whether or not that was said before."""
+        """Count a step that failed, whether or not it was reported before."""
         self._change(
             root,
             lambda view: replace(
@@ -253,14 +252,14 @@ class Board:
         )
 
     def repaired(self, root: str, shards: int, drift_bytes: int) -> None:
-        """The accounting of so many shards was set right, by so much altogether."""
+        """Count repairs of the accounting."""
         self._change(
             root,
             lambda view: replace(view, repairs=view.repairs + shards, drift_bytes=view.drift_bytes + drift_bytes),
         )
 
     def scrubbed(self, root: str, new: Mapping[str, int]) -> None:
-        """So many entries and bytes more were verified, and so many more in a state (:mod:`.scrub.scrub`)."""
+        """Add entries and bytes that were verified, and the number of entries in each state (:mod:`.scrub.scrub`)."""
         self._change(
             root,
             lambda view: replace(
@@ -273,7 +272,7 @@ class Board:
         )
 
     def measured(self, root: str, held: Slot, limits: Limits) -> None:
-        """What a directory holds at this tick."""
+        """Show what a directory holds at this tick."""
 
         def change(view: DirectoryView) -> DirectoryView:
             view = replace(view, bytes=held.bytes, entries=held.entries, limits=limits, is_open=True, is_standby=False)
@@ -289,22 +288,22 @@ class Board:
         with self._writing:
             self._views[root] = change(self._views.get(root) or DirectoryView(root))
 
-    # ---- for those who look -----------------------------------------------------------------------------------------
+    # ---- for readers ------------------------------------------------------------------------------------------------
 
     @property
     def directories(self) -> list[DirectoryView]:
-        """All directories, in the order in which they came. That a step hangs is a problem of the directory's."""
+        """The views of all directories, in the order in which they came. A step that hangs is a problem of its view."""
         now = time.monotonic()
         silences = {root: now - since for root, [since] in list(self._working.items())}
         return [_as_of(view, silences.get(view.root)) for view in list(self._views.values())]
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago progress was last reported."""
+        """The seconds since progress was last reported."""
         return time.monotonic() - self._alive
 
     def problems(self) -> list[str]:
-        """What is wrong now, one line each; empty if all is well."""
+        """Returns the problems now, one line each; empty if there is none."""
         found = [of_directory(view.root, view.problem) for view in self.directories if view.problem is not None]
         silent = self.silent_seconds
         if silent > _LATE_SECONDS and not any(view.is_hanging for view in self.directories):
@@ -336,14 +335,14 @@ def _sample(view: DirectoryView) -> Sample:
 
 
 def _nothing() -> None:
-    """Nobody else wants to hear of progress."""
+    """Do nothing: the default of :attr:`Board.on_beat`."""
 
 
 def shown(path: str) -> str:
-    """A path as text that can be encoded: a directory may be called anything."""
+    """Returns a path as text that can be encoded: a directory may be called anything."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def of_directory(root: str, text: str) -> str:
-    """Returns ``text`` with the directory in front of it, unless its path is there already: in errors about that."""
+    """Returns ``text`` with the directory in front of it, unless ``text`` begins with its path, as some errors do."""
     return text if text.startswith((f"{root}:", f"{root} ", f"{root}/")) else f"{root}: {text}"

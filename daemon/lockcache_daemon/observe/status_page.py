@@ -1,6 +1,6 @@
 """The status page: HTML made from the board, whole and without scripts, pictures or anything else to load.
 
-Keeps the names of directories and programs from writing the page: every text from outside is escaped, in one place
+Keeps the names of directories and programs from adding markup: every text from outside is escaped, in one place
 (:func:`_text`). Reads the board and nothing else. Its style sheet is in the page itself.
 """
 
@@ -33,12 +33,12 @@ _MOST_REASONS: Final = 12
 
 _MOST_NAMESPACES: Final = 12
 
-# A page for more directories than that shows figures, and no charts and lists: it would be megabytes, each time.
+# A page for more directories shows figures, without charts and lists: else it would be megabytes, each time.
 _MOST_IN_FULL: Final = 50
 
 
 def render_page(board: Board) -> str:
-    """The whole page."""
+    """Render the whole page."""
     now, views, problems = time.time(), board.directories, board.problems()
     is_full = len(views) <= _MOST_IN_FULL
     cards = "".join(_card(view, now, is_full=is_full) for view in views)
@@ -96,7 +96,7 @@ def _state(view: DirectoryView) -> str:
 
 
 def _budgets(limits: Limits) -> str:
-    """All that bounds a directory, in words."""
+    """Returns the limits of a directory, in words."""
     parts = []
     if limits.max_size_bytes is not None:
         parts.append(f"at most {format_size(limits.max_size_bytes)}")
@@ -191,7 +191,7 @@ def _lists(seen: StandoutsSeen, now: float) -> str:
 
 
 def _namespaces(view: DirectoryView) -> str:
-    """What each framework or program takes, where any says who it is."""
+    """Render the size of each namespace, where any entry states one."""
     if view.namespaces.keys() <= {UNKNOWN}:
         return ""
     rows = "".join(
@@ -208,7 +208,7 @@ def _of_limit(held: int, limit: int | None) -> str:
 
 
 def _reasons(counts: Mapping[str, int]) -> str:
-    """Why programs had to compile, the commonest first."""
+    """Render the reasons why programs had to compile, the commonest first."""
     if not counts:
         return ""
     rows = "".join(
@@ -237,7 +237,7 @@ def _row(each: Standout, value: str, now: float) -> str:
 
 
 def _called(each: Standout) -> str:
-    """Its label; else the beginning of a hash, or the end of a path."""
+    """Returns the entry's label; else the beginning of its hash, or the end of its path."""
     if each.label:
         return each.label
     return f"…{each.name[-_SHOWN_OF_A_PATH:]}" if "/" in each.name else each.name[:12]
@@ -252,7 +252,7 @@ def _pill(kind: str, words: str) -> str:
 
 
 def _text(words: str) -> str:
-    """Text from anywhere, as text of the page."""
+    """Escape text from anywhere for the page."""
     return escape("".join(each if each.isprintable() else "�" for each in shown(words)))
 
 
@@ -260,7 +260,7 @@ _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def ago(seconds: float) -> str:
-    """A time that has passed, in its largest unit."""
+    """Returns a time that has passed, in its largest unit."""
     if seconds < 1:
         return "now"
     return f"{_whole(seconds)} ago"

@@ -1,12 +1,11 @@
-"""The largest, oldest and most expensive entries of a directory, found a few at a time.
+"""Top entries: finds the largest, oldest and most expensive entries of a directory, a few at a time.
 
 Keeps an idle daemon's cost bounded whatever the size of the directory: a rotation over the shards, in slices of some
-2 ms and for a thousandth of a core (a round takes a minute at 10,000 entries, under two hours at a million); each
-shard's best are kept, and those that are shown are looked at again now and then, so that what was evicted does not stay
+2 ms and for a thousandth of a core (a round takes a minute at 10,000 entries, under two hours at a million). The best
+entries of each shard are kept, and listed entries are inspected again now and then, so that evicted entries do not stay
 on the list. Reads no payload, states no use of an entry, takes no lock.
 
-Not promised: that the lists are those of this moment. They say when each entry was seen, and how far the first round
-is.
+Not promised: that the lists are up to date. They say when each entry was seen, and how far the first round is.
 """
 
 from __future__ import annotations
@@ -27,33 +26,33 @@ from lockcache_daemon.pace import Pace
 #: Entries on each of the three lists.
 LISTED: Final = 10
 
-# Shares of one core; see Counting for the others, with which this stays below 0.8 %.
+# A share of one core; with the shares of Counting the sum stays below 0.8 %.
 _DUTY: Final = 0.001
 _SLICE_SECONDS: Final = 0.002
-# Lists are made again so often, 1 ms each, and at a round's end: a round over a million entries takes two hours, and
-# its beginning is worth a look.
+# The time between two joins of the lists, 1 ms each; they are joined at a round's end too. A round over a million
+# entries takes two hours, and its first results are worth showing.
 _JOIN_SECONDS: Final = 5.0
-# Between two looks at the clock.
+# The entries between two readings of the clock.
 _STEP_ENTRIES: Final = 32
-# The oldest are what sweeps take: behind those that are gone there may be more. One look at all lists is 60 us.
+# Sweeps take the oldest entries first: when listed ones are gone, the next may be gone too. One review takes 60 us.
 _REVIEW_SECONDS: Final = 5.0
 _MOST_REVIEWS: Final = 8
-# Longer ones belong to no entry that anybody wants to see on a page.
+# Longer texts are cut, so that the page stays readable.
 _LONGEST_TEXT: Final = 40
 
 
 class Standout(NamedTuple):
-    """One entry, as it was when it was looked at."""
+    """One entry, as it was when it was inspected."""
 
     name: str
     size_bytes: int
     last_use_ns: int
-    #: What compiling it took; 0: nobody said.
+    #: The time that compiling took; 0: not recorded.
     cost_ns: int
     kind: str
     arch: str
     seen: float
-    #: What the program is called; empty: nobody said.
+    #: The name of the program; empty: not recorded.
     label: str = ""
 
 
@@ -63,26 +62,26 @@ class StandoutsSeen(NamedTuple):
     largest: tuple[Standout, ...] = ()
     oldest: tuple[Standout, ...] = ()
     most_expensive: tuple[Standout, ...] = ()
-    #: Of all shards (other layouts: one, the whole), how many the lists know.
+    #: How many of all shards the lists know (in other layouts there is one, the whole).
     shards_seen: int = 0
     shards: int = SHARDS
 
 
 class Source(NamedTuple):
-    """A directory's entries, in parts that are looked at one after the other."""
+    """The entries of a directory, in parts that are scanned one after the other."""
 
     parts: Sequence[Callable[[], Iterator[Found]]]
     part_of: Callable[[str], int]
-    #: For a look at one part: what compiling an entry cost, as its record says; 0 if it does not.
+    #: For a scan of one part: a function for the compile time in an entry's record; 0 if it has none.
     costs: Callable[[], Callable[[Found], int]]
-    #: What else an entry's record says: for those that stand out.
+    #: The rest of an entry's record, read for listed entries.
     statement: Callable[[Found], Statement]
-    #: An entry as it is now; ``None`` if it is gone.
+    #: Inspects an entry again; ``None`` if it is gone.
     again: Callable[[Standout], Standout | None]
 
 
 def in_shards(layout: Layout) -> Source:
-    """lockcache's own layout, and cuda.core's."""
+    """Returns the source for lockcache's own layout, and cuda.core's."""
     parts = [partial(scan_shard, layout, shard) for shard in range(SHARDS)]
     return Source(
         parts,
@@ -94,7 +93,7 @@ def in_shards(layout: Layout) -> Source:
 
 
 def in_walks(entries: Callable[[], Iterator[Found]], describe: Callable[[Found], Described]) -> Source:
-    """Another program's: its files carry no record, and what is gone is noticed a round later."""
+    """Returns the source for another program's layout: no records, and evicted entries go with the next round."""
 
     def state(found: Found) -> Statement:
         entry = describe(found)
@@ -110,7 +109,7 @@ def in_walks(entries: Callable[[], Iterator[Found]], describe: Callable[[Found],
 
 
 class Standouts:
-    """Finds them, a slice at each :meth:`tick`. For one thread; :attr:`seen` may be read by any."""
+    """Finds the top entries, a slice at each :meth:`tick`. For one thread; any thread may read :attr:`seen`."""
 
     def __init__(self, source: Source, share_of_duty: float, tick_seconds: float) -> None:
         self._source = source
@@ -121,7 +120,7 @@ class Standouts:
         self.seen = StandoutsSeen()
 
     def tick(self) -> None:
-        """Look at some more, if it is time. Raises :class:`OSError`."""
+        """Scan some more entries, if it is due. Raises :class:`OSError`."""
         if not self._pace.is_due:
             return
         with self._pace:
@@ -136,7 +135,7 @@ class Standouts:
                         break
 
     def _rotate(self) -> Iterator[None]:
-        """Look at part after part, for ever; gives way every few entries."""
+        """Scan part after part, for ever. Yields every few entries."""
         source = self._source
         for part in itertools.cycle(range(len(source.parts))):
             best, cost_of = _Best(), source.costs()
@@ -146,7 +145,7 @@ class Standouts:
                     if number % _STEP_ENTRIES == 0:
                         yield
             except OSError:
-                best = _Best()  # what counts the entries meets it too, and says so
+                best = _Best()  # the step that counts the entries meets the error too, and reports it
             self._best[part] = best.lists(source.statement)
             if time.monotonic() >= self._join_due or part == len(source.parts) - 1:
                 self._join_due = time.monotonic() + _JOIN_SECONDS
@@ -154,7 +153,7 @@ class Standouts:
             yield
 
     def _review(self) -> bool:
-        """Take off the lists what is no longer there, and bring last uses up to date. Whether something was gone."""
+        """Take evicted entries off the lists, and bring last uses up to date. Returns whether an entry was gone."""
         is_any_gone = False
         for each in {*self.seen.largest, *self.seen.oldest, *self.seen.most_expensive}:
             now = self._source.again(each)
@@ -184,7 +183,7 @@ _KEYS: Final[tuple[Callable[[Standout], int], ...]] = (
 
 
 class _Best:
-    """The best of one part, by each of the keys."""
+    """The best entries of one part, by each of the keys."""
 
     def __init__(self) -> None:
         self._heaps: tuple[list[tuple[int, Found, int]], ...] = ([], [], [])
@@ -214,7 +213,7 @@ def _standout(found: Found, cost_ns: int, said: Statement, now: float) -> Stando
 
 
 def _again(layout: Layout, each: Standout) -> Standout | None:
-    """The same entry now; ``None`` if it is gone."""
+    """Returns the same entry as it is now; ``None`` if it is gone."""
     try:
         status = os.lstat(layout.entry(each.name))
     except OSError:
