@@ -81,7 +81,7 @@ def test_where_a_misspelled_variable_left_no_budget_that_is_said(tmp_path: Path)
         (["--metrics", "127.0.0.1:{taken}"], "Address already in use"),
         (["--metrics-file", "{tmp}/none/x.prom"], "cannot write the metrics file"),
         (["--metrics-file", "{tmp}/none/x.prom", "--once"], "cannot write the metrics file"),
-        (["--alive-file", "{tmp}/none/alive"], "cannot make the file that says we are alive"),
+        (["--alive-file", "{tmp}/none/alive"], "cannot make the file of --alive-file"),
         (["--metrics", "9477", "--once"], "--metrics is for a daemon that stays"),
         (["--standby", "--once"], "--standby is for a daemon that stays"),
         (["--layout", "triton"], "layout"),

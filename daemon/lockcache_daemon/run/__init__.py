@@ -1,7 +1,7 @@
 """The process: a dry run, one pass, or a loop of ticks over all directories until a signal ends it.
 
-Promises that one directory's trouble is no other's, that a reload changes only what was changed, and that the end comes
-within a second.
+Promises that an error in one directory does not affect the others, that a reload changes only what was changed, and
+that the daemon ends within a second.
 
 May use: budgets, keeper, observe, scrub, settings, signals, stores.
 """

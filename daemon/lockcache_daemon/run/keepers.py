@@ -1,9 +1,9 @@
 """The keepers of all directories and their parts, made from the settings and changed with them.
 
-Keeps the promise of a reload: directories that were added are opened, those that were removed are let go of, and those
-that changed go on, without the others noticing. What else the daemon does for each directory is added in one place,
-:func:`parts_for`. :class:`Watching` puts what a directory holds on the board, and keeps that cheap: the accounting page
-and the programs' counters are read every few seconds, not at every tick, and entries are only inspected
+Keeps the promise of a reload: directories that were added are opened, directories that were removed are closed, and
+directories whose settings changed go on, all without effect on the others. Other work for each directory is added in
+one place, :func:`parts_for`. :class:`Watching` puts the state of a directory on the board, and keeps that cheap: the
+accounting page and the programs' counters are read every few seconds, not at every tick, and entries are only inspected
 (:mod:`.observe.top_entries`) where a status page is served.
 """
 
@@ -41,7 +41,7 @@ class KeeperSet:
     """One keeper for each directory of the settings, none of them open yet."""
 
     def __init__(self, settings: Settings, report: Report, stop: StopSignals) -> None:
-        """Raises :class:`WrongLayoutError`, what is wrong with a cache that is unsafe or of a newer format, and
+        """Raises :class:`WrongLayoutError`, the errors of a cache that is unsafe or of a newer format, and
         :class:`OSError` for a directory that cannot be read.
         """
         self.settings = settings
@@ -54,16 +54,18 @@ class KeeperSet:
 
     @property
     def keepers(self) -> Sequence[Keeper]:
-        """In the order of the settings."""
+        """The keepers, in the order of the settings."""
         return [member.keeper for member in self._members.values()]
 
     def change(self, settings: Settings, busy: Collection[Keeper] = ()) -> None:
-        """Put other settings in force. What cannot be opened yet is tried again at every tick, and said once.
+        """Put other settings in force.
 
-        ``busy`` ones go on as they are, so that one in which a step hangs keeps no reload from the others: as long as
-        there are any that should not, :attr:`is_behind`, this must be called again.
+        A directory that cannot be opened is reported once and tried again at every tick.
 
-        Raises nothing: what is wrong with a directory that was added, also of what layout it is, shows as it is opened.
+        ``busy`` keepers go on as they are, so that a step that hangs in one directory keeps no reload from the others.
+        As long as keepers have old settings (:attr:`is_behind`), this method must be called again.
+
+        Raises nothing: errors of a directory that was added, also those of its layout, show when it is opened.
         """
         before, self._members = self._members, {}
         self.settings = settings
@@ -91,16 +93,16 @@ class KeeperSet:
 
     @property
     def is_behind(self) -> bool:
-        """Whether some go on by settings that are no longer in force."""
+        """Whether some keepers go on by settings that are no longer in force."""
         return any(member.whole is not self.settings for member in self._members.values())
 
     def close(self) -> None:
-        """Let go of all directories. Raises nothing."""
+        """Close all directories. Raises nothing."""
         for keeper in self.keepers:
             keeper.close()
 
     def _add(self, settings: Settings, directory: DirectorySettings) -> _Member:
-        """Its layout is chosen when it is first opened: until then, what keeps it from that is its problem."""
+        """Returns a member whose layout is chosen at its first opening, so that an error there is its problem alone."""
         chosen: list[str] = []
 
         def open_store(opening: Opening) -> Store:
@@ -148,7 +150,7 @@ class KeeperSet:
 
 
 def _refuse_unsafe(directory: DirectorySettings) -> None:
-    """Refuse a cache as opening it would, before any other is opened. Changes nothing."""
+    """Refuse a cache as opening it would, before any directory is opened. Changes nothing."""
     layout = Layout(directory.path)
     try:
         if is_cache(layout):
@@ -156,7 +158,7 @@ def _refuse_unsafe(directory: DirectorySettings) -> None:
     except LockcacheError:
         raise
     except OSError:
-        return  # opening it says so, or waits until it is over
+        return  # opening the directory reports the error, or waits until it is over
 
 
 class _Member:
@@ -171,7 +173,7 @@ def _place(directory: DirectorySettings) -> str:
 
 
 def parts_for(settings: Settings, directory: DirectorySettings) -> tuple[MakePart, ...]:
-    """In the order in which they have their turn."""
+    """Returns what makes the parts of a directory, in the order of their ticks."""
     scrub = partial(make_scrubber, rate_bytes=directory.scrub_rate)
     has_metrics = settings.metrics is not None or settings.metrics_file is not None
     return scrub, partial(Watching, seeks_standouts=settings.metrics is not None, seeks_reasons=has_metrics)
@@ -182,7 +184,7 @@ _INTERVAL_SECONDS: Final = 2.0
 
 
 class Watching:
-    """Keeps the board up to date: clients, repairs, standouts (a :class:`.stores.protocol.Part`)."""
+    """Keeps the board up to date: clients, repairs, top entries (a :class:`.stores.protocol.Part`)."""
 
     def __init__(self, kept: KeptDirectory, *, seeks_standouts: bool, seeks_reasons: bool) -> None:
         self._kept = kept

@@ -1,8 +1,8 @@
-"""Running keepers: tick after tick until a signal, or one complete pass.
+"""The loop: runs keepers tick after tick until a signal, or for one complete pass.
 
-Keeps directories apart: what goes wrong in one, or takes long, is its keeper's business, and the others have their
-ticks all the same. Between ticks it sleeps in the kernel. A tick begins an interval after the last one ended, so that a
-daemon with much to do never spins.
+Keeps directories apart: an error or a slow step in one directory is its keeper's business, and the others have their
+ticks all the same. Between ticks the daemon sleeps in the kernel. A tick begins an interval after the last tick ended,
+so that a daemon with much to do never spins.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from lockcache_daemon.scrub import scrub_once
 from lockcache_daemon.settings import Settings
 from lockcache_daemon.signals import Stopped, StopSignals
 
-# What a start waits out, tick by tick, since it is not a mistake of the user: a file system that is not well
-# yet, a full disk. All other errors of opening end the start.
+# Errors that a start waits out, tick by tick, because they are not a mistake of the user: a file system that does not
+# work yet, a full disk. All other errors of opening end the start.
 _PASSING: Final = (
     errno.EIO,
     errno.ESTALE,
@@ -45,9 +45,9 @@ def serve(
     stop: StopSignals,
     reload: Callable[[], Settings | None] = lambda: None,
 ) -> None:
-    """Tick until a signal. Raises what opening a directory raises, unless that may pass.
+    """Tick until a signal. Raises the errors of opening a directory, unless they may pass.
 
-    ``reload`` is called at a signal to reload: the settings to go on with, or ``None`` to leave all as it is.
+    ``reload`` is called at a signal to reload. It returns the new settings, or ``None`` to leave all as it is.
     """
     shared = SharedBudgets()
     with ExitStack() as stack:
@@ -64,7 +64,7 @@ def serve(
             while not stop.is_set():
                 if stop.take_reload():
                     _change(keeper_set, services, reload(), ticks.busy)
-                elif keeper_set.is_behind:  # what ran had its settings
+                elif keeper_set.is_behind:  # a keeper was busy at the reload
                     keeper_set.change(keeper_set.settings, ticks.busy)
                 _run_ticks(keeper_set, keeper_set.keepers, ticks)
                 shared.tick(keeper_set.settings, keeper_set.keepers, ticks.busy)
@@ -82,11 +82,11 @@ def pass_once(
     *,
     scrubs: bool = False,
 ) -> bool:
-    """One complete pass over each directory, and what they share; whether all of it was done.
+    """Make one complete pass over each directory, and apply shared budgets. Returns whether all of it was done.
 
-    With ``scrubs`` every entry is verified too. ``advance`` is called for each shard of each.
+    With ``scrubs`` every entry is verified too. ``advance`` is called for each shard of each directory.
 
-    Raises what opening a directory raises, and :class:`Stopped`.
+    Raises the errors of opening a directory, and :class:`Stopped`.
     """
     summaries: dict[Keeper, Summary] = {}
     keepers = keeper_set.keepers
@@ -97,7 +97,7 @@ def pass_once(
         unsound = []
         for keeper in keepers:
             try:
-                # First: what is put out of the way then is counted as such.
+                # Before the count, so that entries which go into quarantine are counted there.
                 if scrubs and not scrub_once(keeper.kept, advance):
                     unsound.append(keeper)
                 summaries[keeper] = keeper.complete_pass(advance)

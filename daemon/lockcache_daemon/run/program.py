@@ -1,6 +1,6 @@
 """The work of ``lockcache-daemon``, by its settings: a dry run, one pass, or serving and reloading.
 
-One complete pass has a progress bar, only on a terminal, so that logs stay free of it.
+One complete pass has a progress bar, on a terminal only, so that logs stay free of it.
 """
 
 from __future__ import annotations
@@ -33,31 +33,34 @@ from lockcache_daemon.stores import choose_layout
 
 _INCOMPLETE: Final = 1
 
-# One lock file for each shard, the page, and those that a scan opens.
+# One lock file for each shard, the accounting page, and the files that a scan opens.
 _DESCRIPTORS_PER_DIRECTORY: Final = 300
 
-# A sweep makes an object for each entry that it looks at, none of them in a cycle: at the usual 700 the search for
-# cycles takes a tenth of its time.
+# A sweep makes an object for each entry, and no reference cycles: at the usual 700 the search for cycles takes a tenth
+# of its time.
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a command line asks for."""
+    """The request of a command line."""
 
     sources: Sources
     is_once: bool = False
     is_dry_run: bool = False
-    #: In the one pass.
+    #: Whether the one pass scrubs too.
     is_scrub: bool = False
 
 
 def carry_out(request: Request) -> int:
-    """The exit code. Raises :class:`SettingsError`, and what opening a directory raises."""
+    """Carry out the request. Returns the exit code.
+
+    Raises :class:`SettingsError`, and the errors of opening a directory.
+    """
     unknown = unknown_variables(os.environ)
     try:
         settings = request.sources.load()
-    except SettingsError as error:  # which may be the one that a misspelled variable did not set
+    except SettingsError as error:  # perhaps a setting is missing because its variable is misspelled
         raise SettingsError([*error.lines, *(unknown_in_words(*each) for each in unknown.items())]) from None
     report = Report(as_json=settings.as_json, out=sys.stdout, err=sys.stderr)
     logging.getLogger("lockcache").addHandler(LogToReport(report))

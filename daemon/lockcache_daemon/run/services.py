@@ -1,8 +1,8 @@
-"""Services: what the daemon does next to managing its directories, as its settings say. The one place to add one.
+"""Services: what the daemon does next to managing its directories. The one place to add a service.
 
-They let others see how the daemon is: the HTTP server, the metrics file, the service manager. Decides when each begins,
-ends and follows a reload. What makes a start impossible (an address that is taken, a file that cannot be written, a
-package that is missing) is one line; after the start it is logged, and the work goes on.
+They show the state of the daemon: the HTTP server, the metrics file, the file for liveness probes, the service manager.
+Decides when each begins, ends and follows a reload. An error that makes a start impossible (an address that is taken, a
+file that cannot be written, a package that is missing) is one line; after the start it is logged, and the work goes on.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 
 class Service(Protocol):
-    """Runs from the opening of the directories to the end. For the main thread, like all of the daemon."""
+    """A service that runs from the opening of the directories to the end. For the main thread."""
 
     def prepare(self) -> None:
-        """No directory is open yet. Raises what makes a start impossible (a port that is taken)."""
+        """Prepare, before a directory is opened. Raises the errors that make a start impossible."""
 
     def open(self, keepers: Sequence[Keeper]) -> None:
-        """The directories are open. Raises what :meth:`prepare` does, where things have changed since."""
+        """Begin, after the directories were opened. Raises the errors of :meth:`prepare`, if things changed since."""
 
     def tick(self) -> None:
-        """Every directory had its tick. Raises nothing."""
+        """Do what is due, after every directory had its tick. Raises nothing."""
 
     def change(self, settings: Settings, keepers: Sequence[Keeper]) -> None:
-        """Other settings are in force, and maybe other directories. Raises nothing."""
+        """Follow other settings, and maybe other directories. Raises nothing."""
 
     def close(self) -> None:
-        """The daemon ends. Raises nothing."""
+        """End, when the daemon ends. Raises nothing."""
 
 
 def services_for(settings: Settings, report: Report, notifier: Notifier) -> list[Service]:
-    """In the order in which they have their turn; closed in reverse."""
-    # The service manager last: it is notified that all is ready when all is.
+    """Returns the services in the order of their ticks; they are closed in reverse."""
+    # The service manager last: it is notified when all others are ready.
     return [
         WebService(settings, report),
         FilingService(settings, report),
@@ -53,11 +53,11 @@ def services_for(settings: Settings, report: Report, notifier: Notifier) -> list
 
 
 class ServingError(LockcacheError):
-    """What was asked for cannot be served; the message says why, and what to do."""
+    """A service cannot be started; the message says why, and what to do."""
 
 
 class WebService:
-    """Metrics, health and the status page on ``--metrics``. As :class:`.services.Service`."""
+    """Metrics, health and the status page on ``--metrics`` (a :class:`Service`)."""
 
     def __init__(self, settings: Settings, report: Report) -> None:
         self._wanted = settings.metrics
@@ -75,10 +75,10 @@ class WebService:
             self._start(self._server, self._wanted)
 
     def tick(self) -> None:
-        """Nothing: it has a thread of its own."""
+        """Do nothing: the server has a thread of its own."""
 
     def change(self, settings: Settings, keepers: Sequence[Keeper]) -> None:
-        """An address that cannot be had leaves the one before it in service."""
+        """Change to another address. If that cannot be had, the address before it stays in service."""
         wanted = settings.metrics
         if wanted == self._address:
             return
@@ -115,7 +115,7 @@ class WebService:
 
 
 class FilingService:
-    """The file of ``--metrics-file``. As :class:`.services.Service`."""
+    """The file of ``--metrics-file`` (a :class:`Service`)."""
 
     def __init__(self, settings: Settings, report: Report) -> None:
         self._wanted = settings.metrics_file
@@ -128,15 +128,15 @@ class FilingService:
             try_metrics_file(self._wanted, self._report.board)
 
     def open(self, keepers: Sequence[Keeper]) -> None:
-        """Raises :class:`ServingError`."""
+        """Start writing the file. Raises :class:`ServingError`."""
         if self._wanted is not None:
             self._file = _start(self._wanted, self._report)
 
     def tick(self) -> None:
-        """Nothing: it has a thread of its own, since its disk may hang."""
+        """Do nothing: the file has a thread of its own, because its disk may hang."""
 
     def change(self, settings: Settings, keepers: Sequence[Keeper]) -> None:
-        """A file that cannot be written leaves the one before it in use."""
+        """Change to another file. If that cannot be written, the file before it stays in use."""
         wanted, before = settings.metrics_file, self._file
         if wanted == (before.path if before is not None else None):
             return
@@ -154,7 +154,7 @@ class FilingService:
 
 
 class NotifyingService:
-    """Notifications for the service manager. As :class:`.services.Service`."""
+    """Notifications for the service manager (a :class:`Service`)."""
 
     def __init__(self, report: Report, notifier: Notifier) -> None:
         self._board = report.board
@@ -162,7 +162,7 @@ class NotifyingService:
         self._is_ready = False
 
     def prepare(self) -> None:
-        """Nothing: a service manager that does not listen keeps nobody from starting."""
+        """Do nothing: the daemon starts also if the service manager does not listen."""
 
     def open(self, keepers: Sequence[Keeper]) -> None:
         self._notifier.ready(_in_a_line(self._board))
@@ -175,16 +175,16 @@ class NotifyingService:
             self._notifier.status(_in_a_line(self._board))
 
     def change(self, settings: Settings, keepers: Sequence[Keeper]) -> None:
-        """Nothing: the tick that follows says so, also after settings that were refused."""
+        """Do nothing: the tick that follows notifies, also after settings that were refused."""
 
     def close(self) -> None:
         self._board.is_stopping = True
-        if self._is_ready:  # what never started does not stop
+        if self._is_ready:  # a daemon that never was ready does not stop
             self._notifier.stopping("stopping")
 
 
 def try_metrics_file(path: str, board: Board) -> None:
-    """See that the file of ``--metrics-file`` can be written, and leave it. Raises :class:`ServingError`."""
+    """Check that the file of ``--metrics-file`` can be written, and leave it as it is. Raises :class:`ServingError`."""
     try:
         _file(path, board, lambda error: None).stage()
     except OSError as error:
@@ -192,7 +192,7 @@ def try_metrics_file(path: str, board: Board) -> None:
 
 
 def write_metrics_once(path: str, board: Board) -> None:
-    """The file of ``--metrics-file`` after one pass. Raises :class:`ServingError`."""
+    """Write the file of ``--metrics-file`` after one pass. Raises :class:`ServingError`."""
     board.is_stopping = True
     try:
         _file(path, board, lambda error: None).write()

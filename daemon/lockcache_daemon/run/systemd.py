@@ -1,11 +1,11 @@
-"""HasStatusFields the service manager how we are: ready, reloading, alive, stopping (the protocol of ``sd_notify(3)``).
+"""Notifications to the service manager: ready, reloading, alive, stopping (the protocol of ``sd_notify(3)``).
 
-Keeps the promise that a daemon which hangs is restarted: ``WATCHDOG=1`` is sent by the thread that does the work, from
-between its steps, and by nobody else. Keeps invariant 7 (never take the job down) for the daemon: a service manager
-that is gone or busy costs messages, which are counted, and nothing else; a send never waits.
+Keeps the promise that a daemon which hangs is restarted: only the thread that does the work sends ``WATCHDOG=1``,
+between its steps. Keeps invariant 7 (never take the job down) for the daemon: a service manager that is gone or busy
+costs messages, which are counted, and nothing else; a send never waits.
 
-Not by a package: those for this protocol on PyPI are unmaintained, and it is one datagram. Without ``NOTIFY_SOCKET``
-all of this does nothing.
+Uses no package: those for this protocol on PyPI are unmaintained, and a notification is one datagram. Without
+``NOTIFY_SOCKET`` this module does nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-# The manager shows one line; what is longer is cut.
+# The manager shows one line; a longer one is cut.
 _LONGEST_STATUS: Final = 400
-# A status that changes at every tick (bytes do, under writers) is sent no more often.
+# The shortest time between two statuses: under writers the bytes change at every tick.
 _STATUS_SECONDS: Final = 5.0
 
 
 class Notifier:
-    """Sends to the service manager named in ``environment``, if there is one. Raises nothing. For one thread.
+    """Sends to the service manager that ``environment`` names, if there is one. Raises nothing. For one thread.
 
     Use as a context manager, or :meth:`close` it.
     """
@@ -50,31 +50,31 @@ class Notifier:
 
     @property
     def is_heard(self) -> bool:
-        """Whether there is a manager to tell."""
+        """Whether there is a service manager."""
         return self._socket is not None
 
     def ready(self, status: str) -> None:
-        """The directories are kept (or, after :meth:`reloading`, are kept by the new settings)."""
+        """Notify that the directories are kept (or, after :meth:`reloading`, are kept by the new settings)."""
         self.is_reloading = False
         self._send("READY=1", self._put_status(status))
 
     def reloading(self) -> None:
-        """New settings are being read. To be followed by :meth:`ready`, also if they were refused."""
+        """Notify that settings are being read. :meth:`ready` has to follow, also if they were refused."""
         self.is_reloading = True
         # Type=notify-reload takes this for the answer to its SIGHUP only if the time is there, and after the signal's.
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self, why: str) -> None:
-        """The end has begun."""
+        """Notify that the daemon is ending."""
         self._send("STOPPING=1", self._put_status(why))
 
     def status(self, status: str) -> None:
-        """One line for ``systemctl status``; sent if it is a new one, and not too often."""
+        """Send one line for ``systemctl status``, if it has changed, and not too often."""
         if self._socket is not None and status != self._status and time.monotonic() >= self._status_due:
             self._send(self._put_status(status))
 
     def alive(self) -> None:
-        """Report progress, if that is due: called between steps, as often as one likes (0.1 us)."""
+        """Report progress, if that is due. Callers may call it between steps as often as they like (0.1 us)."""
         if self.alive_seconds is not None and time.monotonic() >= self._alive_due:
             self._alive_due = time.monotonic() + self.alive_seconds
             self._send("WATCHDOG=1")
@@ -99,12 +99,12 @@ class Notifier:
             self._socket.send(
                 "\n".join(assignments).encode(errors="replace"), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
             )
-        except OSError:  # gone, or its queue is full
+        except OSError:  # the manager is gone, or its queue is full
             self.lost_messages += 1
 
 
 def _connect(address: str) -> socket.socket | None:
-    """A socket to the manager; ``None`` where nobody waits, or under an address of a kind that we do not speak."""
+    """Returns a socket to the manager; ``None`` where nobody listens, or for an address of an unknown kind."""
     if address[:1] not in ("/", "@"):
         return None
     name = b"\0" + os.fsencode(address[1:]) if address.startswith("@") else os.fsencode(address)
