@@ -1,8 +1,7 @@
 """The options of ``lockcache-daemon``, its help, and its exit codes.
 
-Decides what an operator may say, and that each mistake is one line on stderr which names the value and what is
-accepted. Parses and starts; which settings there are is :mod:`.settings.model`', one option for each field of them,
-none written twice; what is done with them is :mod:`.run`'s.
+Decides the command line, and that each mistake is one line on stderr which names the value and what is accepted. Parses
+and starts; the settings are those of :mod:`.settings.model`, with one option for each field; :mod:`.run` does the work.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ a DIR. Deploy: lockcache-daemon files. More: man lockcache-daemon.
 
 
 def setting_options() -> list[click.Option]:
-    """In the order of the fields, what concerns a directory first. Values stay text: :class:`Sources` reads it."""
+    """Returns an option for each setting, those of directories first. Values stay text: :class:`Sources` parses it."""
     return [*_options(DirectorySettings), *_options(Settings)]
 
 
 def with_settings(command: click.Command) -> click.Command:
-    """Put them in front of the options that ``command`` has."""
+    """Put the options of the settings in front of the options that ``command`` has."""
     command.params[:0] = setting_options()
     return command
 
@@ -92,12 +91,12 @@ _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 1
 def daemon_command(
     config: str | None, once: bool, scrub: bool, dry_run: bool, directories: tuple[str, ...], **settings: Any
 ) -> int:
-    """Carry out what was asked for; the exit code."""
+    """Carry out the request. Returns the exit code."""
     if scrub and (dry_run or not once):
         raise click.UsageError("--scrub goes with --once; a daemon that stays verifies at its --scrub-rate")
     given = {key: value for key, value in settings.items() if value is not None}
     for key in ("metrics", "standby"):
-        # As a flag only: a file of settings may well be the one of a daemon that stays.
+        # As a flag only: a file of settings may well be that of a daemon that stays.
         if once and given.get(key):
             raise click.UsageError(f"--{key} is for a daemon that stays, and not for --once")
     file = config if config is not None else os.environ.get(variable_of("config")) or None
@@ -145,9 +144,9 @@ _TOOLS: Final = {"systemd-unit": _print_unit, "files": _print_file}
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run with these arguments; the exit code. An error that an operator can fix is one line on stderr.
+    """Run with these arguments. Returns the exit code. An error that an operator can fix is one line on stderr.
 
-    With ``--json`` it is an event on stdout as well: who reads the log has to find it there.
+    With ``--json`` the error is an event on stdout as well, where readers of the log look for it.
     """
     try:
         return _run(arguments)
@@ -170,12 +169,12 @@ class _RefusedError(Exception):
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether to report in JSON, as far as is known when the settings may be what is wrong."""
+    """Returns whether to report in JSON, read without the settings, which may be what is wrong."""
     return "--json" in arguments or os.environ.get(variable_of("json"), "").lower() in ("true", "yes", "on", "1")
 
 
 def _run(arguments: Sequence[str]) -> int:
-    # Their names stand where a directory's would; such a directory is ./files.
+    # The names of tools stand where a directory would; a directory of such a name is written ./files.
     tool = _TOOLS.get(arguments[0]) if arguments else None
     meant = [] if tool or not arguments else difflib.get_close_matches(arguments[0], _TOOLS, 1, 0.75)
     if meant and not os.path.lexists(arguments[0]):

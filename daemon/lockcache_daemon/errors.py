@@ -20,5 +20,5 @@ class AlreadyServedError(LockcacheError):
 
 def _who(holder: Mapping[str, Any]) -> str:
     if "pid" not in holder:
-        return f"who has not said yet who it is (look for its process: fuser {Layout('DIR').daemon_lock})"
+        return f"its pid is not known yet (find its process: fuser {Layout('DIR').daemon_lock})"
     return f"pid {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}"

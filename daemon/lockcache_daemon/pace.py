@@ -1,8 +1,8 @@
-"""Pace of work in the background: how often it may run, from what it was seen to cost.
+"""Pace of work in the background: how often it may run, by its measured cost.
 
 Keeps an idle daemon's cost bounded, whatever the size of the directory and the speed of its file system: after work
-that took c seconds the next is due c / duty later. The cheaper of the last two times counts: a slow file system is slow
-each time, a process that lost its core to others is not.
+that took c seconds the next work is due c / duty later. The cheaper of the last two times counts: a slow file system is
+slow each time, a process that lost its core to others is not.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import time
 from typing import Final
 
-# Waiting for a network file system is not using a core, but it is using that file system: a twentieth of it counts.
+# Waiting for a network file system uses no core, but it uses that file system: a twentieth of the wait counts.
 _WAITING_COUNTS: Final = 1 / 20
 
 
 class Pace:
-    """``with pace:`` around the work measures it; :attr:`is_due` says whether its time has come again.
+    """``with pace:`` measures the work in the block; :attr:`is_due` says whether the work is due again.
 
-    ``tick_seconds`` is how often one asks at most. Work that fits into its share of a tick is due at every one, so that
-    what is promised in ticks does not hang on when exactly they come.
+    ``tick_seconds`` is the time between two ticks. Work that fits into its share of a tick is due at every tick, so
+    that promises in ticks do not depend on when exactly the ticks come.
     """
 
     def __init__(self, duty: float, tick_seconds: float) -> None:
@@ -28,12 +28,12 @@ class Pace:
         self._began_cpu = self._began = 0.0
 
     def change(self, duty: float, tick_seconds: float) -> None:
-        """Another share from the next piece of work on."""
+        """Use another share from the next work on."""
         self._duty = duty
         self._tick_seconds = tick_seconds
 
     def forgive(self) -> None:
-        """What was just done found something to do: it is due again at once."""
+        """Make the work due again at once, because it found something to do."""
         self._due = 0.0
 
     @property

@@ -1,9 +1,9 @@
 """Signals that end the daemon: noted at once, acted on at the next safe point.
 
-Keeps the polite half of invariant 5 (death is free): SIGTERM, SIGINT and SIGHUP end the daemon within a second and
-leave nothing half done. A handler only notes the signal; a step that works asks between shards and between lock holds,
-and a step that waits is woken through a socket, so that an idle daemon sleeps in the kernel and wakes for its ticks
-alone.
+Complements invariant 5 (death is free) with an orderly end: SIGTERM, SIGINT and SIGHUP end the daemon within a second
+and leave nothing half done. A handler only notes the signal; a step that works asks between shards and between lock
+holds, and a step that waits is woken through a socket, so that an idle daemon sleeps in the kernel and wakes for its
+ticks alone.
 
 For the main thread. Not promised: an end within a second while the kernel itself hangs in a dead mount.
 """
@@ -20,18 +20,18 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
-# At the most between two reports of progress while waiting.
+# The longest time between two reports of progress while waiting.
 _SILENCE_SECONDS: Final = 10.0
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Stopped(Exception):  # noqa: N818 (no error: somebody asked for it)
-    """Raised out of work that cannot be asked in between, by :meth:`StopSignals.raise_if_set`."""
+class Stopped(Exception):  # noqa: N818 (not an error: somebody sent the signal)
+    """Raised by :meth:`StopSignals.raise_if_set`, to end work from within."""
 
 
 class _Came:
-    """What came so far: one for all that ask."""
+    """The signals that came so far, shared by all copies of :class:`StopSignals`."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -39,15 +39,15 @@ class _Came:
 
 
 class StopSignals:
-    """Catches the signals to stop for a ``with`` block. With ``hangup_reloads`` SIGHUP is none of them.
+    """Catches the signals to stop for a ``with`` block. With ``hangup_reloads`` SIGHUP reloads instead.
 
-    ``on_progress`` is called whenever work asks whether it is to stop, from whatever thread, and now and then while
-    waiting: as long as these come, nothing hangs. It must be cheap, and raise nothing.
+    ``on_progress`` is called whenever work asks whether it is to stop, from any thread, and now and then while waiting:
+    as long as these calls come, nothing hangs. It must be cheap, and raise nothing.
     """
 
     def __init__(self, *, hangup_reloads: bool = False, on_progress: Callable[[], object] = lambda: None) -> None:
         self._on_progress = on_progress
-        #: Progress is reported at least this often while waiting.
+        #: The longest time between two reports of progress while waiting.
         self.silence_seconds = _SILENCE_SECONDS
         self._came = _Came()
         self._hangup_reloads = hangup_reloads
@@ -55,7 +55,7 @@ class StopSignals:
         self._wakes, self._waker = socket.socketpair()
 
     def with_progress(self, on_progress: Callable[[], object]) -> StopSignals:
-        """The same signals, for a part of the work: what asks these calls ``on_progress`` as well."""
+        """Returns the same signals for a part of the work, which calls ``on_progress`` as well."""
         whole, part = self._on_progress, copy.copy(self)
 
         def both() -> None:
@@ -79,8 +79,8 @@ class StopSignals:
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
-            # nohup's wish is kept. SIGINT is caught all the same: shells ignore it for whatever ends in `&`, and
-            # `kill -INT` has to end a daemon that a script started so.
+            # A SIGHUP that nohup ignores stays ignored. SIGINT is caught all the same: shells ignore it for a command
+            # that ends in `&`, and `kill -INT` has to end a daemon that a script started so.
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._note)
         return self
@@ -102,14 +102,14 @@ class StopSignals:
             raise Stopped(signal.Signals(self.number).name)
 
     def has_reload(self) -> bool:
-        """Whether a signal to reload came and has not been taken."""
+        """Returns whether a signal to reload came and has not been taken."""
         return self._came.is_reload_wanted
 
     def take_reload(self) -> bool:
-        """Whether a signal to reload came since this was last asked."""
+        """Returns whether a signal to reload came since the last call."""
         if not self._came.is_reload_wanted:
             return False
-        # In this order: what comes in between is answered by the reload that follows.
+        # In this order: the reload that follows answers a signal that comes in between.
         with contextlib.suppress(BlockingIOError):
             self._wakes.recv(4096)
         self._came.is_reload_wanted = False

@@ -8,27 +8,27 @@ import sys
 from pathlib import Path
 from typing import Final
 
-#: Where they are installed.
+#: The folder where the deployment files are installed.
 FOLDER: Final = Path(__file__).parent
 
 _PROGRAM: Final = "lockcache-daemon"
 
 
 def deployment_files() -> list[str]:
-    """Their names, such as ``systemd/lockcache.toml``."""
+    """Returns the names of the files, such as ``systemd/lockcache.toml``."""
     names = (path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file())
     return sorted(name for name in names if "/" in name and "__pycache__" not in name)
 
 
 def read_file(name: str) -> str:
-    """The text of one. Raises :class:`ValueError` naming it."""
+    """Returns the text of a file. Raises :class:`ValueError` naming it."""
     if name not in deployment_files():
-        raise ValueError(f"there is no file {name!r}; lockcache-daemon files lists those there are")
+        raise ValueError(f"there is no file {name!r}; lockcache-daemon files lists the files")
     return (FOLDER / name).read_text()
 
 
 def systemd_unit(*, user: bool) -> str:
-    """The system's unit, or a user's own, which starts the program that this one is."""
+    """Returns the system's unit, or a user's own, which starts this installation of the daemon."""
     text = read_file(f"systemd/{_PROGRAM}-user.service" if user else f"systemd/{_PROGRAM}.service")
     command = " ".join(map(_quoted, _command()))
     return re.sub(r"(?m)^ExecStart=\S+", lambda _: f"ExecStart={command}", text)
@@ -42,6 +42,6 @@ def _command() -> list[str]:
 
 
 def _quoted(word: str) -> str:
-    """One word of systemd's: % begins a specifier, $ a variable, and quotes and spaces end a word."""
+    """Quote one word for systemd: % begins a specifier, $ a variable, and quotes and spaces end a word."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return escaped if re.fullmatch(r"[\w@%+=:,./-]+", escaped) else f'"{escaped}"'

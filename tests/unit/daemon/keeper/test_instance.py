@@ -193,7 +193,7 @@ def test_a_file_that_a_member_planted_among_the_waiting_says_nothing_and_ends_no
     (Path(layout.own) / "standby" / f"{'f' * 16}.1.0").write_text(text)  # of another host, so that it may be alive
     assert [each["pid"] for each in read_standbys(layout)] == [os.getpid()]
     Path(layout.daemon_status).write_text(text)
-    with pytest.raises(AlreadyServedError, match="who has not said"):
+    with pytest.raises(AlreadyServedError, match="its pid is not known yet"):
         raise AlreadyServedError(layout.root, read_status(layout))
     waiting.close()
 
