@@ -109,7 +109,7 @@ def test_all_of_it_can_be_measured_with_the_daemon_on(run_path: Path) -> None:
     )
     lines = {line["name"]: line for line in report["lines"]}
     for name in ("hit", "overshoot", "herd", "kills"):
-        found = lines[f"daemons beside {name}, dead or complaining"]
+        found = lines[f"daemons next to {name}, dead or complaining"]
         assert (found["numbers"]["attended"], found["ours"], found["ok"]) == (1, "0 of 1", True)
     assert os.listdir(run_path) == []
     running = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]

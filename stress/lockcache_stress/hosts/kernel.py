@@ -48,7 +48,7 @@ class Package:
     sha256: str
 
     def is_in(self, path: Path) -> bool:
-        """Whether ``path`` is this package, byte for byte."""
+        """Returns whether ``path`` is this package, byte for byte."""
         digest = hashlib.sha256()
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK_BYTES):
@@ -89,7 +89,7 @@ def parse_record(text: str) -> Package | None:
 
 
 def unpack(package: Path, folder: Path) -> tuple[Path, str]:
-    """Unpack a kernel below ``folder``; returns its image and its release."""
+    """Unpack a kernel below ``folder``. Returns its image and its release."""
     _run(["dpkg-deb", "-x", str(package), str(folder)])
     (image,) = (folder / "boot").glob("vmlinuz-*")
     release = image.name.removeprefix("vmlinuz-")
@@ -107,7 +107,7 @@ def modules_for(folder: Path, release: str, names: Sequence[str]) -> list[Path]:
 
 
 def _run(words: Sequence[str], cwd: Path | None = None) -> str:
-    """Returns what a program says. A failure is reported by what is then missing, in words that fit there."""
+    """Returns the output of a program. After a failure that is its errors, which name what is missing."""
     environment = {**os.environ, "LC_ALL": "C"}
     ran = subprocess.run(
         words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False

@@ -59,7 +59,7 @@ class Guest:
             text=True,
             errors="replace",
             start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one call of C, and no thread of ours holds a lock
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - one call of C, and no thread of this process holds a lock
         )
         self._reader.start()
         return self
@@ -85,7 +85,7 @@ class Guest:
             yield line
 
     def last(self) -> str:
-        """Returns what the console said last."""
+        """Returns the last lines of the console."""
         return " | ".join(self._last) or "it never said anything"
 
     def _read(self) -> None:
@@ -110,7 +110,7 @@ def find_accelerator(boot: Boot) -> list[str]:
 
 
 def _comes_up(boot: Boot, accelerator: Sequence[str]) -> bool:
-    """Whether a guest says its first word: /dev/kvm can be there, and opened, where no guest ever runs."""
+    """Returns whether a guest starts: /dev/kvm can be there, and opened, where no guest ever runs."""
     with (
         tempfile.NamedTemporaryFile(prefix="lockcache-stress-") as console,
         Guest(in_qemu(boot, accelerator, None), Path(console.name)) as guest,

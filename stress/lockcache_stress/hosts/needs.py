@@ -1,4 +1,4 @@
-"""What a guest with two clients needs of this machine, and where it comes from."""
+"""Programs that a guest with two clients needs of this machine, and the packages that have them."""
 
 from __future__ import annotations
 

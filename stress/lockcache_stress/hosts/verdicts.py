@@ -12,7 +12,7 @@ from lockcache_stress.run import Check
 _Numbers = Mapping[str, Any]
 
 # Requests that each may take on NFS 4.2. Plain files take three for a cold hit; the rest is what a put locks, publishes
-# and accounts for, and what a computation does beside that.
+# and accounts for, and what a computation does in addition.
 _MOST_CALLS: Final[Mapping[str, float]] = {
     "open": 10,
     "cold hit": 6.5,  # 5.5, and one for seeing what another host has replaced
@@ -48,7 +48,7 @@ class Tried:
         return all(check.ok for check in self.checks)
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Returns plain values."""
         checks = [vars(check) for check in self.checks]
         plain = {"trial": self.name, "ok": self.ok, "seconds": self.seconds, "checks": checks, "numbers": self.numbers}
         return {**plain, "error": self.error} if self.error else plain

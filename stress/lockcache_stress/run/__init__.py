@@ -34,6 +34,6 @@ if not TYPE_CHECKING:
             "runner": "read_findings",
             "sampler": "Peaks bytes_on_disk drift_bytes is_stopped stopped tree_bytes used_bytes",
             "worker": "Worker run_worker",
-            "workers": "Crew find_mpiexec started_job why_no_mpi",
+            "workers": "SpawnedWorkers find_mpiexec started_job why_no_mpi",
         },
     )

@@ -61,7 +61,7 @@ class Counters:
         self._cells = attach(os.path.join(plan.control, "counters"), _HEADER + self._rows * len(COUNTED))
 
     def add(self, writer: int, name: str, amount: int = 1) -> None:
-        """Count; the row belongs to the caller."""
+        """Add to a counter; the row belongs to the caller."""
         self._cells[self._cell(writer, name)] += amount
 
     def set(self, writer: int, name: str, value: int) -> None:
@@ -69,29 +69,29 @@ class Counters:
         self._cells[self._cell(writer, name)] = value
 
     def get(self, writer: int, name: str) -> int:
-        """One worker's number."""
+        """Returns one worker's number."""
         return self._cells[self._cell(writer, name)]
 
     def total(self, name: str) -> int:
-        """All workers' numbers together, dead ones included."""
+        """Returns the sum of all workers' numbers, dead ones included."""
         return sum(self.get(writer, name) for writer in range(self._rows))
 
     def largest(self, name: str) -> int:
-        """The largest of all workers' numbers."""
+        """Returns the largest of all workers' numbers."""
         return max(self.get(writer, name) for writer in range(self._rows))
 
     def totals(self) -> dict[str, int]:
-        """Every counter, over all workers: their sum, or the largest where a sum says nothing."""
+        """Returns every counter over all workers: their sum, or the largest where a sum says nothing."""
         return {name: self.largest(name) if name in LARGEST else self.total(name) for name in COUNTED}
 
     @property
     def go_us(self) -> int:
-        """When workers may begin; 0 while they must wait."""
+        """The time at which workers may begin; 0 while they must wait."""
         return self._cells[_GO]
 
     @property
     def stop_us(self) -> int:
-        """When workers end."""
+        """The time at which workers end."""
         return self._cells[_STOP]
 
     def start(self, go_us: int, stop_us: int) -> None:
@@ -122,7 +122,7 @@ class Latencies:
         self._buckets.update(other._buckets)
 
     def percentile_us(self, percent: float) -> float | None:
-        """The latency in microseconds that ``percent`` of the operations did not exceed; ``None`` for no operations."""
+        """Returns the microseconds that ``percent`` of the operations did not exceed; ``None`` for no operations."""
         wanted = self._buckets.total() if hasattr(self._buckets, "total") else sum(self._buckets.values())
         wanted = math.ceil(wanted * percent / 100)
         seen = 0
@@ -133,9 +133,9 @@ class Latencies:
         return None
 
     def histogram(self) -> list[tuple[float, int]]:
-        """Microseconds in the middle of a bucket, and operations in it; the quickest first."""
+        """Returns the microseconds in the middle of each bucket, and the operations in it; the quickest first."""
         return [(math.exp((bucket + 0.5) * _GROWTH) / 1000, self._buckets[bucket]) for bucket in sorted(self._buckets)]
 
     def as_json(self) -> dict[str, int]:
-        """Buckets by number, as text."""
+        """Returns the buckets by number, as text."""
         return {str(bucket): count for bucket, count in self._buckets.items()}

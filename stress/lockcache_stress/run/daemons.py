@@ -53,7 +53,10 @@ def find_daemon() -> list[str] | None:
 
 
 class DaemonProcess:
-    """Runs for as long as its ``with`` block, and can be watched in it; then :attr:`result` says what it did."""
+    """A daemon for as long as its ``with`` block.
+
+    It can be watched in the block; then :attr:`result` has its outcome.
+    """
 
     def __init__(
         self,
@@ -116,7 +119,7 @@ class DaemonProcess:
         return psutil.Process(self._daemon.process.pid)
 
     def is_alive(self) -> bool:
-        """Whether it runs; one that ended and was not waited for yet does not."""
+        """Returns whether the daemon runs; one that ended and was not waited for yet does not."""
         return self._daemon is not None and self._daemon.is_alive()
 
     def events(self, kind: str) -> list[dict[str, Any]]:
@@ -124,7 +127,7 @@ class DaemonProcess:
         return [] if self._daemon is None else [event for event in self._daemon.events() if event["event"] == kind]
 
     def trouble(self) -> str:
-        """That it died, or the first thing of which it complained; empty if all was well. Requires: after the block."""
+        """Returns how the daemon died, or its first complaint; empty if there is none. Requires: after the block."""
         if not self.result["ended_when_asked"]:
             return f"the daemon died, exit code {self.result['exit_code']}"
         complaints = self.result["complaints"]
@@ -186,11 +189,11 @@ class Relay:
         self.verdict = judge_tenures(self._lives)
 
     def keeping(self) -> list[str]:
-        """Those that run now and have said that they keep the directory. More than one is what must never be."""
+        """Returns the daemons that run now and have said that they keep the directory. There must never be two."""
         return [daemon.name for daemon in list(self._running) if daemon.has_said("start")]
 
     def checks(self) -> list[Check]:
-        """The verdict, line by line."""
+        """Returns the verdict, line by line."""
         wrong, took = self.verdict.wrong, sorted(self.verdict.takeovers_ns)
         slowest = f"{took[-1] / 1e9:.2f} s, median {took[len(took) // 2] / 1e9:.2f} s" if took else "none"
         return [
@@ -203,7 +206,7 @@ class Relay:
         ]
 
     def findings(self) -> list[dict[str, Any]]:
-        """What was wrong, to find out why."""
+        """Returns what was wrong, to find out why."""
         return [{"error": text} for text in (*self.verdict.wrong, *self._complaints)]
 
     def _replace_at_random(self) -> None:
@@ -248,7 +251,7 @@ class Relay:
         return Life(daemon.name, events, ended_ns)
 
     def _wait_for_first(self) -> None:
-        """Until one keeps the directory: workers that come before it would find no cap."""
+        """Wait until a daemon keeps the directory: workers that come before it would find no cap."""
         wait_until(lambda: self.keeping() or not any(each.is_alive() for each in self._running), _FIRST_SECONDS)
         if not self.keeping():
             said = " | ".join(daemon.last_words() for daemon in self._running)
@@ -280,7 +283,7 @@ class _Daemon:
         return sent_ns
 
     def end(self, number: int) -> tuple[int, bool]:
-        """Send the signal and wait for the end: when it was sent, and whether the process ended in time."""
+        """Send the signal and wait for the end. Returns when it was sent, and whether the process ended in time."""
         sent_ns = self.send(number)
         try:
             self.process.wait(_STOP_SECONDS)

@@ -44,15 +44,15 @@ def equal(name: str, count: int, wanted: int) -> Check:
 
 
 class Reportable(Protocol):
-    """What can be printed: a verdict, what it rests on, and what is not as it must be."""
+    """An outcome that can be printed: a verdict, what it rests on, and what is not as it must be."""
 
     @property
     def name(self) -> str:
-        """The scenario's or the command's."""
+        """The name of the scenario or the command."""
 
     @property
     def title(self) -> str:
-        """What was run."""
+        """The title of the run."""
 
     @property
     def ok(self) -> bool:
@@ -60,11 +60,11 @@ class Reportable(Protocol):
 
     @property
     def deaths(self) -> list[str]:
-        """How workers ended that should not have."""
+        """The deaths of workers that should not have died."""
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """What was wrong, to find out why."""
+        """The errors that were found."""
 
     def checks(self) -> list[Check]:
         """Returns the verdict, line by line."""
@@ -141,7 +141,7 @@ class Outcome:
             *(zero(name, self.totals[name]) for name in _WRONG),
             zero("worker deaths", len(self.deaths)),
             Check("dropped writes", _number(self.totals["dropped"])),
-            zero("dropped beside an older value", self.totals["kept_older"]),
+            zero("dropped, older value kept", self.totals["kept_older"]),
             Check("evictions by writers", _number(self.totals["evictions"])),
             Check("digest failures (misses)", _number(self.totals["digest_failures"])),
         ]
@@ -161,7 +161,7 @@ class Outcome:
         ]
 
     def _evictions(self) -> list[Check]:
-        """None, but for uses within the microseconds between an evictor's second look and its removal."""
+        """Returns the check that nothing in use is evicted, but for uses within microseconds of the removal."""
         found, all_ = self.totals["evicted_in_use"], self.totals["evictions"]
         if not all_:
             return []
@@ -169,7 +169,7 @@ class Outcome:
         return [Check("evicted though in use", f"{found:,} of {all_:,}", f"<= {must:,}", found <= must)]
 
     def _hot_keys(self, judged: Judged) -> list[Check]:
-        """Keys that are read all the time are not the least recently used; on a busy machine one may be, for once."""
+        """Returns the check that keys which are read all the time stay; on a busy machine one may go, for once."""
         hot = self.plan.extra.get("hot_keys", 0)
         gone = sum(judged.removals.get(key, 0) for key in range(hot))
         return [Check("hot keys evicted", f"{gone} times", f"< {hot}", gone < hot)] if hot else []
@@ -190,7 +190,7 @@ class Outcome:
         if self.working_set_bytes is not None:
             lines.append(Check("working set over cap", _ratio(self.working_set_bytes, cap)))
         if peaks.statvfs_bytes is not None:
-            # Whole blocks: only where values fill theirs must it be under the cap, and the scenario says so.
+            # In whole blocks. Only values that fill their blocks must keep this under the cap: the scenario says so.
             lines.insert(2, Check("peak over cap, by statvfs", _ratio(peaks.statvfs_bytes, cap)))
         return lines
 
@@ -295,7 +295,7 @@ class Tabled:
         return list(self.lines)
 
     def summary(self) -> Sequence[str]:
-        """As many cells as a scenario has."""
+        """Returns as many cells as for a scenario."""
         return [*self.counts, *[""] * (_SUMMARY_CELLS - len(self.counts))]
 
     def as_json(self) -> dict[str, Any]:

@@ -45,12 +45,12 @@ class Round:
 
     @property
     def folder(self) -> str:
-        """A name for what is kept of it; sorted by name the rounds are in order."""
+        """The name of the round's folder; sorted by name the rounds are in order."""
         return f"round-{self.number:0{len(str(self.of))}}"
 
 
 def cut(seconds: float, seed: int, longest_seconds: float) -> list[Round]:
-    """Rounds of equal length. The first has the run's own seed: a run of one round is that round."""
+    """Returns rounds of equal length. The first has the run's own seed: a run of one round is that round."""
     count = max(1, math.ceil(seconds / longest_seconds))
     digests = (hashlib.blake2b(f"{seed}/round/{each}".encode(), digest_size=4).digest() for each in range(2, count + 1))
     seeds = [seed, *(int.from_bytes(digest, "big") >> 1 for digest in digests)]
@@ -65,7 +65,7 @@ def run_rounds(
     fail_fast: bool,
     begun: Callable[[Outcome], object] = lambda outcome: None,
 ) -> Outcome:
-    """Run them one after the other; with ``fail_fast`` none after the first in which something is wrong.
+    """Run rounds one after the other; with ``fail_fast`` none after the first in which something is wrong.
 
     One that cannot be run, after another could, fails the run and ends it: what was found until then is worth telling.
     ``begun`` is given the outcome after the first of several, for a run that is interrupted; the others are put to it.
@@ -93,7 +93,7 @@ def run_rounds(
 
 
 def _within(each: Round, show: Show) -> Show:
-    """Shows one round as its part of the run."""
+    """Returns a function that shows the progress of one round as its part of the run."""
 
     def shown(stage: str, share: float, words: str) -> None:
         show(stage, (each.number - 1 + min(share, 1.0)) / each.of, f"round {each.number} of {each.of}: {words}")
@@ -116,13 +116,13 @@ class _Line:
             self.worst, self.round = check, number
 
     def text(self, total: Check | None) -> str:
-        """All rounds together, where that is another number, and the worst of them."""
+        """Returns the value of all rounds together, if that is another number, and the worst of them."""
         where = f"{self.worst.value}, round {self.round}" if self.varies else self.worst.value
         return where if total is None or total.value == self.worst.value else f"{total.value}; worst {where}"
 
 
 def _badness(check: Check) -> tuple[bool, bool, float]:
-    """Grows with how bad it is: what is wrong first; then by its first number, of which the must says the good side."""
+    """Returns a key that grows with how bad a check is: failures first, then by distance from the good side."""
     found = _NUMBER.search(check.value)
     number = float(found[0].replace(",", "")) if found else 0.0
     return not check.ok, bool(check.must), -number if check.must.startswith(">") else abs(number)
@@ -130,7 +130,7 @@ def _badness(check: Check) -> tuple[bool, bool, float]:
 
 @dataclass
 class Rounds(Outcome):
-    """What all rounds of a run came to. ``plan`` is the first one's, for as long as all of them."""
+    """The outcome of all rounds of a run. ``plan`` is the first one's, for as long as all of them."""
 
     planned: int = 0
     lines: dict[str, _Line] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Rounds(Outcome):
         return f"{super().title}, {len(self.rounds)} rounds"
 
     def checks(self) -> list[Check]:
-        """As of one run; what must be something has to be so in every round, and shows the worst."""
+        """Returns the checks as of one run; a check holds if it does in every round, and shows the worst."""
         totals = {check.name: check for check in super().checks()}
         done = len(self.rounds)
         lines = [Check("rounds", f"{done} of {self.planned}", str(self.planned), done == self.planned)]
@@ -153,7 +153,7 @@ class Rounds(Outcome):
         return lines
 
     def add(self, each: Round, outcome: Outcome) -> None:
-        """Put one more round to the others; it may be forgotten then."""
+        """Add one more round to the others; it may be forgotten then."""
         checks = outcome.checks()
         for check in checks:
             self.lines.setdefault(check.name, _Line(check, each.number)).add(check, each.number)
@@ -198,7 +198,7 @@ def _of_round(each: Round, finding: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_histories(together: Outcome, each: Round, judged: Judged) -> bool:
-    """Whether its smallest illegal history is the smallest of all until now."""
+    """Add a round's histories. Returns whether its smallest illegal history is the smallest of all until now."""
     if together.histories is None:
         together.histories = Judged()
     mine = together.histories
@@ -217,7 +217,7 @@ def _add_histories(together: Outcome, each: Round, judged: Judged) -> bool:
 
 
 def _add_peaks(mine: Peaks, other: Peaks, began_seconds: float) -> None:
-    """The highest of each; and over time one round after the other, without what lies between them."""
+    """Add a round's peaks: the highest of each, and over time one round after the other."""
     mine.samples += other.samples
     mine.disk_bytes = max(mine.disk_bytes, other.disk_bytes)
     mine.unaccounted_bytes = max(mine.unaccounted_bytes, other.unaccounted_bytes)

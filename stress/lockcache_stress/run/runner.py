@@ -17,7 +17,7 @@ from lockcache_stress.plan import ALWAYS_NEEDED, OVERTIME_SECONDS, Plan
 from lockcache_stress.run.counters import Counters, Latencies
 from lockcache_stress.run.outcome import Outcome
 from lockcache_stress.run.sampler import Sampler
-from lockcache_stress.run.workers import Crew, Ranks, Workers
+from lockcache_stress.run.workers import Ranks, SpawnedWorkers, Workers
 
 #: Called with a share of the work done (0 to 1) and the counters.
 Progress = Callable[[float, Counters], None]
@@ -29,53 +29,53 @@ _SHOW_SECONDS: Final = 0.2
 def run(plan: Plan, *, kills: int, is_own_mount: bool, progress: Progress) -> Outcome:
     """Run ``plan`` to its end, SIGKILLing a worker ``kills`` times on the way."""
     sampler = Sampler(plan.directory, is_own_mount=is_own_mount)
-    workers: Workers = Ranks(plan) if plan.extra.get("mpi") else Crew(plan)
-    with workers as crew:
-        crew.wait_until_ready()
+    workers: Workers = Ranks(plan) if plan.extra.get("mpi") else SpawnedWorkers(plan)
+    with workers:
+        workers.wait_until_ready()
         began = time.monotonic()
-        crew.go()
-        _watch(plan, crew, sampler, _kill_times(plan, kills), progress)
-        crew.finish()
+        workers.go()
+        _watch(plan, workers, sampler, _kill_times(plan, kills), progress)
+        workers.finish()
     sampler.sample_final()
-    outcome = Outcome(plan, peaks=sampler.peaks, deaths=crew.deaths, kills=crew.kills)
+    outcome = Outcome(plan, peaks=sampler.peaks, deaths=workers.deaths, kills=workers.kills)
     outcome.seconds = time.monotonic() - began
-    _gather(outcome, crew.counters)
+    _gather(outcome, workers.counters)
     return outcome
 
 
-def _watch(plan: Plan, crew: Workers, sampler: Sampler, kill_times: list[float], progress: Progress) -> None:
+def _watch(plan: Plan, workers: Workers, sampler: Sampler, kill_times: list[float], progress: Progress) -> None:
     began = shown = time.monotonic()
     kills = len(kill_times)
-    while crew.is_working():
+    while workers.is_working():
         passed = time.monotonic() - began
-        if passed > plan.seconds and (passed > plan.seconds + OVERTIME_SECONDS or _has_evidence(plan, crew, kills)):
+        if passed > plan.seconds and (passed > plan.seconds + OVERTIME_SECONDS or _has_evidence(plan, workers, kills)):
             return
-        if plan.fail_fast and _is_wrong(plan, crew, sampler):
+        if plan.fail_fast and _is_wrong(plan, workers, sampler):
             return
         if plan.samples:
-            sampler.sample(crew.pids())
-        if kill_times and passed >= kill_times[0] and crew.kill_one():
+            sampler.sample(workers.pids())
+        if kill_times and passed >= kill_times[0] and workers.kill_one():
             kill_times.pop(0)
         if time.monotonic() - shown > _SHOW_SECONDS:
             shown = time.monotonic()
-            progress(min(1.0, passed / plan.seconds), crew.counters)
+            progress(min(1.0, passed / plan.seconds), workers.counters)
         time.sleep(_TICK_SECONDS)
 
 
-def _has_evidence(plan: Plan, crew: Workers, kills: int) -> bool:
-    """Whether all that the run is about has happened: zero of it would be a failure, and nobody's fault."""
+def _has_evidence(plan: Plan, workers: Workers, kills: int) -> bool:
+    """Returns whether all that the run is about has happened: zero of it would be a failure without a fault."""
     needed = (*ALWAYS_NEEDED, *plan.must_happen, *plan.needs)
-    return all(crew.counters.total(name) for name in needed) and crew.kills >= min(kills, 1)
+    return all(workers.counters.total(name) for name in needed) and workers.kills >= min(kills, 1)
 
 
-def _is_wrong(plan: Plan, crew: Workers, sampler: Sampler) -> bool:
+def _is_wrong(plan: Plan, workers: Workers, sampler: Sampler) -> bool:
     peaks = sampler.peaks
-    reads = any(crew.counters.total(name) for name in ("torn", "stale", "foreign"))
-    return reads or bool(crew.deaths) or peaks.disk_bytes > plan.max_size_bytes or peaks.unaccounted_bytes > 0
+    reads = any(workers.counters.total(name) for name in ("torn", "stale", "foreign"))
+    return reads or bool(workers.deaths) or peaks.disk_bytes > plan.max_size_bytes or peaks.unaccounted_bytes > 0
 
 
 def _kill_times(plan: Plan, kills: int) -> list[float]:
-    """When to kill, in seconds from the begin: at random, and not in the last fifth, so that successors get to work."""
+    """Returns when to kill, in seconds from the begin: at random, not in the last fifth, so that successors work."""
     rng = random.Random(f"{plan.seed}/kills")
     return sorted(rng.uniform(0.02, 0.8) * plan.seconds for _ in range(kills))
 

@@ -59,7 +59,7 @@ class Samples:
             self._each *= 2
 
     def points(self) -> list[tuple[float, int]]:
-        """What is left of them."""
+        """Returns the points that are left."""
         return list(self._points)
 
 
@@ -69,7 +69,7 @@ def _larger(one: tuple[float, int], other: tuple[float, int]) -> tuple[float, in
 
 @dataclass
 class Peaks:
-    """What the samples saw."""
+    """The peaks of the samples."""
 
     samples: int = 0
     #: Largest sum of the sizes of entries and staged files.
@@ -99,7 +99,7 @@ class Sampler:
         self.peaks = Peaks(statvfs_bytes=0 if is_own_mount else None)
 
     def sample(self, pids: Iterable[int]) -> None:
-        """Look, if it is time; ``pids`` are all processes that write."""
+        """Take a sample, if it is due; ``pids`` are all processes that write."""
         self.sample_mount()
         now = time.monotonic()
         if now < self._next:
@@ -111,14 +111,14 @@ class Sampler:
         self._next = ended + max(_SHORTEST_PAUSE_SECONDS, _PAUSE_FACTOR * (ended - now))
 
     def sample_mount(self) -> None:
-        """Ask the file system, where the directory is all that is on it."""
+        """Ask the file system for its used bytes, where nothing but the directory is on it."""
         if self.peaks.statvfs_bytes is not None:
             used = used_bytes(self._directory)
             self.peaks.statvfs_bytes = max(self.peaks.statvfs_bytes, used)
             self.peaks.statvfs.add(self._seconds(), used)
 
     def sample_final(self) -> None:
-        """Look once more, when nobody writes any more."""
+        """Take the last sample, when all writers have ended."""
         self._count()
         self.peaks.final_bytes = bytes_on_disk(self._directory)
 
@@ -133,7 +133,7 @@ class Sampler:
         peaks.accounted.add(seconds, accounted)
 
     def _weigh(self) -> tuple[int, int, int]:
-        """Bytes by the accounting, on the disk, and on the disk beyond the accounting."""
+        """Returns the bytes by the accounting, on the disk, and on the disk beyond the accounting."""
         # The page first: a daemon goes on, and what it removes in between must not look like bytes unaccounted for.
         accounted = self._cache.stats().bytes
         entries = _counted(self._directory, _ENTRY_FOLDERS)
@@ -141,7 +141,7 @@ class Sampler:
         return accounted, entries + staged, entries + staged - own - accounted
 
     def _seconds(self) -> float:
-        """Since the first sample."""
+        """Returns the seconds since the first sample."""
         now = time.monotonic()
         if self._began is None:
             self._began = now
@@ -177,7 +177,7 @@ def _space(directory: str) -> Space:
 
 
 def _staged_bytes(directory: str) -> tuple[int, int]:
-    """What staged files take, and how much of it need not be accounted for. Of one listing: they come and go.
+    """Returns the bytes of staged files, and those that need not be accounted for, by one listing: files come and go.
 
     That is a policy or a status being replaced, and the inode (xfs) of a file in which nothing stands yet: it is made
     just before its reservation, and the cap has room for one in each shard.
@@ -247,7 +247,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether the process has come to its stop. A signal only asks: the system call in hand is finished first."""
+    """Returns whether the process has stopped. A signal only asks: the system call in hand is finished first."""
     deadline = time.monotonic() + _GIVE_UP_SECONDS
     while time.monotonic() < deadline:
         try:

@@ -193,7 +193,7 @@ def _run(plan: Plan, space: Workspace, options: Options, show: Show, kills: int 
 
 
 def _find_archs(gpu: str) -> tuple[tuple[str, ...], str | None]:
-    """What to compile for, and what the GPU is, if it is used."""
+    """Returns the architectures to compile for, and that of the GPU, if it is used."""
     archs = need_archs("the nvrtc scenario needs")
     gpu_arch = None if gpu == "off" else find_arch()
     if gpu == "on" and gpu_arch is None:
@@ -223,7 +223,7 @@ def keep(outcome: Outcome, folder: str) -> None:
 
 
 def inspect(outcome: Outcome) -> list[Check]:
-    """The checks of the directory that a run has left."""
+    """Returns the checks of the directory that a run has left."""
     plan = outcome.plan
     checks = [_drift(outcome)] if not plan.recounts_first else []
     if outcome.kills:
@@ -256,7 +256,7 @@ def _drift_after_recount(plan: Plan) -> Check:
 
 
 def _unreadable(plan: Plan) -> Check:
-    """Reads every key: what is served must be whole, and nothing may be there that is not."""
+    """Read every key, and check that all that is served and all that is there is whole."""
     cache = FileStreamProgramCache(plan.directory)
     found = wrong = 0
     for index in range(plan.keys):

@@ -44,7 +44,7 @@ _MOST_FINDINGS: Final = 20
 
 
 class Worker:
-    """What a scenario's step works with: the cache, choices drawn from the seed, and operations that are judged."""
+    """The tools of a scenario's step: the cache, choices drawn from the seed, and operations that are judged."""
 
     def __init__(self, plan: Plan, writer: int, index: int, epoch_us: int) -> None:
         self.plan = plan
@@ -66,7 +66,7 @@ class Worker:
         self._epoch_us = epoch_us
 
     def key(self, index: int) -> bytes:
-        """The cache key number ``index``."""
+        """Returns the cache key number ``index``."""
         return self.plan.key(index)
 
     def count(self, name: str, amount: int = 1) -> None:
@@ -202,7 +202,7 @@ class Worker:
         self.count("deletes")
 
     def sibling(self, number: int) -> Worker:
-        """Another writer on the same cache object, for a thread of this process or its child; ``number`` from 0.
+        """Returns another writer on the same cache object, for a thread or a child; ``number`` from 0.
 
         One at a time under each number. In a child, call :meth:`moved` first.
         """
@@ -217,12 +217,12 @@ class Worker:
         return other
 
     def moved(self) -> None:
-        """This is a forked child now: it records in a file of its own, and ends with its parent."""
+        """Note that this is a forked child now: it records in a file of its own, and ends with its parent."""
         die_with_parent()
         self.history.move_to(self.plan, self.writer)
 
     def recount(self) -> None:
-        """Have the accounting set right and the files of dead writers removed."""
+        """Have the accounting repaired and the files of dead writers removed."""
         self._real.recount()
 
     def waited(self, seconds: float) -> None:
@@ -245,7 +245,7 @@ class Worker:
             file.write(json.dumps({"writer": self.writer, **finding}) + "\n")
 
     def _judge(self, index: int, snapshot: Snapshot, code: bytes, metadata: dict[str, Any] | None) -> Stamp | None:
-        """Count what is wrong with what was read; which write it comes from, where that shows."""
+        """Count what is wrong with a read. Returns the write that the bytes come from, where they show that."""
         verdict, stamp = self.judge.judge(index, snapshot, code, metadata)
         if verdict is Verdict.OK:
             if stamp is not None:
@@ -267,7 +267,7 @@ class Worker:
 
 
 def run_worker(plan: Plan, writer: int, index: int, epoch_us: int) -> None:
-    """A worker process from start to end."""
+    """Run a worker process from start to end."""
     die_with_parent()
     plant_bug(FAULTS.get(plan.plant or ""))
     if plan.extra.get("damages"):

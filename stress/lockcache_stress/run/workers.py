@@ -1,4 +1,4 @@
-"""The workers of a run: spawned processes (:class:`Crew`), or the ranks of one MPI job (:class:`Ranks`).
+"""The workers of a run: spawned processes (:class:`SpawnedWorkers`), or the ranks of one MPI job (:class:`Ranks`).
 
 Ranks are started by a real ``mpiexec``: ``python -m lockcache_stress.run.workers PLAN``. None of either is left when
 the ``with`` block ends.
@@ -48,7 +48,7 @@ class Workers(ABC):
 
     @abstractmethod
     def is_working(self) -> bool:
-        """Whether any worker still has something to do; who died meanwhile is a death."""
+        """Returns whether any worker still has something to do; one that died meanwhile is a death."""
 
     @abstractmethod
     def hung(self) -> list[str]:
@@ -59,7 +59,7 @@ class Workers(ABC):
         return iter(())
 
     def kill_one(self) -> bool:
-        """SIGKILL one at random, and start another in its place under a new writer number; whether there was one."""
+        """SIGKILL a worker at random, and start another under a new writer number. Returns whether there was one."""
         return False
 
     def wait_until_ready(self) -> None:
@@ -76,13 +76,13 @@ class Workers(ABC):
         self.counters.start(now_us(), self._plan.latest_stop_us())
 
     def finish(self) -> None:
-        """Have them end, and wait for it; who does not end in time is a death, and is ended with the block."""
+        """Have all workers end, and wait; one that does not end in time is a death, and is ended with the block."""
         self.counters.stop()
         wait_until(lambda: not self.is_working(), _GRACE_SECONDS)
         self.deaths += [f"{name} still hung {_GRACE_SECONDS:.0f} s after its time" for name in self.hung()]
 
 
-class Crew(Workers):
+class SpawnedWorkers(Workers):
     """Spawned processes."""
 
     def __init__(self, plan: Plan) -> None:
@@ -92,7 +92,7 @@ class Crew(Workers):
         self._workers: dict[int, tuple[BaseProcess, int]] = {}
         self._next_writer = 0
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> SpawnedWorkers:
         try:
             for index in range(self._plan.processes):
                 self._start(index)
@@ -180,13 +180,13 @@ class Ranks(Workers):
 
 
 def find_mpiexec() -> str | None:
-    """The program next to this interpreter, where a wheel puts it, or on the path."""
+    """Returns the program next to this interpreter, where a wheel puts it, or on the path."""
     neighbour = os.path.join(os.path.dirname(sys.executable), "mpiexec")
     return neighbour if os.access(neighbour, os.X_OK) else shutil.which("mpiexec")
 
 
 def why_no_mpi() -> str | None:
-    """Why no ranks can be started here."""
+    """Returns why no ranks can be started here."""
     if find_mpiexec() is None:
         return "needs mpiexec: pip install mpich mpi4py"
     try:
@@ -198,7 +198,7 @@ def why_no_mpi() -> str | None:
 
 @contextmanager
 def started_job(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A job in a session of its own; all of it is ended with the block."""
+    """Start a job in a session of its own; all of it is ended with the block."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         yield process
@@ -209,7 +209,7 @@ def started_job(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def main() -> None:
-    """One rank: all of them open the cache, then work at once."""
+    """Run one rank: all of them open the cache, then work at once."""
     from mpi4py import MPI
 
     with open(sys.argv[1], "rb") as file:

@@ -10,7 +10,7 @@ from lockcache_stress.run import Worker
 
 
 def make_step(worker: Worker) -> Step:
-    """Write a value of a third of the cap, and read one back."""
+    """Returns the step: write a value of a third of the cap, and read one back."""
     size = worker.plan.max_size_bytes // 3
 
     def step() -> bool:

@@ -35,7 +35,7 @@ class _Clock:
         return self.time_ns() / 1e9
 
     def install(self) -> None:
-        """For good."""
+        """Put this clock in the place of the process's own, for good."""
         for name in ("time", "time_ns"):
             setattr(time, name, getattr(self, name))
             if not hasattr(recency, f"_{name}"):
@@ -44,7 +44,7 @@ class _Clock:
 
 
 def make_step(worker: Worker) -> Step:
-    """Write, read and compute; now and then the clock jumps, and rarely a recount looks for dead writers' files."""
+    """Returns the step: write, read and compute; now and then the clock jumps, and rarely a recount reaps."""
     rng, clock = worker.rng, _Clock()
     clock.install()
 

@@ -65,7 +65,7 @@ def _refuse(self: CacheDirectory) -> None:
 
 
 def make_step(worker: Worker) -> Step:
-    """Write large values and read them; the clock steps, and a recount looks for what dead writers left."""
+    """Returns the step: write large values and read them; the clock steps, and a recount reaps."""
     rng, boot = worker.rng, _BootTime()
     # What is missing is made again, once, so that a write whose file was taken would go unnoticed.
     CacheDirectory.remake = _refuse  # type: ignore[method-assign]

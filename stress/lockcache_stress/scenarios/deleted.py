@@ -1,4 +1,4 @@
-"""Somebody deletes the directory underneath: all of it, ``tmp/``, ``lockcache/``, ``entries/``; or moves it away.
+"""The directory is deleted under running processes: all of it, ``tmp/``, ``lockcache/``, ``entries/``; or moved away.
 
 The first process deletes again and again, the others write and read. Proves that no process dies of it, that a write
 afterwards is read afterwards, and that nothing deleted comes back: what is deleted is a removal in its key's history.
@@ -22,7 +22,7 @@ _LONGEST_PAUSE_SECONDS = 0.1
 
 
 def make_step(worker: Worker) -> Step:
-    """The first process deletes, the others write and read."""
+    """Returns the step: the first process deletes, the others write and read."""
     if worker.index == 0:
         return _delete(worker)
     return lambda: worker.use(worker.rng.randrange(_KEYS), (200, 10_000, 100_000), writes=0.4)
@@ -44,7 +44,10 @@ def _delete(worker: Worker) -> Step:
 
 
 def _remove(path: str) -> None:
-    """As ``rm -rf``, file by file: each entry's is seen by the history. Others make files again meanwhile."""
+    """Remove a tree like ``rm -rf``, file by file, so that the history has each entry.
+
+    Others make files again meanwhile.
+    """
     with contextlib.suppress(FileNotFoundError):
         if not os.path.isdir(path):
             os.unlink(path)

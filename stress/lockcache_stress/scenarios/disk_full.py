@@ -1,9 +1,9 @@
-"""A disk of 8 MiB and no cap that would keep the cache below it; somebody else fills what is left, and frees it again.
+"""A disk of 8 MiB, without a cap that keeps the cache below it; another process fills the rest, and frees it again.
 
-The first process is that somebody, the others write and read. Proves invariant 7 for ENOSPC: no process dies, writes
-find room by evicting or are dropped, nothing torn or stale is read. ``quota`` is the same with EDQUOT: a limited
-subvolume of a btrfs that has room. There removing needs room too, so that now and then a dropped write cannot remove
-the older value: it says so in the log, which is reported here and not judged.
+The first process fills it, the others write and read. Proves invariant 7 (never take the job down) for ENOSPC: no
+process dies, writes find room by evicting or are dropped, nothing torn or stale is read. ``quota`` is the same with
+EDQUOT: a limited subvolume of a btrfs that has room. There removing needs room too, so that now and then a dropped
+write cannot remove the older value: it says so in the log, which is reported here and not judged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_PAUSE_SECONDS = 0.05
 
 
 def make_step(worker: Worker) -> Step:
-    """The first process fills the disk, the others write and read."""
+    """Returns the step: the first process fills the disk, the others write and read."""
     if worker.index == 0:
         return _fill(worker)
     zipf = Zipf(worker.rng, worker.plan.keys, 0.7)
@@ -76,5 +76,5 @@ QUOTA = replace(
     help="a quota of 8 MiB, of which others use their share",
     place=quota,
     why_not=lambda: needs_mounts("mkfs.btrfs", "btrfs"),
-    excused=("dropped beside an older value",),
+    excused=("dropped, older value kept",),
 )

@@ -13,7 +13,7 @@ _KEYS_EACH = 64
 
 
 def make_step(worker: Worker) -> Step:
-    """A write of an own key, or a read of anybody's."""
+    """Returns the step: write an own key, or read any process's."""
     rng = worker.rng
     first = worker.index * _KEYS_EACH
 

@@ -17,7 +17,7 @@ _USES_OF_VICTIMS = 0.25
 
 
 def make_step(worker: Worker) -> Step:
-    """Odd processes evict, even ones rewrite."""
+    """Returns the step: odd processes evict, even ones rewrite."""
     return _evict(worker) if worker.index % 2 else _rewrite(worker)
 
 

@@ -1,9 +1,9 @@
 """Signals interrupt workers wherever they are in a put, a get or a get_or_compute, and they go on.
 
-Each worker has an alarm of its own, whose handler raises; what it hit may have been done or not, and counts as a write
-that never returned. Proves that an interrupt is no death or leak: after each one the worker looks at its own open
-files, of which none may be locked and none but locks and the page be open; the others are never kept waiting by it, and
-one recount makes the accounting exact.
+Each worker has an alarm of its own, whose handler raises; the interrupted call may have been done or not, and counts as
+a write that never returned. Proves that an interrupt neither kills nor leaks: after each one the worker looks at its
+own open files, of which none may be locked and only locks and the page may be open; the others never wait because of
+it, and one recount makes the accounting exact.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _check_open_files(worker: Worker) -> None:
 
 
 def _open_files(directory: str) -> list[tuple[str, bool]]:
-    """What this process has open in the cache directory and should not have, and whether it is locked."""
+    """Returns the files in the cache directory that this process should not have open, and whether each is locked."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         try:

@@ -1,9 +1,9 @@
 """The disk answers random calls with errors, in bursts: a FUSE file system that fails on purpose, ``close`` included.
 
-The first process sets how often it fails, the others write, read and delete. Proves invariant 7: no process dies or
-hangs of it; and also 1 and 2: what is read is whole and not stale. A miss may mean that the disk did not answer and
-proves nothing. Where an older value could not be removed because every try of that failed too, the library says so in
-its log; then it may be read, and is not judged.
+The first process sets how often it fails, the others write, read and delete. Proves invariant 7 (never take the job
+down): no process dies or hangs because of it; and that all reads are whole and not stale. A miss may mean that the disk
+did not answer and proves nothing. Where an older value could not be removed because every try of that failed too, the
+library says so in its log; then the value may be read, and is not judged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST_SECONDS = 0.3
 
 
 def make_step(worker: Worker) -> Step:
-    """The first process has calls fail, the others write and read."""
+    """Returns the step: the first process has calls fail, the others write and read."""
     return _fail(worker) if worker.index == 0 else _use(worker)
 
 
@@ -66,7 +66,7 @@ SCENARIO = Scenario(
     why_not=why_no_failing_disk,
     samples=False,
     excused=(
-        "dropped beside an older value",
+        "dropped, older value kept",
         "peak over cap",
         "final over cap",
         "bytes unaccounted for",

@@ -1,7 +1,7 @@
 """Writers are SIGKILLed at random moments, and others take their place.
 
-Proves invariant 5: nobody waits for the dead, every readable entry is whole, and one ``recount()`` later accounting
-equals the disk exactly (checked at the end by :mod:`lockcache_stress.run.session`).
+Proves invariant 5 (death is free): no process waits for a dead one, every readable entry is whole, and one
+``recount()`` later the accounting equals the disk exactly (checked at the end by :mod:`lockcache_stress.run.session`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from lockcache_stress.zipf import Zipf
 
 
 def make_step(worker: Worker) -> Step:
-    """Mostly writes, large enough that a kill often falls into one."""
+    """Returns the step: mostly writes, large enough that a kill often falls into one."""
     zipf = Zipf(worker.rng, worker.plan.keys, 0.5)
     return lambda: worker.use(zipf.draw(), (200, 20_000, 1_000_000), writes=0.6, deletes=0.03)
 

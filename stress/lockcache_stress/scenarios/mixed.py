@@ -23,7 +23,7 @@ _BURST = 20
 
 
 def make_step(worker: Worker) -> Step:
-    """Plain, with threads, or with threads and forked children."""
+    """Returns the step: plain, with threads, or with threads and forked children."""
     step = (_plain, _threads, _forks)[worker.index % 3]
 
     def run() -> bool:
@@ -74,7 +74,7 @@ def _operate(worker: Worker, times: int) -> None:
 
 @contextmanager
 def _in_threads(writers: list[Worker]) -> Iterator[None]:
-    """Each does a burst on a writer of its own; an error in one is raised when the block ends."""
+    """Run a burst on each writer in a thread; an error in one is raised when the block ends."""
     with ThreadPoolExecutor(len(writers)) as pool:
         bursts = [pool.submit(_operate, each, _BURST) for each in writers]
         yield

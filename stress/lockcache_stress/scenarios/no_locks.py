@@ -1,7 +1,8 @@
 """Locks that exclude nobody: each process has lock files of its own, as on mounts whose ``flock`` stays on its node.
 
-Proves invariant 6: nothing torn or stale is read (1 and 2 rest on no lock). The cap and the accounting rest on locks:
-they are only reported while the scenario runs, and one recount at the end must make the accounting exact.
+Proves invariant 6 (locks coordinate): nothing torn or stale is read, because that needs no lock. The cap and the
+accounting need locks: they are only reported while the scenario runs, and one recount at the end must make the
+accounting exact.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _HOT = 4
 
 
 def make_step(worker: Worker) -> Step:
-    """A few keys written and read by all, many others that force evictions, and deletes."""
+    """Returns the step: a few keys written and read by all, many others that force evictions, and deletes."""
     rng, keys = worker.rng, worker.plan.keys
     folder = os.path.join(worker.plan.control, f"locks-{worker.writer}")
     os.makedirs(folder, mode=0o700)
@@ -38,7 +39,7 @@ SCENARIO = Scenario(
     max_size_bytes=2 * MIB,
     keys=200,
     samples=False,
-    # Each rests on a lock: between a look and what follows from it somebody else comes in.
+    # Each needs a lock: without one, another process comes in between a look and what follows from it.
     excused=("peak over cap", "final over cap", "bytes unaccounted for", "evicted though in use"),
     recounts_first=True,
 )

@@ -26,7 +26,7 @@ _COMPILED_ONCE = 0.5
 
 
 def make_step(worker: Worker) -> Step:
-    """The step of one worker."""
+    """Returns the step of one worker."""
     return _Programs(worker).step
 
 
@@ -44,7 +44,7 @@ class _Programs:
         worker.judge = ProgramJudge(self._references, worker.register)
 
     def step(self) -> bool:
-        """One operation on one kernel."""
+        """Do one operation on one kernel."""
         index = self._zipf.draw()
         roll = self._worker.rng.random()
         if roll < _DELETES:

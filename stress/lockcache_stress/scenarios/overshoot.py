@@ -1,7 +1,7 @@
 """32 processes write 100 values of 64 KiB each into 10 MiB, with no daemon: twenty times what fits.
 
-Proves invariant 3 by the file system's own count: on a tmpfs (as root) statvfs is asked all the time and never above
-the cap. The values fill their pages, so that blocks and bytes agree.
+Proves invariant 3 (hard cap) by the file system's own count: on a tmpfs (as root) statvfs is read all the time and is
+never above the cap. The values fill their pages, so that blocks and bytes agree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _VALUE_BYTES = 64 * 1024
 
 
 def make_step(worker: Worker) -> Step:
-    """100 writes, each to a key of its own, each read back at once."""
+    """Returns the step: 100 writes, each to a key of its own, each read back at once."""
     return worker.put_own(_PUTS_EACH, (_VALUE_BYTES,))
 
 

@@ -1,4 +1,4 @@
-"""All processes want one key whose compiler needs the processor: one computes, and those who wait leave it alone.
+"""All processes want one key whose compiler needs the processor: one computes, and waiting does not disturb it.
 
 Proves compile-once where it is worth most and where waiting could undo it: a waiter that polls takes processor time
 from the compiler that it waits for, and two hundred of them took all of it. Judged is what waiting cost, as processor
@@ -28,7 +28,7 @@ _MOST_MS_A_SECOND = 10.0
 
 
 def make_step(worker: Worker) -> Step:
-    """Want the next key, as everybody does: they wait for each other, and so begin together."""
+    """Returns the step: want the next key, as all processes do. They wait for each other, and so begin together."""
     plan, indices = worker.plan, itertools.count()
     mount_of(plan.directory)  # 15 ms, which would else be those of the first entry that this process reads
 

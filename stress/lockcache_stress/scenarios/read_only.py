@@ -20,7 +20,7 @@ _LONGEST_PAUSE_SECONDS = 0.15
 
 
 def make_step(worker: Worker) -> Step:
-    """The first process mounts, the others write, read and delete."""
+    """Returns the step: the first process mounts, the others write, read and delete."""
     return _mount(worker) if worker.index == 0 else _use(worker)
 
 
@@ -68,7 +68,7 @@ SCENARIO = Scenario(
         "hits_in_trouble": "hits meanwhile",
         "dropped": "writes that were dropped",
     },
-    excused=("dropped beside an older value",),
+    excused=("dropped, older value kept",),
     # What was refused half done stays staged and reserved until its process ends.
     recounts_first=True,
 )

@@ -1,6 +1,7 @@
 """A few writers replace hot entries under many readers: readers take no lock, and must not notice.
 
-Proves invariants 1, 2 and 4 where it is hardest: entries are renamed over while they are open for reading.
+Proves where it is hardest, because entries are renamed over while they are open for reading: invariant 1 (a hit is
+whole), invariant 2 (last write wins) and invariant 4 (readers never wait).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from lockcache_stress.zipf import Zipf
 
 
 def make_step(worker: Worker) -> Step:
-    """Every fourth process writes, the others read; both by Zipf."""
+    """Returns the step: every fourth process writes, the others read; both by Zipf."""
     rng, zipf = worker.rng, Zipf(worker.rng, worker.plan.keys)
     writes = worker.index % 4 == 0
 

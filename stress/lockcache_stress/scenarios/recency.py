@@ -17,7 +17,7 @@ _WRITES = 0.5
 
 
 def make_step(worker: Worker) -> Step:
-    """A look at a hot key, which is put where it is missing; or one more of the many."""
+    """Returns the step: read a hot key, which is put where it is missing; or write one more of the many."""
     rng, processes = worker.rng, worker.plan.processes
     following = worker.index + _HOT
 

@@ -1,7 +1,7 @@
 """Entries are damaged on the disk while they are read: flipped bits, another entry's bytes, another entry's record.
 
-One process damages, the others write and read. Proves that the digest binds payload, record and key (invariant 1): what
-was damaged is a miss, and nothing else is. Damage is a removal in the history of its key.
+One process damages, the others write and read. Proves that the digest binds payload, record and key (invariant 1, a hit
+is whole): a damaged entry is a miss, and nothing else is. Damage is a removal in the history of its key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WRITES = 0.3
 
 
 def make_step(worker: Worker) -> Step:
-    """The first process damages, the others write and read."""
+    """Returns the step: the first process damages, the others write and read."""
     if worker.index == 0:
         return _damage(worker)
     return lambda: worker.use(worker.rng.randrange(_KEYS), (_BYTES,), writes=_WRITES)
@@ -51,7 +51,7 @@ def _damage(worker: Worker) -> Step:
 
 
 def _damage_file(rng: Random, path: str, other: str, damaged: set[int]) -> int:
-    """The inode of what was damaged; 0 where that had happened before, and nothing is done."""
+    """Damage a file. Returns its inode; 0 where it had been damaged before, and nothing is done."""
     with open(path, "r+b", buffering=0) as file, open(other, "rb", buffering=0) as others:
         fd, source = file.fileno(), others.fileno()
         inode = os.fstat(fd).st_ino

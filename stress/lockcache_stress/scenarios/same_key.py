@@ -1,6 +1,7 @@
 """All processes write and read one key: the tightest race between publishing and reading, and of publishers.
 
-Proves invariants 1 and 2 for one name: a read gives one whole value, never one older than a write that had returned.
+Proves for one name invariant 1 (a hit is whole) and invariant 2 (last write wins): a read gives one whole value, never
+one older than a write that had returned.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _SIZES = (SMALLEST_BYTES, 4096, 65_536, 300_000)
 
 
 def make_step(worker: Worker) -> Step:
-    """Half writes, of very different sizes; half reads; now and then a delete."""
+    """Returns the step: half writes, of very different sizes; half reads; now and then a delete."""
     return lambda: worker.use(0, _SIZES, writes=0.48, deletes=0.02)
 
 
@@ -23,7 +24,7 @@ SCENARIO = Scenario(
     "same-key", "every process writes and reads one key", make_step, processes=8, max_size_bytes=8 * MIB, keys=1
 )
 
-#: Payload and record are two renames then, and one unit: invariants 1 and 2 where there are no extended attributes.
+#: Payload and record are two renames then, and one unit: the same proofs where there are no extended attributes.
 RECORD_FILES = replace(
     SCENARIO,
     name="record-files",

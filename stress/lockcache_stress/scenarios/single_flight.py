@@ -1,4 +1,4 @@
-"""Many processes want the same few keys computed, and computing often fails: nobody waits for who has given up.
+"""Many processes want the same few keys computed, and computing often fails: no process waits for one that gave up.
 
 Proves the half of compile-once that the herd does not: a computation that raises frees its lease at once, so that the
 next in line tries. A process that waits longer than the lease's timeout waited for nobody.
@@ -24,7 +24,7 @@ _LEASE_SECONDS = 3.0
 
 
 def make_step(worker: Worker) -> Step:
-    """Compute or wait, then now and then delete, so that there is something to compute."""
+    """Returns the step: compute or wait, then now and then delete, so that there is something to compute."""
     rng, plan = worker.rng, worker.plan
 
     def step() -> bool:

@@ -17,7 +17,7 @@ _LEAST_FULL = 0.75
 
 
 def make_step(worker: Worker) -> Step:
-    """Writes of each size by turns, each to a key of its own, each read back at once."""
+    """Returns the step: a write of each size in turn, each to a key of its own, each read back at once."""
     return worker.put_own(_PUTS_EACH, _SIZES)
 
 

@@ -1,8 +1,9 @@
 """A process is stopped (SIGSTOP) while it holds a shard's lock, and goes on later.
 
-All keys are in one shard. Proves invariant 4 (readers have hits all the while), that writers of the shard give their
-writes up after the lock's timeout and do not hang, that they store again after SIGCONT, and that what the stopped one
-then completes fits into the history. The first process watches, the second stops itself at the watcher's word.
+All keys are in one shard. Proves invariant 4 (readers never wait): readers have hits all the while; that writers of the
+shard give their writes up after the lock's timeout and do not hang, that they store again after SIGCONT, and that what
+the stopped process then completes fits into the history. The first process watches, the second stops itself at the
+watcher's word.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SHARDS = 256
 
 
 def make_step(worker: Worker) -> Step:
-    """One watches, one holds, the third of every three reads, the others write."""
+    """Returns the step: one process watches, one holds, the third of every three reads, the others write."""
     keys = _keys_of_one_shard(worker.plan)
     if worker.index == 0:
         return _watch(worker, keys[:_READ])
@@ -64,7 +65,7 @@ def _read(worker: Worker, keys: list[int]) -> Step:
 
 
 def _stop_at_word(plan: Plan) -> None:
-    """From now on this process stops itself in the middle of publishing, when the word is there."""
+    """Have this process stop itself in the middle of publishing, when the watcher's word is there."""
     word, rename = _word(plan), vars(staging)["_rename"]
     with open(_pid(plan), "w") as file:
         file.write(str(os.getpid()))
@@ -114,7 +115,7 @@ def _watch(worker: Worker, read: list[int]) -> Step:
 
 
 def _count_hits(worker: Worker) -> None:
-    """Wait until the writers must have given up; how often readers hit meanwhile."""
+    """Wait until the writers must have given up, and count how often readers hit meanwhile."""
     counters, began, before = worker.counters, time.monotonic(), worker.counters.total("hits")
     while True:
         hits, passed = counters.total("hits") - before, time.monotonic() - began

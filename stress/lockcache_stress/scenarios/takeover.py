@@ -13,7 +13,7 @@ from lockcache_stress.zipf import Zipf
 
 
 def make_step(worker: Worker) -> Step:
-    """Small values, so that a sweep has many victims and a death often falls into one."""
+    """Returns the step: small values, so that a sweep has many victims and a death often falls into one."""
     zipf = Zipf(worker.rng, worker.plan.keys, 0.7)
     return lambda: worker.use(zipf.draw(), (200, 3000, 30_000), writes=0.5)
 

@@ -1,4 +1,4 @@
-"""What runs in the guest: the server, the two clients, processes on them, and the trials.
+"""The guest's side: the server, the two clients, processes on them, and the trials.
 
 Promises numbers and no verdicts: each trial gives what it counted as one line of JSON, which the host judges. ``site``
 is the server with its clients, and a module for each file system makes them; ``ranks`` are processes on one of the

@@ -74,7 +74,7 @@ def _start(words: Sequence[str], name: str, is_up: Callable[[], bool]) -> subpro
 
 
 def _answers() -> bool:
-    """Whether the server of the names takes connections."""
+    """Returns whether the server of the names takes connections."""
     try:
         with socket.create_connection((SERVER, _PORT), timeout=1.0):
             return True

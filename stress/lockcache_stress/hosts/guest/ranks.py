@@ -42,10 +42,10 @@ class Rank:
         self.client = client
         #: What its computations wait for, where they are to.
         self.gate: Event = _FORK.Event()
-        self._ours, theirs = _FORK.Pipe()
-        self._process = _FORK.Process(target=_serve, args=(client, theirs, self.gate), daemon=True)
+        self._connection, other_end = _FORK.Pipe()
+        self._process = _FORK.Process(target=_serve, args=(client, other_end, self.gate), daemon=True)
         self._process.start()
-        theirs.close()
+        other_end.close()
 
     def __enter__(self) -> Rank:
         return self
@@ -59,26 +59,26 @@ class Rank:
         return self._process.pid or 0
 
     def kill(self) -> None:
-        """SIGKILL, and wait for its end."""
+        """SIGKILL the process, and wait for its end."""
         self._process.kill()
         self._process.join()
-        self._ours.close()
+        self._connection.close()
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Have it do something, and returns the result."""
+        """Have the rank do something. Returns the result."""
         self.begin(name, *arguments, **options)
         return self.result()
 
     def begin(self, name: str, *arguments: Any, **options: Any) -> None:
-        """Have it do something, and go on meanwhile."""
-        self._ours.send((name, arguments, options))
+        """Have the rank do something, and go on meanwhile."""
+        self._connection.send((name, arguments, options))
 
     def result(self, seconds: float = _CALL_SECONDS) -> Any:
         """Wait for what was begun. Raises :class:`RankFailedError` if it raised, and if it takes too long."""
-        if not wait([self._ours, self._process.sentinel], timeout=seconds):
+        if not wait([self._connection, self._process.sentinel], timeout=seconds):
             raise RankFailedError(f"a rank on {self.client.name} did not answer in {seconds:.0f} s")
         try:
-            is_well, result = self._ours.recv()
+            is_well, result = self._connection.recv()
         except EOFError:
             raise RankFailedError(f"a rank on {self.client.name} died") from None
         if not is_well:
@@ -86,8 +86,8 @@ class Rank:
         return result
 
     def has_answered(self) -> bool:
-        """Whether what was begun has ended."""
-        return self._ours.poll()
+        """Returns whether the last call has ended."""
+        return self._connection.poll()
 
 
 class _Served:
@@ -108,7 +108,7 @@ class _Served:
         self._cache = FileStreamProgramCache(directory, **options)
 
     def open_both(self, local: str, directory: str) -> None:
-        """A directory of this host, in front of the shared one."""
+        """Open a directory of this host, in front of the shared one."""
         tiers: Any = TieredProgramCache(FileStreamProgramCache(local), FileStreamProgramCache(directory))
         self._cache = tiers  # of which no more is asked than what every back end has
 
@@ -120,7 +120,7 @@ class _Served:
         return promote(Layout(directory), path).promoted
 
     def put(self, key: str, value: bytes) -> float:
-        """Returns when it had returned, on the clock that both hosts share."""
+        """Put a value. Returns when the put had returned, on the clock that both hosts share."""
         self.cache[key] = value
         return time.monotonic()
 
@@ -179,7 +179,7 @@ class _Served:
         return _cuda_core_cache() is not None
 
     def open_cuda_core(self, directory: str) -> None:
-        """cuda.core's own cache instead of ours."""
+        """Open cuda.core's own cache instead of lockcache's."""
         kind = _cuda_core_cache()
         if kind is None:
             raise RuntimeError("cuda.core cannot be imported")

@@ -33,10 +33,10 @@ class Requests:
 def parse_mountstats(text: str, mount: str) -> Counter[str]:
     """Returns the number of requests by operation of the file system that is mounted at ``mount``."""
     found: Counter[str] = Counter()
-    is_ours = False
+    is_wanted = False
     for line in text.splitlines():
         if line.startswith("device "):
-            is_ours = f" mounted on {mount} " in line
-        elif is_ours and (operation := _OPERATION.match(line)) and operation[1] not in _BY_CLOCK:
+            is_wanted = f" mounted on {mount} " in line
+        elif is_wanted and (operation := _OPERATION.match(line)) and operation[1] not in _BY_CLOCK:
             found[operation[1]] += int(operation[2])
     return found

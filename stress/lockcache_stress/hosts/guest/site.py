@@ -40,7 +40,7 @@ class Client:
 
     @property
     def mount(self) -> str:
-        """Returns where it has the shared file system."""
+        """Returns the folder where the client has the shared file system."""
         return f"/run/mnt/{self.name}"
 
     def at(self, name: str) -> str:

@@ -19,7 +19,7 @@ from lockcache_stress.hosts.guest.site import Client, Site
 from lockcache_stress.judge import as_text, judge_histories, load_histories
 from lockcache_stress.plan import Plan, Step
 from lockcache_stress.processes import start_process
-from lockcache_stress.run import Crew, Worker, bytes_on_disk, read_findings, run_worker, stopped
+from lockcache_stress.run import SpawnedWorkers, Worker, bytes_on_disk, read_findings, run_worker, stopped
 
 #: Something that is done to the site, so many seconds after the workers began.
 Action = tuple[float, Callable[[], object]]
@@ -98,7 +98,7 @@ class _Peak:
         self.samples = 0
 
     def sample(self, pids: Sequence[int]) -> None:
-        """Look, if it is time: a walk must not become the load."""
+        """Take a sample, if it is due: a walk must not become the load."""
         began = time.monotonic()
         if began < self._next:
             return
@@ -112,7 +112,7 @@ class _Peak:
         self.samples += 1
 
 
-class _Workers(Crew):
+class _Workers(SpawnedWorkers):
     """The workers of one run, each on its client."""
 
     def __init__(self, plan: Plan, clients: Sequence[Client]) -> None:

@@ -153,19 +153,19 @@ class _Counted:
         self._added: dict[str, Counter[str]] = {}
 
     def skip(self) -> None:
-        """What came until now belongs to nothing that is counted."""
+        """Leave out the requests until now."""
         self._requests.since()
 
     def add(self, name: str) -> None:
-        """What came since the last look is of this operation, of which there is more to come before :meth:`end`."""
+        """Count the requests since the last call for this operation, of which more come before :meth:`end`."""
         self._added.setdefault(name, Counter()).update(self._requests.since())
 
     def end(self, name: str, times: float) -> None:
-        """What was added is of so many calls."""
+        """Divide the requests that were added by so many calls."""
         self._note(name, self._added.pop(name), times, 0, gives_back=False)
 
     def take(self, name: str, times: float, locks: int = 0, *, gives_back: bool = False) -> None:
-        """What came since the last look is of so many calls; that lock files were closed too is not counted.
+        """Count the requests since the last call for so many calls, without those that close lock files.
 
         Of a file that no other client has open the server lends a delegation. It goes back when the file is removed or
         a lock file closed (``gives_back``), and else by the client's clock, some seconds after the last use: with

@@ -44,7 +44,7 @@ def _run(site: Site, name: str, seed: int) -> dict[str, Any]:
 
 
 def _make_step(worker: Worker) -> Step:
-    """A write of a new key, and a read of anybody's; done after so many.
+    """Returns the step: write a new key, and read any process's; done after so many.
 
     More than fits is written on each host alone: hosts that only know of their own would evict too, at twice the cap.
     """

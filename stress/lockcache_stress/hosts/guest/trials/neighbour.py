@@ -23,18 +23,18 @@ def neighbour(site: Site) -> Iterator[tuple[str, Any]]:
     """Give reads and writes of both, what was not whole, and the bytes on the disk when the daemon had looked."""
     first, second = site.clients
     name = site.make("neighbour")
-    with Rank(first) as theirs, Rank(second) as ours:
-        if not theirs.call("has_cuda_core"):
+    with Rank(first) as cuda_core, Rank(second) as lockcache:
+        if not cuda_core.call("has_cuda_core"):
             yield "skipped", "cuda.core cannot be imported"
             return
-        ours.call("open", second.at(name))
-        theirs.call("open_cuda_core", first.at(name))
+        lockcache.call("open", second.at(name))
+        cuda_core.call("open_cuda_core", first.at(name))
         words = [sys.executable, "-m", "lockcache_daemon", "--max-size", str(_CAP_BYTES), "--interval", "1s"]
         with second.running([*words, second.at(name)]) as daemon:
             began = time.monotonic()
-            theirs.begin("trade", 1, _SECONDS)
-            ours.begin("trade", 2, _SECONDS)
-            traded = [theirs.result(), ours.result()]
+            cuda_core.begin("trade", 1, _SECONDS)
+            lockcache.begin("trade", 2, _SECONDS)
+            traded = [cuda_core.result(), lockcache.result()]
             deadline = time.monotonic() + _SETTLE_SECONDS
             while bytes_on_disk(site.at(name)) > _CAP_BYTES and time.monotonic() < deadline:
                 time.sleep(0.2)

@@ -39,7 +39,7 @@ def restart(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
 
 
 def make_mixed_step(worker: Worker) -> Step:
-    """Reads and writes of everybody's keys, of very different sizes."""
+    """Returns the step: read and write keys of all processes, of very different sizes."""
     rng = worker.rng
 
     def step() -> bool:

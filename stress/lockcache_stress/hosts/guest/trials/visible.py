@@ -1,4 +1,4 @@
-"""What one host stores while the other has looked for it already: from when on does a plain ``get`` see it?
+"""Visibility: when a plain ``get`` sees an entry that the other host stored after this host had looked for it.
 
 Only the begin of each read counts, on the clock that both share, so that a slow machine changes nothing: a read that
 begins later than the promise after the put had returned, and still misses, is what breaks it.
