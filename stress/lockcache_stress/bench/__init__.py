@@ -1,6 +1,6 @@
-"""The benchmark: this cache next to others, in one run, and what must hold. One module each measurement.
+"""The benchmark: measures this cache next to others, in one run, with bars that must hold. One module for each.
 
-Promises ratios of the same work in the same run, with what is compared named in each line.
+Promises ratios of the same work in the same run. Each line names what is compared.
 
 May use: errors, plan, processes, run, scenarios, trouble.
 """

@@ -28,13 +28,13 @@ _LARGE: Final = 100
 
 @dataclass(frozen=True)
 class Line:
-    """One measured thing."""
+    """One measured operation."""
 
     name: str
     ours: str = ""
     theirs: str = ""
     floor: str = ""
-    #: Ours against what the bar compares with.
+    #: lockcache's against the cache that the bar compares with.
     ratio: str = ""
     #: What must hold; empty for what is only reported.
     bar: str = ""
@@ -52,7 +52,7 @@ class Line:
 
 
 class Attending(Protocol):
-    """What puts daemons on directories, see :class:`~.daemon.Daemons`."""
+    """Puts daemons on directories, see :class:`~.daemon.Daemons`."""
 
     def attend(self, path: str, max_size_bytes: int | None) -> None: ...
     def attending(self, path: str, max_size_bytes: int | None) -> AbstractContextManager[None]: ...
@@ -68,34 +68,34 @@ class Bench:
     show: Callable[[float, str], None]
     #: Where what takes long to make is kept for the next run; nowhere by default.
     keep: str | None = None
-    #: Run on every directory of ours; none by default.
+    #: The daemons on every directory of lockcache's; none by default.
     daemons: Attending | None = None
     #: Whether a measurement may mount a file system of its own below ``root``: no directory was named.
     may_mount: bool = False
 
     def directory(self, name: str) -> str:
-        """A new directory."""
+        """Make a new directory. Returns its path."""
         path = os.path.join(self.root, f"{name}-{time.monotonic_ns()}")
         os.mkdir(path, 0o700)
         return path
 
-    def ours(self, name: str) -> str:
-        """A new directory of ours."""
+    def lockcache_directory(self, name: str) -> str:
+        """Make a new directory of lockcache's. Returns its path."""
         path = self.directory(name)
         self.attend(path)
         return path
 
     def attend(self, path: str, max_size_bytes: int | None = None) -> None:
-        """Have a daemon on a directory of ours until the measurement ends, if this run has daemons."""
+        """Have a daemon on a directory of lockcache's until the measurement ends, if this run has daemons."""
         if self.daemons is not None:
             self.daemons.attend(path, max_size_bytes)
 
     def attending(self, path: str, max_size_bytes: int | None = None) -> AbstractContextManager[None]:
-        """The same for a block."""
+        """Returns a context in which a daemon is on a directory of lockcache's, if this run has daemons."""
         return nullcontext() if self.daemons is None else self.daemons.attending(path, max_size_bytes)
 
     def kept_directory(self, name: str) -> str:
-        """A directory that an earlier run may have filled; a new one where nothing is kept."""
+        """Returns a directory that an earlier run may have filled; a new one where nothing is kept."""
         if self.keep is None:
             return self.directory(name)
         path = os.path.join(self.keep, f"lockcache-bench-{name}" + ("-quick" if self.quick else ""))
@@ -103,12 +103,12 @@ class Bench:
         return path
 
     def pick(self, full: int, quick: int) -> int:
-        """A number of repetitions."""
+        """Returns the number of repetitions for this run."""
         return quick if self.quick else full
 
 
-def open_ours(path: str, max_size_bytes: int | None = None) -> FileStreamProgramCache:
-    """Open our cache."""
+def open_lockcache(path: str, max_size_bytes: int | None = None) -> FileStreamProgramCache:
+    """Open a cache of lockcache's."""
     return FileStreamProgramCache(path, max_size_bytes=max_size_bytes)
 
 
@@ -131,7 +131,7 @@ def median_us(rounds: int, action: Callable[[], Any], after: Callable[[Any], obj
 def interleaved(
     actions: Mapping[str, Callable[[], object] | None], rounds: int, calls: int, show: Callable[[float, str], None]
 ) -> dict[str, float]:
-    """Microseconds per call of each action that is not ``None``: the median over rounds of the mean over calls."""
+    """Returns the microseconds per call of each action: the median over rounds of the mean over calls."""
     present = {name: action for name, action in actions.items() if action is not None}
     times: dict[str, list[float]] = {name: [] for name in present}
     for number in range(rounds):
@@ -144,7 +144,7 @@ def interleaved(
 def ratio_line(
     name: str, times_us: Mapping[str, float], at_least: float | None, others_us: Mapping[str, float] | None = None
 ) -> Line:
-    """A line from the times of "ours", "theirs" and "floor".
+    """Returns the line of the times under ``ours``, ``theirs`` and ``floor``.
 
     Its bar is how many times faster than cuda.core we must be; ``None`` for one that is only reported.
     """
@@ -190,7 +190,7 @@ class Bar:
         return f"{self.side} {self.limit:,g}{self.unit}"
 
     def holds(self, value: float) -> bool:
-        """Whether what was measured, not what is shown, is on the right side."""
+        """Returns whether the measured value, not the shown one, is on the right side of the limit."""
         if self.side == ">=":
             return value >= self.limit
         return value < self.limit if self.side == "<" else value <= self.limit
@@ -204,7 +204,7 @@ class Bar:
         return {} if ratio is None else {"ratio": f"{self.show(ratio)}{words}", **self.judged(ratio)}
 
     def show(self, value: float, decimals: int = 2) -> str:
-        """``value`` with its unit, rounded so that it holds exactly if ``value`` does."""
+        """Returns ``value`` with its unit, rounded so that the text holds exactly if ``value`` does."""
         kept = 0 if abs(value) >= _LARGE else decimals
         # Up only where equality still holds: the next number below "<= 2" may be 2, the one below "< 2" must not.
         rounding = ROUND_CEILING if self.side == "<=" else ROUND_FLOOR

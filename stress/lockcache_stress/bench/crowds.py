@@ -1,18 +1,18 @@
-"""Crowds: many processes put or want the same at once. They begin together, so that start-up is not measured.
+"""Crowds: many processes put or want the same keys at once. They begin together, so that start-up is not measured.
 
 Puts go to a tmpfs of its own where one may be mounted.
 
 Contention: how long it takes, and how evenly they wait. Each process puts 100 values of 64 KiB into a cap of 10 MiB.
-The cache is full when they open it: then cuda.core's evicts too, and in the same run ours may not be slower. Next to
-it stands the run from an empty cache, without a bar. There cuda.core's never evicts, because each process counts only
-its own bytes, which stay under the cap. Then 200 processes put values of a third of a cap of 12 MiB, of which two fit
-at a time: none may be dropped.
+The cache is full when they open it: then cuda.core's evicts too, and in the same run lockcache may not be slower. Next
+to it stands the run from an empty cache, without a bar. There cuda.core's never evicts, because each process counts
+only its own bytes, which stay under the cap. Then 200 processes put values of a third of a cap of 12 MiB, of which two
+fit at a time: none may be dropped.
 
 Overshoot: the most bytes in use while 32 processes do the same, with no daemon. By statvfs of the tmpfs (one atomic
 number), else by adding up files while writers go on, which is not an instant: then it is only reported.
 
 Herd: 16 processes want the same 8 keys of an empty cache at once, each of which takes 200 ms to make: how many are
-made. With ours through ``get_or_compute``; with cuda.core's by what its ``Program.compile(cache=...)`` does: get,
+made. With lockcache through ``get_or_compute``; with cuda.core's by what its ``Program.compile(cache=...)`` does: get,
 compile, store; JAX does the same with its own. With diskcache under a lock of its own for each key, as its recipes
 say. The compilation is a fake that sleeps: 16 real ones next to each other would measure the machine's cores.
 """
@@ -28,7 +28,7 @@ from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, shown
-from lockcache_stress.bench.peers import OURS, THEIRS, Peer, installed, opened, peer_of
+from lockcache_stress.bench.peers import CUDA_CORE, LOCKCACHE, Peer, installed, opened, peer_of
 from lockcache_stress.processes import Group, take_turn
 from lockcache_stress.run import tree_bytes, used_bytes
 from lockcache_stress.trouble import can_mount, mounted_tmpfs
@@ -113,11 +113,11 @@ def _side_by_side(bench: Bench, processes: int, puts: int, *, is_full: bool) -> 
     def run(peer: Peer) -> Crowd:
         return _in_own_mount(bench, peer, processes, puts, _VALUE_BYTES, _CAP_BYTES, is_full=is_full)
 
-    return run(OURS), run(THEIRS) if THEIRS.is_installed() else None
+    return run(LOCKCACHE), run(CUDA_CORE) if CUDA_CORE.is_installed() else None
 
 
 def _large_values(bench: Bench, processes: int) -> Line:
-    found = _in_own_mount(bench, OURS, processes, 2, _LARGE_CAP_BYTES // 3, _LARGE_CAP_BYTES)
+    found = _in_own_mount(bench, LOCKCACHE, processes, 2, _LARGE_CAP_BYTES // 3, _LARGE_CAP_BYTES)
     return Line(
         f"{processes} writers at once x 2 x a third of {_LARGE_CAP_BYTES >> 20} MiB, dropped",
         str(found.dropped),
@@ -154,11 +154,11 @@ def _in_own_mount(
 
 @contextmanager
 def own_mount(bench: Bench, name: str, peer: Peer, cap: int) -> Iterator[tuple[str, bool]]:
-    """Gives a directory of this cache, and whether it is a tmpfs of its own: where one may be mounted."""
+    """Yields a directory of this cache, and whether it is a tmpfs of its own: where one may be mounted."""
     path = bench.directory(f"{name}-{peer.name}")
     with ExitStack() as stack:
         is_mounted = can_mount() and stack.enter_context(mounted_tmpfs(path))
-        if peer is OURS:
+        if peer is LOCKCACHE:
             stack.enter_context(bench.attending(path, cap))
         yield path, is_mounted
 
@@ -177,7 +177,7 @@ def crowd(
     All open the directory before any writes: a cache that counts at opening must not profit from latecomers.
     """
     # Forked from one process that has imported everything: 200 processes would import for minutes.
-    preload = [__name__, *(["cuda.core.utils"] if THEIRS.is_installed() else [])]
+    preload = [__name__, *(["cuda.core.utils"] if CUDA_CORE.is_installed() else [])]
     given = (path, name, puts, value_bytes, cap)
     with Group(_put_many, given, processes, 1, _LIMIT_SECONDS, needs_all=True, preload=preload) as group:
         results = group.run_phase(0, meanwhile, every_seconds=0.001)
@@ -208,12 +208,12 @@ def _put_many(
         store.put(b"%d/%d" % (number, serial), values[serial % 2])
         seconds.append(time.monotonic() - began)
     ended = time.monotonic()
-    parent.send((first, ended, seconds, store.cache.stats().dropped_writes if name == OURS.name else 0))
+    parent.send((first, ended, seconds, store.cache.stats().dropped_writes if name == LOCKCACHE.name else 0))
     store.close()
 
 
 def measure_overshoot(bench: Bench) -> list[Line]:
-    """Ours never above the cap."""
+    """Measure the peak: lockcache's must never be above the cap."""
     processes, puts, cap = bench.pick(32, 3), bench.pick(100, 30), bench.pick(10, 5) << 20
     peaks: dict[str, float] = {}
     exact = False
@@ -222,7 +222,7 @@ def measure_overshoot(bench: Bench) -> list[Line]:
         bench.show(done / len(peers), peer.name)
         peak, exact = peak_bytes(bench, peer, cap, processes, puts)
         peaks[peer.name] = peak / cap
-    ours, theirs = peaks.pop(OURS.name), peaks.pop(THEIRS.name, None)
+    ours, theirs = peaks.pop(LOCKCACHE.name), peaks.pop(CUDA_CORE.name, None)
     return [
         Line(
             f"{processes} processes x {puts} x 64 KiB into {cap >> 20} MiB, peak",
@@ -251,17 +251,17 @@ def peak_bytes(bench: Bench, peer: Peer, cap: int, processes: int, puts: int) ->
 
 
 def measure_herd(bench: Bench) -> list[Line]:
-    """Ours computes each key once."""
+    """Measure the herd: lockcache must compute each key once."""
     processes, keys = bench.pick(16, 4), bench.pick(8, 2)
     found: dict[str, tuple[int, float]] = {}
     peers = [peer for peer in installed() if peer.has_cap]
     for done, peer in enumerate(peers):
         bench.show(done / len(peers), peer.name)
         path = bench.directory(f"herd-{peer.name}")
-        with bench.attending(_cache(path)) if peer is OURS else nullcontext():
+        with bench.attending(_cache(path)) if peer is LOCKCACHE else nullcontext():
             found[peer.name] = _stampede(path, processes, keys, peer.name)
-    computes, seconds = found.pop(OURS.name)
-    theirs, their_seconds = found.pop(THEIRS.name, (None, None))
+    computes, seconds = found.pop(LOCKCACHE.name)
+    theirs, their_seconds = found.pop(CUDA_CORE.name, (None, None))
     return [
         Line(
             f"{processes} processes x {keys} keys of 200 ms, cold: computes",
@@ -297,7 +297,7 @@ def _cache(path: str) -> str:
 
 
 def _want_all(path: str, keys: int, name: str, index: int, parent: Connection, gates: list[Connection]) -> None:
-    """One process: wants every key, in the same order as all others."""
+    """Run one process that wants every key, in the same order as all others."""
 
     def compute() -> bytes:
         fd = os.open(os.path.join(path, _COMPUTED), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

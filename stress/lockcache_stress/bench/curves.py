@@ -37,7 +37,7 @@ _Points = dict[str, list[tuple[int, float]]]
 
 
 def measure_entries(bench: Bench) -> list[Line]:
-    """Hit, miss, put, put at the cap and opening, from 1,000 entries to 200,000."""
+    """Measure hit, miss, put, put at the cap and opening, from 1,000 entries to 200,000."""
     sizes = _QUICK_ENTRIES if bench.quick else _ENTRIES
     # One has two files for each entry. Nothing is removed before the end: after ten thousands of deletions the next
     # caches' puts would cost several times as much.
@@ -58,7 +58,7 @@ def measure_entries(bench: Bench) -> list[Line]:
 
 
 def measure_processes(bench: Bench) -> list[Line]:
-    """The most bytes in use over the cap, from one writer to 32."""
+    """Measure the most bytes in use over the cap, from one writer to 32."""
     counts = _QUICK_PROCESSES if bench.quick else _PROCESSES
     cap, points = bench.pick(_CAP_BYTES, _CAP_BYTES // 2), dict[str, list[tuple[int, float]]]()
     peers = [peer for peer in installed() if peer.has_cap]
@@ -87,7 +87,7 @@ def _times_us(bench: Bench, peer: Peer, path: str, entries: int) -> dict[str, fl
 
 
 def _put_at_cap_us(bench: Bench, peer: Peer, path: str, entries: int, value: bytes) -> float:
-    """The directory is full already when it is opened, so the first put evicts what is above, and is not counted."""
+    """Returns the microseconds of a put into a directory that is full already when it is opened."""
     new = count()
 
     def put(store: Store) -> Callable[[], object]:

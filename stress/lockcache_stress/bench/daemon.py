@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import psutil
 
-from lockcache_stress.bench.base import Bar, Bench, Line, open_ours
-from lockcache_stress.bench.peers import THEIRS, cap_of_full, fill, held_bytes, lacking_room
+from lockcache_stress.bench.base import Bar, Bench, Line, open_lockcache
+from lockcache_stress.bench.peers import CUDA_CORE, cap_of_full, fill, held_bytes, lacking_room
 from lockcache_stress.processes import wait_until
 from lockcache_stress.run import DaemonProcess, find_daemon
 
@@ -46,7 +46,7 @@ class Daemons(ExitStack):
 
     @contextmanager
     def attending(self, path: str, max_size_bytes: int | None) -> Iterator[None]:
-        """A daemon keeps ``path`` under this cap, or under none that matters, for as long as the block lasts."""
+        """Have a daemon keep ``path`` under this cap, or under none that matters, for as long as the block lasts."""
         self.attended += 1
         logs = os.path.join(self._logs, f"daemon-{self.attended}")
         os.mkdir(logs, 0o700)
@@ -58,13 +58,13 @@ class Daemons(ExitStack):
             self.troubles.append(trouble)
 
     def attend(self, path: str, max_size_bytes: int | None) -> None:
-        """The same, until these daemons' own block ends."""
+        """Have a daemon keep ``path``, like :meth:`attending`, until the block of these daemons ends."""
         self.enter_context(self.attending(path, max_size_bytes))
 
     def line(self, name: str) -> Line:
         """Returns the line about them. Requires: after the block."""
         return Line(
-            f"daemons beside {name}, dead or complaining" + "".join(f"; {each}" for each in self.troubles),
+            f"daemons next to {name}, dead or complaining" + "".join(f"; {each}" for each in self.troubles),
             f"{len(self.troubles)} of {self.attended}",
             bar="0",
             ok=not self.troubles,
@@ -73,17 +73,17 @@ class Daemons(ExitStack):
 
 
 def why_not(bench: Bench, entries: int) -> str:
-    """Why a daemon over so many entries cannot be measured here; empty if it can."""
+    """Returns why a daemon over so many entries cannot be measured here; empty if it can."""
     return why_no_daemon() or lacking_room(bench.root, entries)
 
 
 def why_no_daemon() -> str:
-    """Why no daemon can be run here; empty if one can."""
+    """Returns why no daemon can be run here; empty if one can."""
     return "" if find_daemon() else "lockcache-daemon is not installed next to this interpreter"
 
 
 def first_sweep(daemon: DaemonProcess, count: Callable[[], int] = lambda: 0) -> tuple[dict[str, Any] | None, int]:
-    """Returns the first sweep of its log, ``None`` if there is none, and how much ``count`` grew meanwhile."""
+    """Returns the first sweep of the daemon's log, ``None`` if there is none, and how much ``count`` grew meanwhile."""
     before = count()
     wait_until(lambda: daemon.events("sweep") or not daemon.is_alive(), _LIMIT_SECONDS, every_seconds=0.05)
     return next(iter(daemon.events("sweep")), None), count() - before
@@ -95,12 +95,12 @@ def named(name: str, trouble: str) -> str:
 
 
 def measure_idle(bench: Bench) -> list[Line]:
-    """Under 1 % of a core."""
+    """Measure the idle daemon: under 1 % of a core."""
     entries, seconds = bench.pick(100_000, 1000), bench.pick(20, 3)
     reason = why_not(bench, entries)
     if reason:
         return [Line(_NAME.format(entries), skipped=reason)]
-    path, _ = fill(bench, THEIRS, entries)
+    path, _ = fill(bench, CUDA_CORE, entries)
     with DaemonProcess(path, bench.directory("log"), 10 * held_bytes(path)) as daemon:
         process = daemon.process()
         bench.show(0.0, "letting it settle")
@@ -126,12 +126,12 @@ def idle_line(entries: int, percent: float, trouble: str, more: Mapping[str, flo
 
 
 def measure_sweep(bench: Bench) -> list[Line]:
-    """10,000 evictions in under 2 s."""
+    """Measure a sweep: 10,000 evictions in under 2 s."""
     entries = bench.pick(100_000, 2000)
     reason = why_not(bench, entries)
     if reason:
         return [Line(f"daemon's sweep of {entries // 10:,} evictions", skipped=reason)]
-    path, _ = fill(bench, THEIRS, entries)
+    path, _ = fill(bench, CUDA_CORE, entries)
     bench.show(0.5, "sweeping")
     with DaemonProcess(path, bench.directory("log"), cap_of_full(path)) as daemon:
         sweep, _ = first_sweep(daemon)
@@ -168,7 +168,7 @@ def sweep_line(
 
 def settle(process: psutil.Process, path: str, entries: int) -> None:
     """Wait until the daemon has counted everything and has nothing left to do."""
-    cache, deadline = open_ours(path), time.monotonic() + _MOST_SETTLING_SECONDS
+    cache, deadline = open_lockcache(path), time.monotonic() + _MOST_SETTLING_SECONDS
     used = cpu_seconds(process)
     while time.monotonic() < deadline:
         time.sleep(1)
@@ -187,6 +187,6 @@ def idle_percent(bench: Bench, process: psutil.Process, seconds: int) -> float:
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """In user and kernel mode; the kernel counts them in steps of 10 ms: a twentieth of a percent of 20 s."""
+    """Returns the seconds of a core in user and kernel mode, which the kernel counts in steps of 10 ms."""
     times = process.cpu_times()
     return float(times.user + times.system)

@@ -1,5 +1,5 @@
-"""The real daemon over 1,000,000 entries: what it costs while nothing happens, the memory that it takes, and how long
-100,000 evictions take while eight processes put, by last use and by cost.
+"""The real daemon over 1,000,000 entries: its cost while nothing happens, its memory, and the time of 100,000 evictions
+while eight processes put, by last use and by cost.
 
 Each writer puts a new value every 25 ms, which is what the fastest kernels take to compile: 320 puts a second together.
 
@@ -32,7 +32,7 @@ from lockcache.filestream import PRIORITIES
 from lockcache.filestream.disk import space_of
 from lockcache.filestream.entry import XATTR, Record, pack
 from lockcache.lowlevel import SHARDS, CacheDirectory, Layout, Policy, PolicyFile, Priority
-from lockcache_stress.bench.base import Bar, Bench, Line, open_ours
+from lockcache_stress.bench.base import Bar, Bench, Line, open_lockcache
 from lockcache_stress.bench.daemon import (
     cpu_seconds,
     first_sweep,
@@ -71,7 +71,7 @@ _OLDEST_NS: Final = 30 * 24 * 3600 * 10**9
 
 
 def measure(bench: Bench) -> list[Line]:
-    """Idle, memory, and a sweep by each priority."""
+    """Measure the idle daemon, its memory, and a sweep by each priority."""
     entries = bench.pick(1_000_000, 10_000) // SHARDS * SHARDS
     name = f"daemon over {entries:,} entries"
     root = bench.kept_directory("million")
@@ -89,7 +89,7 @@ def measure(bench: Bench) -> list[Line]:
 
 def _measure(bench: Bench, root: str, entries: int, priority: Priority) -> list[Line]:
     seconds = bench.pick(20, 3)
-    held = open_ours(root).stats()
+    held = open_lockcache(root).stats()
     options = ("--policy", priority, "--low-watermark", f"{_LOW_SHARE:.0%}")
     with DaemonProcess(root, bench.directory("log"), 10 * held.bytes, options) as daemon:
         process = daemon.process()
@@ -116,14 +116,14 @@ def _measure(bench: Bench, root: str, entries: int, priority: Priority) -> list[
 
 
 def _cap(root: str, held_bytes: int, entries: int) -> int:
-    """What is a tenth of the entries too little at the low watermark, and a few dozen for what is rounded."""
+    """Returns the cap under which a sweep evicts a tenth of the entries, and a few dozen for rounding."""
     evicted = _EVICTED_SHARE * entries + 64
     return int((held_bytes - evicted * space_of(Layout(root)).of_bytes(ENTRY_BYTES)) / _LOW_SHARE)
 
 
 def _write(root: str, puts: Synchronized[int], number: int, parent: Connection, gates: list[Connection]) -> None:
-    """One writer: puts until the second gate opens."""
-    cache, value, done = open_ours(root), os.urandom(ENTRY_BYTES), 0
+    """Run one writer, which puts until the second gate opens."""
+    cache, value, done = open_lockcache(root), os.urandom(ENTRY_BYTES), 0
     take_turn(parent, gates[0])
     while not gates[1].poll(_PAUSE_SECONDS):
         cache[b"writer %d, %d" % (number, done % _KEYS_EACH)] = value
@@ -134,7 +134,7 @@ def _write(root: str, puts: Synchronized[int], number: int, parent: Connection, 
 
 
 def _peak_bytes(pid: int) -> int:
-    """The most memory that a process ever had resident, by the kernel."""
+    """Returns the most memory that a process ever had resident, by the kernel."""
     with open(f"/proc/{pid}/status") as file:
         [kilobytes] = [line.split()[1] for line in file if line.startswith("VmHWM:")]
     return int(kilobytes) * 1024
@@ -155,7 +155,7 @@ def _sweep_line(
 ) -> Line:
     if sweep is None:
         return sweep_line(f"its sweep by {priority}", None, 0, _SWEEP, trouble)
-    name = f"its sweep of {sweep['evicted_entries']:,} evictions by {priority}, {_WRITERS} writers beside it"
+    name = f"its sweep of {sweep['evicted_entries']:,} evictions by {priority}, {_WRITERS} writers next to it"
     # What it would take on an idle core tells a slow sweep from a busy machine.
     ratio = f"{worked:.1f} s of a core; {written:,} puts"
     more = {"entries": entries, "policy": priority, "puts_meanwhile": written, "core_seconds": worked}
@@ -165,7 +165,7 @@ def _sweep_line(
 
 
 def make_entries(root: str, entries: int, show: Callable[[float, str], None]) -> None:
-    """Make what is missing of ``entries`` entries (a multiple of 256), and the accounting say so."""
+    """Make the missing ones of ``entries`` entries (a multiple of 256), and account for them."""
     os.makedirs(root, mode=0o700, exist_ok=True)
     CacheDirectory(root, 5.0).close()
     with start_pool(min(8, os.cpu_count() or 1)) as pool:

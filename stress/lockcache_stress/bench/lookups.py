@@ -1,12 +1,12 @@
-"""Hits and misses. Each is next to cuda.core's, and to what the file system alone takes for it.
+"""Hits and misses, each next to cuda.core's, and to what the file system alone takes for it.
 
-A hit of 16 KiB: ours verified and with its use stated; open, read, close as the floor. One in a bundle, and one in a
-directory that has the bundle below it. A plain miss: a key that is not there, in a cache that holds others; asking
+A hit of 16 KiB: lockcache's is verified and states its use; open, read, close are the floor. A hit in a bundle, and one
+in a directory that has the bundle below it. A plain miss: a key that is not there, in a cache that holds others; asking
 whether a file exists as the floor.
 
-A hit through ``lockcache.cuda.Program``, and ``cuda.core.Program`` with cuda.core's own cache: ``compile`` alone. Ours
-fingerprints headers, verifies what it reads and restores the symbol mapping. Programs with templates or headers have no
-row of cuda.core's: it refuses to cache them.
+A hit through ``lockcache.cuda.Program``, and ``cuda.core.Program`` with cuda.core's own cache: ``compile`` alone.
+lockcache fingerprints headers, verifies what it reads and restores the symbol mapping. Programs with templates or
+headers have no row of cuda.core's: it refuses to cache them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lockcache import BundleProgramCache, FileStreamProgramCache
 from lockcache.bundle import make_bundle
 from lockcache.filestream.disk import open_output
 from lockcache.lowlevel import Layout
-from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, interleaved, open_ours, ratio_line
-from lockcache_stress.bench.peers import THEIRS, Store, compare, opened
+from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, interleaved, open_lockcache, ratio_line
+from lockcache_stress.bench.peers import CUDA_CORE, Store, compare, opened
 
 # As many as a start-up loads again and again; their 256 KiB stay in the processor's cache for all three.
 _KEYS: Final = 16
@@ -37,7 +37,7 @@ _SETTLED_SECONDS = 3
 
 
 def measure_hit(bench: Bench) -> list[Line]:
-    """At least 2.5x faster than cuda.core."""
+    """Measure hits: at least 2.5x faster than cuda.core's."""
     pace = bench.pick(201, 3), bench.pick(200, 20)
     others_pace = bench.pick(51, 2), bench.pick(100, 10)
     floor = _plain_files(bench.directory("plain"))
@@ -48,7 +48,7 @@ def measure_hit(bench: Bench) -> list[Line]:
 
 
 def _hits_in_a_bundle(bench: Bench, floor: Callable[[], object], pace: tuple[int, int]) -> list[Line]:
-    """Hits in a bundle, and in a directory seeded by it, next to one in the directory that it was made of."""
+    """Measure hits in a bundle, and in a directory seeded by it, next to hits in the bundle's source directory."""
     root = bench.directory("hit in a bundle")
     with FileStreamProgramCache(root) as directory:
         for key in _HITS:
@@ -103,7 +103,7 @@ def _plain_files(directory: str) -> Callable[[], object]:
 
 
 def measure_miss(bench: Bench) -> list[Line]:
-    """At least 3x faster than cuda.core."""
+    """Measure misses: at least 3x faster than cuda.core's."""
     rounds, calls = bench.pick(201, 3), bench.pick(200, 20)
     others_pace = bench.pick(51, 2), bench.pick(100, 10)
     empty = bench.directory("empty")
@@ -112,24 +112,27 @@ def measure_miss(bench: Bench) -> list[Line]:
 
 
 def _miss_getter(store: Store, calls: int) -> Callable[[], object]:
-    """Looks up another key at each call. The keys are made here: to make one takes a tenth of a miss."""
+    """Returns a function that looks up another key at each call.
+
+    Making a key takes a tenth of a miss, so it is done here.
+    """
     for number in range(64):
         store.put(b"other-%d" % number, b"x")
     return map(store.get, [b"%d" % number for number in range(calls)]).__next__
 
 
 def measure_program_hit(bench: Bench) -> list[Line]:
-    """Ours takes at most one and a half times as long."""
-    if not THEIRS.is_installed():
+    """Measure hits through ``Program``: lockcache's take at most one and a half times as long as cuda.core's."""
+    if not CUDA_CORE.is_installed():
         return []
     from cuda.core import Program as TheirProgram
 
     from lockcache.cuda import Program
 
     include = _write_headers(bench.directory("headers"))
-    cache = open_ours(bench.ours("program-hit"))
+    cache = open_lockcache(bench.lockcache_directory("program-hit"))
     nested = f'#include "header-0.h"\n{_TEMPLATE}'
-    with opened(THEIRS, bench.directory("program-hit")) as store:
+    with opened(CUDA_CORE, bench.directory("program-hit")) as store:
         theirs: Any = store
         actions = {
             "ours": _compiler(Program, _PLAIN, cache),
@@ -162,7 +165,7 @@ def _reported(name: str, microseconds: float) -> Line:
 def _compiler(
     program_type: Any, source: str, cache: Any, *, names: tuple[str, ...] = (), include: str | None = None
 ) -> Callable[[], object]:
-    """Calls ``compile`` of one program again and again; the first call, here, fills the cache."""
+    """Returns a function that calls ``compile`` of one program again. The first call, here, fills the cache."""
     from cuda.core import ProgramOptions
 
     program = program_type(source, "c++", ProgramOptions(arch=_ARCH, include_path=include))
@@ -171,7 +174,7 @@ def _compiler(
 
 
 def _write_headers(path: str) -> str:
-    """A chain of headers, each including the next."""
+    """Write a chain of headers, each including the next. Returns their folder."""
     for number in range(_HEADERS):
         following = f'#include "header-{number + 1}.h"\n' if number + 1 < _HEADERS else ""
         with open(os.path.join(path, f"header-{number}.h"), "w") as file:

@@ -1,4 +1,4 @@
-"""``lockcache-stress bench``: this cache next to others, in one run, and what must hold."""
+"""``lockcache-stress bench``: measures this cache next to others, in one run, with bars that must hold."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def run_bench(
 ) -> list[Line]:
     """Run these measurements under ``directory`` (temporary: the default), and remove what they made.
 
-    What takes long to make stays under ``keep``. ``with_daemon``: a ``lockcache-daemon`` runs on every directory
-    of ours meanwhile (but for the curves, and where a daemon is what is measured).
+    What takes long to make stays under ``keep``. ``with_daemon``: a ``lockcache-daemon`` runs on every directory of
+    lockcache's meanwhile (but for the curves, and where a daemon is what is measured).
     """
     lines: list[Line] = []
     for name in names:
@@ -91,7 +91,7 @@ def run_bench(
 
 @dataclass
 class BenchOutcome:
-    """What was measured, and on what."""
+    """The lines that were measured, and the machine."""
 
     lines: Sequence[Line]
     machine: Mapping[str, str]
@@ -110,11 +110,11 @@ class BenchOutcome:
         return all(line.ok for line in self.lines)
 
     def checks(self) -> list[Check]:
-        """A bar's check says the ratio that it is about, where there is one."""
+        """Returns a check for each line. A bar's check shows the ratio that it is about, where there is one."""
         return [Check(line.name, _value(line), line.bar, line.ok) for line in self.lines]
 
     def summary(self) -> Sequence[str]:
-        """As many cells as a scenario has: lines, and nothing of the others."""
+        """Returns as many cells as for a scenario: the number of lines, the others empty."""
         return [f"{len(self.lines):,}", *[""] * 6]
 
     def as_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The caches that are compared, as far as they are installed: ours, cuda.core's, diskcache, JAX's LRU, plain files.
+"""The caches that are compared, where they are installed: lockcache, cuda.core's, diskcache, JAX's LRU, plain files.
 
 Each as its own documents say that it is used, with last uses recorded where it can: a cache that forgets them is
 quicker and evicts what is needed. None of them is imported before it is measured, nor needed. And directories of each
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from lockcache.filestream.disk import space_of
 from lockcache.lowlevel import Layout, Policy
-from lockcache_stress.bench.base import Bench, Line, interleaved, open_ours, ratio_line
+from lockcache_stress.bench.base import Bench, Line, interleaved, open_lockcache, ratio_line
 
 # diskcache has no "no limit".
 _NO_LIMIT: Final = 1 << 60
@@ -35,17 +35,17 @@ class Store:
     put: Callable[[bytes, bytes], object]
 
     def fill(self, first: int, last: int, value: bytes) -> None:
-        """Entries ``old-FIRST`` up to ``old-LAST`` (without it), by the quickest way that leaves what puts would."""
+        """Make entries ``old-FIRST`` up to ``old-LAST`` (without it), in the quickest way that leaves what puts do."""
         for number in range(first, last):
             self.put(b"old-%d" % number, value)
 
     def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
-        """Get it; where it is missing, compute and put it, as users of this cache are to do."""
+        """Get an entry; where it is missing, compute and put it, as users of this cache do."""
         if self.get(key) is None:
             self.put(key, compute())
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the cache."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Peer:
     has_cap: bool = True
 
     def is_installed(self) -> bool:
-        """Whether it can be measured here."""
+        """Returns whether this cache can be measured here."""
         try:
             self.find()
         except ImportError:
@@ -70,7 +70,7 @@ class Peer:
 
 
 class _Mapping(Store):
-    """A cache of the same interface as ours."""
+    """A cache of the same interface as lockcache's."""
 
     def __init__(self, cache: Any) -> None:
         self.cache = cache
@@ -81,9 +81,9 @@ class _Mapping(Store):
         self.cache.close()
 
 
-class _Ours(_Mapping):
+class _Lockcache(_Mapping):
     def __init__(self, path: str, cap_bytes: int | None) -> None:
-        super().__init__(open_ours(path, cap_bytes))
+        super().__init__(open_lockcache(path, cap_bytes))
 
     def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
         self.cache.get_or_compute(key, compute)
@@ -91,11 +91,11 @@ class _Ours(_Mapping):
 
 class _CudaCore(_Mapping):
     def __init__(self, path: str, cap_bytes: int | None) -> None:
-        super().__init__(_their_class()(path, max_size_bytes=cap_bytes))
+        super().__init__(_cuda_core_class()(path, max_size_bytes=cap_bytes))
         self._path = path
 
     def fill(self, first: int, last: int, value: bytes) -> None:
-        fill_as_theirs(self._path, first, last, value)
+        fill_as_cuda_core(self._path, first, last, value)
 
 
 class _DiskCache(Store):
@@ -150,7 +150,7 @@ class _Jax(Store):
 
 
 class _Files(Store):
-    """What a file system takes for the same bytes: nothing verified, nothing bounded, nothing recorded."""
+    """Plain files, as the cost of a file system for the same bytes: nothing verified, bounded or recorded."""
 
     def __init__(self, path: str, cap_bytes: int | None) -> None:
         self._path = path
@@ -177,26 +177,26 @@ class _Files(Store):
             _write(self._path, f"old-{number}", value)
 
 
-def _their_class() -> Any:
+def _cuda_core_class() -> Any:
     from cuda.core.utils import FileStreamProgramCache
 
     return FileStreamProgramCache
 
 
-def fill_as_theirs(path: str, first: int, last: int, value: bytes) -> None:
+def fill_as_cuda_core(path: str, first: int, last: int, value: bytes) -> None:
     """Write entries as cuda.core's cache has them, as plain files under its names: its own puts would take minutes."""
     for number in range(first, last):
         name = hashlib.sha256(b"old-%d" % number).hexdigest()
         _write(os.path.join(path, "entries", name[:2]), name[2:], value)
 
 
-OURS: Final = Peer("lockcache", _Ours)
-THEIRS: Final = Peer("cuda.core", _CudaCore, _their_class)
+LOCKCACHE: Final = Peer("lockcache", _Lockcache)
+CUDA_CORE: Final = Peer("cuda.core", _CudaCore, _cuda_core_class)
 FILES: Final = Peer("plain files", _Files, has_cap=False)
 #: In the order of a table's columns.
 PEERS: Final = (
-    OURS,
-    THEIRS,
+    LOCKCACHE,
+    CUDA_CORE,
     Peer("diskcache", _DiskCache, lambda: importlib.import_module("diskcache")),
     Peer("JAX", _Jax, lambda: importlib.import_module("jax._src.lru_cache")),
     FILES,
@@ -204,23 +204,23 @@ PEERS: Final = (
 
 
 def installed() -> list[Peer]:
-    """All that can be measured here."""
+    """Returns all caches that can be measured here."""
     return [peer for peer in PEERS if peer.is_installed()]
 
 
 def peer_of(name: str) -> Peer:
-    """The one of this name: what is sent to a spawned process."""
+    """Returns the cache of this name: names are what is sent to a spawned process."""
     return next(peer for peer in PEERS if peer.name == name)
 
 
 def compared() -> list[Peer]:
-    """Those that ours is compared with: cuda.core's, if it is installed, and those that no bar compares with."""
-    return [peer for peer in installed() if peer not in (OURS, FILES)]
+    """Returns the caches that lockcache is compared with: cuda.core's, if it is installed, and those without a bar."""
+    return [peer for peer in installed() if peer not in (LOCKCACHE, FILES)]
 
 
 @contextmanager
 def opened(peer: Peer, path: str, cap_bytes: int | None = None) -> Iterator[Store]:
-    """A cache for as long as the block lasts."""
+    """Open a cache for as long as the block lasts."""
     store = peer.open(path, cap_bytes)
     try:
         yield store
@@ -243,14 +243,18 @@ def compare(
     timed in turns among themselves, or not at all: what a bar compares must not stand in the traces that a database
     leaves in the processor's caches. See :func:`ratio_line`.
     """
-    pair = [peer for peer in (OURS, THEIRS, *([] if floor else [FILES])) if peer.is_installed()]
+    pair = [peer for peer in (LOCKCACHE, CUDA_CORE, *([] if floor else [FILES])) if peer.is_installed()]
     with _opened_each(bench, name, pair) as stores:
         actions = {each: make(store, pace[0] * pace[1]) for each, store in stores.items()}
-        named = {"ours": actions[OURS.name], "theirs": actions.get(THEIRS.name), "floor": floor or actions[FILES.name]}
+        named = {
+            "ours": actions[LOCKCACHE.name],
+            "theirs": actions.get(CUDA_CORE.name),
+            "floor": floor or actions[FILES.name],
+        }
         times_us = interleaved(named, *pace, bench.show)
     if others_pace is None:
         return ratio_line(name, times_us, at_least)
-    with _opened_each(bench, name, [peer for peer in compared() if peer is not THEIRS]) as stores:
+    with _opened_each(bench, name, [peer for peer in compared() if peer is not CUDA_CORE]) as stores:
         actions = {each: make(store, others_pace[0] * others_pace[1]) for each, store in stores.items()}
         return ratio_line(name, times_us, at_least, interleaved(actions, *others_pace, bench.show))
 
@@ -259,8 +263,8 @@ def compare(
 def _opened_each(bench: Bench, name: str, peers: Sequence[Peer]) -> Iterator[dict[str, Store]]:
     with ExitStack() as stack:
         paths = {peer: bench.directory(f"{name.partition(',')[0]}-{peer.name}") for peer in peers}
-        if OURS in paths:
-            stack.enter_context(bench.attending(paths[OURS]))
+        if LOCKCACHE in paths:
+            stack.enter_context(bench.attending(paths[LOCKCACHE]))
         yield {peer.name: stack.enter_context(opened(peer, path)) for peer, path in paths.items()}
 
 
@@ -282,23 +286,23 @@ def fill(bench: Bench, peer: Peer, entries: int) -> tuple[str, int]:
     """
     path, value = bench.directory(f"{peer.name}-{entries}"), os.urandom(ENTRY_BYTES)
     with ExitStack() as stack:
-        add = partial(fill_as_theirs, path) if peer is THEIRS else stack.enter_context(opened(peer, path)).fill
+        add = partial(fill_as_cuda_core, path) if peer is CUDA_CORE else stack.enter_context(opened(peer, path)).fill
         for first in range(0, entries, 1000):
             bench.show(0.0, f"filling {peer.name}'s: {first:,} of {entries:,}")
             add(first, min(first + 1000, entries), value)
     cap = full_cap(peer, path, entries)
-    if peer is OURS:
+    if peer is LOCKCACHE:
         bench.attend(path, cap)
     return path, cap
 
 
 def full_cap(peer: Peer, path: str, entries: int) -> int:
     """Returns the cap at which a directory that holds so many entries is full; that of others counts values."""
-    return cap_of_full(path) if peer is OURS else entries * ENTRY_BYTES
+    return cap_of_full(path) if peer is LOCKCACHE else entries * ENTRY_BYTES
 
 
 def cap_of_full(path: str) -> int:
-    """Returns the cap at which a directory of ours is full with what it holds."""
+    """Returns the cap at which a directory of lockcache's is full with what it holds."""
     held = held_bytes(path)
     limit = Policy(held).entries_limit_bytes(space_of(Layout(path)))
     own = 0 if limit is None else held - limit  # which is the same for all caps but the smallest
@@ -306,13 +310,13 @@ def cap_of_full(path: str) -> int:
 
 
 def held_bytes(path: str) -> int:
-    """Returns what a directory of ours holds by its own accounting: in blocks, and entries of cuda.core's too."""
-    with open_ours(path) as cache:
+    """Returns what a directory of lockcache's holds by its accounting: in blocks, and entries of cuda.core's too."""
+    with open_lockcache(path) as cache:
         return cache.stats().bytes
 
 
 def lacking_room(path: str, entries: int, entry_bytes: int | None = None) -> str:
-    """What the file system has too little of for so many entries; empty if it has enough.
+    """Returns what the file system has too little of for so many entries; empty if it has enough.
 
     ``entry_bytes``: what each takes on the disk; by default, the blocks of a small value.
     """

@@ -20,8 +20,8 @@ from dataclasses import replace
 from itertools import count, repeat
 from typing import Final
 
-from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, interleaved, median_us, open_ours, shown
-from lockcache_stress.bench.peers import ENTRY_BYTES, OURS, THEIRS, Peer, Store, compare, compared, fill, opened
+from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, interleaved, median_us, open_lockcache, shown
+from lockcache_stress.bench.peers import CUDA_CORE, ENTRY_BYTES, LOCKCACHE, Peer, Store, compare, compared, fill, opened
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.trouble import mounted_image, needs_mounts
 
@@ -37,7 +37,7 @@ _CALLS_PER_BLOCK = 512
 
 
 def measure_put(bench: Bench) -> list[Line]:
-    """At least 4x faster than cuda.core."""
+    """Measure puts: at least 4x faster than cuda.core's."""
     with _new_disk(bench) as disk:
         if disk is None:
             return [_put_line(bench, _NAME, _TIMES_FASTER, with_others=True)]
@@ -47,7 +47,7 @@ def measure_put(bench: Bench) -> list[Line]:
 
 @contextmanager
 def _new_disk(bench: Bench) -> Iterator[str | None]:
-    """Where a new ext4 is mounted; ``None`` where that may not or cannot be."""
+    """Yields where a new ext4 is mounted; ``None`` where that may not or cannot be."""
     has_room = shutil.disk_usage(bench.root).free > _DISK_MIB << 20  # the image grows as it is filled
     if not bench.may_mount or not has_room or needs_mounts("mkfs.ext4") is not None:
         yield None
@@ -74,13 +74,13 @@ def _put_line(bench: Bench, name: str, times_faster: float | None, *, with_other
 
 
 def measure_put_full(bench: Bench) -> list[Line]:
-    """Within 2x of the smaller cache, and at least 500x faster than cuda.core."""
+    """Measure puts into a full directory: within 2x of the smaller one, at least 500x faster than cuda.core's."""
     few, many = bench.pick(1000, 50), bench.pick(50_000, 300)
-    small, large = (_putter(open_ours(*fill(bench, OURS, entries)).__setitem__) for entries in (few, many))
+    small, large = (_putter(open_lockcache(*fill(bench, LOCKCACHE, entries)).__setitem__) for entries in (few, many))
     calls = bench.pick(_CALLS_PER_BLOCK, 64)
     times_us = interleaved({"small": small, "large": large}, bench.pick(9, 2), calls, bench.show)
     others_us = {peer.name: _other(bench, peer, many) for peer in compared()}
-    theirs_us = others_us.pop(THEIRS.name, None)
+    theirs_us = others_us.pop(CUDA_CORE.name, None)
     return _lines(few, many, times_us["small"], times_us["large"], theirs_us, others_us)
 
 
@@ -129,7 +129,7 @@ def _putter(put: Callable[[bytes, bytes], object]) -> Callable[[], object]:
 
 
 def _other(bench: Bench, peer: Peer, entries: int) -> float:
-    """A few puts: one of cuda.core's takes half a second at 50,000 entries."""
+    """Returns the median of a few puts of another cache: cuda.core's take half a second at 50,000 entries."""
     path, cap = fill(bench, peer, entries)
     with opened(peer, path, cap) as store:
         return median_us(bench.pick(5, 2), _putter(store.put))

@@ -1,8 +1,8 @@
 """Robustness: damaged entries, and two scenarios as measurements, each as one number to compare.
 
-Entries that were damaged on disk: how many are served all the same. Ours: none, ever; cuda.core's next to it. What is
-not covered: a file that was replaced by one without a record. It is served like an entry of cuda.core's own cache,
-which has none either; who may write to the directory could forge a record anyway.
+Entries that were damaged on disk: how many are served all the same. By lockcache none, ever; cuda.core's is next to it.
+What is not covered: a file that was replaced by one without a record. It is served like an entry of cuda.core's own
+cache, which has none either; who may write to the directory could forge a record anyway.
 
 The scenarios: sixteen writers of large values, and 30 SIGKILLs of writers at random moments.
 """
@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, shown
-from lockcache_stress.bench.peers import OURS, THEIRS, Peer, opened
+from lockcache_stress.bench.peers import CUDA_CORE, LOCKCACHE, Peer, opened
 from lockcache_stress.plan import Scenario
 from lockcache_stress.run import Options, Outcome, drift_bytes, run_bytes
 from lockcache_stress.scenarios import BIG_VALUES, KILL
@@ -29,13 +29,13 @@ _BAR: Final = Bar("<=", 1, " x cap")
 
 
 def measure_damage(bench: Bench) -> list[Line]:
-    """None served, for each kind of damage."""
+    """Measure damaged entries: none served, for each kind of damage."""
     logging.getLogger("lockcache").setLevel(logging.ERROR)  # each damaged entry is a warning, and here expected
     entries = bench.pick(200, 4)
     lines = []
     for done, (name, damage) in enumerate(_KINDS.items()):
-        ours = _served(bench.ours("damage"), OURS, damage, entries)
-        theirs = _served(bench.directory("damage"), THEIRS, damage, entries) if THEIRS.is_installed() else None
+        ours = _served(bench.lockcache_directory("damage"), LOCKCACHE, damage, entries)
+        theirs = _served(bench.directory("damage"), CUDA_CORE, damage, entries) if CUDA_CORE.is_installed() else None
         lines.append(
             Line(
                 f"damaged entries served: {name}",
@@ -86,7 +86,7 @@ _KINDS: Final[dict[str, _Damage]] = {
 
 
 def measure_big_values(bench: Bench) -> list[Line]:
-    """Values of a third of the cap each: all writers end, none hangs, and the cap holds."""
+    """Measure values of a third of the cap each: all writers end, none hangs, and the cap holds."""
     processes = bench.pick(BIG_VALUES.processes, 4)
     outcome, _ = _run(bench, BIG_VALUES, processes, bench.pick(6, 1))
     peak, ended_badly = outcome.peaks.disk_bytes / BIG_VALUES.max_size_bytes, len(outcome.deaths)
@@ -111,7 +111,7 @@ def measure_big_values(bench: Bench) -> list[Line]:
 
 
 def measure_kills(bench: Bench) -> list[Line]:
-    """Every entry whole, and after one recount the accounting equals the disk."""
+    """Measure kills: every entry whole, and after one recount the accounting equals the disk."""
     scenario = replace(KILL, kills=bench.pick(KILL.kills, 3))
     outcome, directory = _run(bench, scenario, bench.pick(scenario.processes, 3), bench.pick(15, 3))
     return [_whole(outcome, scenario.kills), _drift(directory)]
@@ -145,7 +145,7 @@ def _whole(outcome: Outcome, wanted: int) -> Line:
 
 
 def _drift(directory: str) -> Line:
-    """The scenario ended with one recount; here its result is only read."""
+    """Returns the line of the drift. The scenario ended with one recount; here its result is only read."""
     drift = drift_bytes(directory)
     return Line(
         "the same, drift after one recount",

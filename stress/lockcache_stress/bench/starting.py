@@ -12,25 +12,27 @@ from functools import partial
 from statistics import median
 from typing import Final
 
-from lockcache_stress.bench.base import Bar, Bench, Line, interleaved, median_us, open_ours, shown
-from lockcache_stress.bench.peers import OURS, THEIRS, Peer, compared, fill
+from lockcache_stress.bench.base import Bar, Bench, Line, interleaved, median_us, open_lockcache, shown
+from lockcache_stress.bench.peers import CUDA_CORE, LOCKCACHE, Peer, compared, fill
 
 _FEW: Final = 10
 _GROWTH: Final = Bar("<=", 1.5, "x")
 _IMPORT: Final = Bar("<", 50, " ms")
-_OURS = "lockcache"
-_THEIRS = "cuda.core.utils"
+_LOCKCACHE_MODULE = "lockcache"
+_CUDA_CORE_MODULE = "cuda.core.utils"
 _TIMED = "import filelock, psutil, time; t = time.perf_counter(); import {}; print((time.perf_counter() - t) * 1e3)"
 
 
 def measure_opening(bench: Bench) -> list[Line]:
-    """The same time at both sizes, within 1.5x for noise."""
+    """Measure opening: the same time at both sizes, within 1.5x for noise."""
     many = bench.pick(50_000, 300)
-    actions = {name: partial(open_ours, *fill(bench, OURS, size)) for name, size in (("few", _FEW), ("many", many))}
+    actions = {
+        name: partial(open_lockcache, *fill(bench, LOCKCACHE, size)) for name, size in (("few", _FEW), ("many", many))
+    }
     times_us = interleaved(actions, bench.pick(101, 5), 1, bench.show)
     few_us, many_us = times_us["few"], times_us["many"]
     others_us = {peer.name: _other(bench, peer, many) for peer in compared()}
-    theirs_us = others_us.pop(THEIRS.name, None)
+    theirs_us = others_us.pop(CUDA_CORE.name, None)
     growth = many_us / few_us
     return [
         Line(f"open, capped, {_FEW} entries", f"{few_us:,.0f} us"),
@@ -58,14 +60,14 @@ def _other(bench: Bench, peer: Peer, entries: int) -> float:
 
 
 def measure_import(bench: Bench) -> list[Line]:
-    """Under 50 ms."""
+    """Measure the import: under 50 ms."""
     rounds = bench.pick(15, 2)
     ours: list[float] = []
     theirs: list[float] = []
     for number in range(rounds):
-        ours.append(_import_ms(_OURS))
-        if THEIRS.is_installed():
-            theirs.append(_import_ms(_THEIRS))
+        ours.append(_import_ms(_LOCKCACHE_MODULE))
+        if CUDA_CORE.is_installed():
+            theirs.append(_import_ms(_CUDA_CORE_MODULE))
         bench.show((number + 1) / rounds, "")
     ours_ms, theirs_ms = median(ours), median(theirs) if theirs else None
     return [

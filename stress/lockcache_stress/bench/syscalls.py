@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line, shown
-from lockcache_stress.bench.peers import THEIRS
+from lockcache_stress.bench.peers import CUDA_CORE
 
 _CALLS = 50
 _KINDS = ("hit", "miss", "put")
@@ -37,12 +37,12 @@ for name, action in actions.items():
 
 
 def measure(bench: Bench) -> list[Line]:
-    """One line for each operation; one that says why there are none, where strace is missing."""
+    """Count system calls. Returns a line for each operation, or one that says that strace is missing."""
     strace = shutil.which("strace")
     if strace is None:
         return [Line("system calls", skipped="strace is not installed")]
-    ours = _count(bench, strace, "lockcache", bench.ours("syscalls"))
-    theirs = _count(bench, strace, "cuda.core.utils", bench.directory("syscalls")) if THEIRS.is_installed() else {}
+    ours = _count(bench, strace, "lockcache", bench.lockcache_directory("syscalls"))
+    theirs = _count(bench, strace, "cuda.core.utils", bench.directory("syscalls")) if CUDA_CORE.is_installed() else {}
     if not ours:
         return [Line("system calls", skipped="strace may not trace here")]
     return [_line(kind, ours[kind], theirs.get(kind)) for kind in _KINDS]
