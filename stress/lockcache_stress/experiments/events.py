@@ -28,7 +28,7 @@ class Bell:
 
 
 class Clock:
-    """Runs processes, in the order of their moments; of two at one moment the one that was put off first."""
+    """Runs processes, in the order of their moments; of two at one moment the one that was scheduled first."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -40,7 +40,7 @@ class Clock:
         self._put_off(_Process(steps), at)
 
     def ring(self, bell: Bell) -> None:
-        """Wake all who wait for ``bell``, now."""
+        """Wake all processes that wait for ``bell``, now."""
         waiting, bell.waiting = bell.waiting, []
         for process, resumed in waiting:
             if process.resumed == resumed:
@@ -48,7 +48,7 @@ class Clock:
                 self._put_off(process, self.now)
 
     def run(self) -> None:
-        """Run until nothing is left to happen."""
+        """Run until no process waits for a moment."""
         while self._moments:
             moment, _, process, resumed = heapq.heappop(self._moments)
             if process.resumed != resumed:

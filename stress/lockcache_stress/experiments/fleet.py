@@ -59,7 +59,7 @@ class Calls:
 
     @classmethod
     def counted(cls, trials: Mapping[str, Any]) -> Calls:
-        """Of what trials in a guest counted.
+        """Returns the requests of each operation, from the counts of trials in a guest.
 
         A hit of a file that the node knows takes one request while the server lends the node a delegation, and two
         while not: half of them each.
@@ -119,7 +119,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a start takes."""
+    """The cost of a start."""
 
     way: str
     computes: int
@@ -132,7 +132,7 @@ class Cost:
     busy_seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values, requests as whole numbers."""
+        """Returns plain values, requests as whole numbers."""
         requests = {name: round(count) for name, count in self.requests.items()}
         return {**vars(self), "requests": requests, "all_requests": round(sum(self.requests.values()))}
 
@@ -226,7 +226,7 @@ class _Start:
         self.clock.ring(self.bell(node, kernel))
 
     def _wait(self, node: int, kernel: int, rng: random.Random) -> Steps:
-        """Look, and ask for the lease, at the library's pace; on the holder's node the bell wakes."""
+        """Look for the entry, and ask for the lease, at the library's pace; on the holder's node the bell wakes."""
         is_woken = self.holders[kernel] == node
         pace, bell = (WOKEN if is_woken else REMOTE), self.bell(node, kernel)
         clock, began = self.clock, self.clock.now
@@ -365,5 +365,5 @@ def compare(trials: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def is_near(counted: int, model: int) -> bool:
-    """Whether the model may be used: which operations are the same, and not how they meet."""
+    """Returns whether the model is near enough to the counted requests."""
     return 1 / _MOST_OFF <= model / counted <= _MOST_OFF

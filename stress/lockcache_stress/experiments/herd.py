@@ -54,7 +54,7 @@ class Phase:
 
     @property
     def hits(self) -> int:
-        """Those that were answered without compiling."""
+        """The programs that were answered without compiling."""
         return max(self.calls - self.compiles, 0)
 
     @property
@@ -230,7 +230,7 @@ def _add_phase(plan: HerdPlan, herd: Group, outcome: HerdOutcome, references: li
     number, began = len(outcome.phases), 0.0
 
     def prepare() -> None:
-        """All are ready, and none reads a header."""
+        """Write the headers, when all members are ready and none reads a header."""
         nonlocal began
         write_headers(plan, number)
         began = time.monotonic()
@@ -243,7 +243,7 @@ def _add_phase(plan: HerdPlan, herd: Group, outcome: HerdOutcome, references: li
 
 
 def _references(plan: HerdPlan, outcome: HerdOutcome) -> list[dict[int, Compiled]]:
-    """Every kernel as it must be in each phase, compiled by one process with no cache.
+    """Compile every kernel as it must be in each phase, by one process with no cache.
 
     The headers are left as they are at first.
     """

@@ -101,16 +101,19 @@ class HerdPlan:
         return (*PHASES, UNCACHED) if self.options.uncached else PHASES
 
     def compiled(self, phase: int) -> str:
-        """The file to which every compilation of a phase adds one line."""
+        """Returns the file to which every compilation of a phase adds one line."""
         return os.path.join(self.control, f"compiled-{phase}")
 
     def is_spread(self, phase: int) -> bool:
-        """Whether each process begins with a kernel of its own; else all want the same at once. One phase is each."""
+        """Returns whether each process begins with another kernel; else all want the same at once.
+
+        One phase is each.
+        """
         first = random.Random(f"{self.options.seed}/starts").random() < 0.5
         return first if phase == 0 else not first
 
     def order(self, phase: int, index: int) -> list[int]:
-        """In which order process ``index`` wants the kernels."""
+        """Returns the order in which process ``index`` wants the kernels."""
         start = 0
         if self.is_spread(phase):
             start = random.Random(f"{self.options.seed}/{phase}/{index}").randrange(self.options.kernels)
@@ -137,7 +140,7 @@ def write_headers(plan: HerdPlan, phase: int) -> None:
 
 
 def make_kernels(plan: HerdPlan) -> list[HerdKernel]:
-    """The kernels, drawn from the seed; some 100 to 300 ms of compiling each."""
+    """Returns the kernels, drawn from the seed; some 100 to 300 ms of compiling each."""
     rng = random.Random(f"{plan.options.seed}/herd")
     kernels = []
     for _ in range(plan.options.kernels):
@@ -147,7 +150,7 @@ def make_kernels(plan: HerdPlan) -> list[HerdKernel]:
 
 
 def program_options(plan: HerdPlan) -> Any:
-    """How they are compiled."""
+    """Returns the options of the kernels."""
     from cuda.core import ProgramOptions
 
     return ProgramOptions(arch=_ARCH, std="c++17", include_path=[plan.include], name="herd.cu")
@@ -180,7 +183,7 @@ class Answer(NamedTuple):
 
 
 def run_member(plan: HerdPlan, index: int, parent: Connection, gates: list[Connection]) -> None:
-    """A member from start to end: in each phase, say ready, wait for the gate, compile everything, answer."""
+    """Run a member from start to end: in each phase, say ready, wait for the gate, compile everything, answer."""
     die_with_parent()
     try:
         plant_bug(HERD_FAULTS.get(plan.options.plant or ""))
@@ -225,7 +228,7 @@ def _compile(program_type: Any, kernel: HerdKernel, options: Any, cache: Any) ->
 
 
 def _counted(plan: HerdPlan, phase: int) -> Any:
-    """``lockcache.cuda.Program``, with a line in a file for every compilation that NVRTC is asked for."""
+    """Returns ``lockcache.cuda.Program``, with a line in a file for every compilation that NVRTC is asked for."""
     from lockcache.cuda import Program
 
     class CountedProgram(Program):
@@ -251,7 +254,7 @@ def _note_compile(plan: HerdPlan, phase: int) -> None:
 
 
 def _die_once(plan: HerdPlan) -> None:
-    """The first process of the run that compiles dies by a SIGKILL, which leaves its lease file behind."""
+    """Have the first process of the run that compiles die by a SIGKILL, which leaves its lease file behind."""
     try:
         os.close(os.open(os.path.join(plan.control, "crashed"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:

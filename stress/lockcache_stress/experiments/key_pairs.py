@@ -141,7 +141,7 @@ def try_pairs(pairs: int, seed: int, show: Show) -> Iterator[Outcome]:
 
 
 def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Program], _Program]]:
-    """What can be changed, by name: each makes another program of one."""
+    """Returns the changes by name: each makes another program of one."""
     found: dict[str, Callable[[random.Random, _Program], _Program]] = {
         "code": lambda rng, one: replace(one, salt=one.salt + 1),
         "header": lambda rng, one: replace(one, header=one.header + "1"),
@@ -165,7 +165,7 @@ def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Prog
 
 
 def _draw(rng: random.Random, archs: tuple[str, ...]) -> _Program:
-    """A program under a few random options."""
+    """Returns a program with a few random options."""
     names = rng.sample([name for name in _OPTIONS if name != "arch"], rng.randrange(_MOST_OTHERS + 1))
     # What takes the working directory into the output is drawn more often than the others.
     names += [name for name in ("debug", "lineinfo") if rng.random() < _DIRECTORY_SHARE]
@@ -186,7 +186,7 @@ def _compare(root: str, what: str, one: _Program, other: _Program) -> Changed | 
 
 
 def _compiled(root: str, program: _Program) -> tuple[bytes, bytes] | None:
-    """Key and output; ``None`` for what NVRTC or the cache refuses."""
+    """Returns the key and the output; ``None`` for what NVRTC or the cache refuses."""
     from cuda.core import ProgramOptions
     from cuda.core._utils.cuda_utils import CUDAError  # which has no public name
 
@@ -209,7 +209,7 @@ def _compiled(root: str, program: _Program) -> tuple[bytes, bytes] | None:
 
 @contextmanager
 def _surroundings(root: str, program: _Program) -> Iterator[str]:
-    """Header, working directory and variables as the program has them; the directory of its headers."""
+    """Set header, working directory and variables as the program has them. Yields the folder of its headers."""
     # A folder for each content: a file that is changed within a tick of the clock is another question.
     include_path, folder = (os.path.join(root, name) for name in (f"include{program.header}", program.folder))
     for path in (include_path, folder):
@@ -240,7 +240,7 @@ class _Recorder(InMemoryProgramCache):
     seen: tuple[bytes, bytes] | None = None
 
     def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
-        """As any cache does, and note the key and the code."""
+        """Get or compute like any cache, and note the key and the code."""
         entry = super().get_or_compute_entry(key, compute, label=label)
         self.seen = (key.encode() if isinstance(key, str) else key, entry.code)
         return entry

@@ -29,7 +29,7 @@ _LOCK_SECONDS: Final = 2.0
 
 @dataclass(frozen=True)
 class Action:
-    """One thing that a process does, and dies of."""
+    """One action of a process, during which it dies."""
 
     help: str
     #: Makes the directory as it is before, and gives what the child does.

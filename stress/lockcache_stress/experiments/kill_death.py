@@ -141,7 +141,7 @@ def _arm(number: int, calls: Sequence[str], sender: int) -> None:
 
 
 def _file(given: Any, options: dict[str, Any], readlink: Callable[[str], str]) -> str:
-    """The path that a call is about."""
+    """Returns the path that a call is about."""
     if isinstance(given, int):
         return _DELETED.sub("", readlink(f"/proc/self/fd/{given}"))
     path = os.fspath(given)

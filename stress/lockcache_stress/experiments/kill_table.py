@@ -52,7 +52,7 @@ class Row:
         return not self.left.wrong
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Returns plain values."""
         return {"action": self.action, "number": self.number, "step": self.step, "ok": self.ok, **asdict(self.left)}
 
 
@@ -72,7 +72,7 @@ def make_rows(names: Sequence[str], show: Callable[[str, int], None] = lambda na
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """The page: a section for each action; deaths that follow each other and leave the same are one line."""
+    """Returns the page: a section for each action; deaths that follow each other and leave the same are one line."""
     parts = [_INTRODUCTION]
     for name, action in ACTIONS.items():
         mine = [row for row in rows if row.action == name]
@@ -122,7 +122,7 @@ def _step(said: str, root: str) -> str:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is left. Invariant 5 allows all of it but for what :attr:`wrong` names."""
+    """What a death left. Invariant 5 (death is free) allows all of it, except for what :attr:`wrong` names."""
 
     #: ``older``, ``newer`` or ``none``.
     entry: str
@@ -160,7 +160,7 @@ def survey(root: str) -> Survey:
 
 
 def _go_on(cache: FileStreamProgramCache, root: str) -> list[str]:
-    """The next process: compile-once and a put must not be hindered, and one recount corrects all."""
+    """Go on as the next process: compile-once and a put must not be hindered, and one recount corrects all."""
     wrong = []
     cache.get_or_compute_entry(KEY, lambda: _NEXT)
     cache.put_entry(KEY, _NEXT)

@@ -52,7 +52,7 @@ exec ip netns exec "$host" unshare --uts sh -c 'hostname "$0"; exec sh -c "$*"' 
 
 @dataclass(frozen=True)
 class HostsOptions:
-    """What the command line says."""
+    """The options of a run."""
 
     hosts: int
     #: On each host.
@@ -66,7 +66,7 @@ class HostsOptions:
 
 
 class _Job:
-    """How ranks are started, and what they said."""
+    """The start of ranks, and their answers."""
 
     def __init__(self, options: HostsOptions, made: list[Host], directory: str, control: str) -> None:
         self.options, self._hosts, self._control = options, made, control
@@ -125,7 +125,7 @@ def why_no_hosts() -> str | None:
 
 
 def run_on_hosts(options: HostsOptions, show: Show) -> Tabled:
-    """Run it. Raises :class:`UnusableError` where there is no root, MPI or NVRTC."""
+    """Run the job. Raises :class:`UnusableError` where there is no root, MPI or NVRTC."""
     reason = why_no_hosts() if has_nvrtc() else f"needs cuda.core and NVRTC: {how_to_install('cuda')}"
     if reason is not None:
         raise UnusableError(f"mpi --hosts cannot be run here: {reason}")
@@ -141,7 +141,7 @@ def run_on_hosts(options: HostsOptions, show: Show) -> Tabled:
 
 
 def _tabulate(options: HostsOptions, phases: dict[str, dict[str, Any]], takeovers_ms: list[float]) -> Tabled:
-    """The verdict. Takeovers are from a SIGKILL to the next holder's start."""
+    """Returns the verdict. Takeovers are from a SIGKILL to the next holder's start."""
     median, both = statistics.median(takeovers_ms), list(phases.values())
     answers = sum(each["answers"] for each in both)
     lines = [

@@ -24,7 +24,7 @@ KILLED = "killed"
 
 
 def main() -> None:
-    """A rank from start to end."""
+    """Run a rank from start to end."""
     from mpi4py import MPI
 
     with open(sys.argv[1]) as file:
@@ -65,7 +65,7 @@ def _compiling(plan: dict[str, object], phase: str, rank: int, slot: Slot) -> Ca
 
 
 def hold(plan: dict[str, object], phase: str) -> bytes:
-    """Compute: the first to be here stays until it is killed, and the next says when it began."""
+    """Compute: the first rank here stays until it is killed, and the next says when it began."""
     began_ns = time.monotonic_ns()
     if os.path.exists(os.path.join(str(plan["control"]), f"{phase}-holds.json")):
         say(plan, f"{phase}-took", began_ns=began_ns)

@@ -64,7 +64,7 @@ class Cut:
 
 
 def why_no_power_cut(kind: str) -> str | None:
-    """Why a file system of this kind cannot be had here; ``None`` if it can. Tries it: containers may forbid mounts."""
+    """Returns why a file system of this kind cannot be had here; ``None`` if it can. Tries it in a container too."""
     reason = needs_mounts(f"mkfs.{kind}")
     if reason is not None:
         return reason
@@ -91,7 +91,7 @@ def cut_once(kind: str, *, fsync: bool, writers: int, seconds: float) -> Cut:
 
 @contextmanager
 def _new_disk(kind: str) -> Iterator[tuple[str, str, str]]:
-    """A folder, a new file system that is mounted in it, and its image."""
+    """Yields a folder, a new file system that is mounted in it, and its image."""
     with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
         disk = os.path.join(parent, "disk")
         os.mkdir(disk)
@@ -100,7 +100,7 @@ def _new_disk(kind: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _write_and_cut(disk: str, parent: str, found: Cut, seconds: float) -> dict[tuple[int, int], int]:
-    """The last serial of each writer and key that had been stored when the power went."""
+    """Returns the last serial of each writer and key that had been stored when the power was cut."""
     logs = [os.path.join(parent, f"writer-{number}") for number in range(found.writers)]
     command = [sys.executable, "-m", __name__, os.path.join(disk, "cache"), str(int(found.fsync))]
     running = [
@@ -125,7 +125,7 @@ def _write_and_cut(disk: str, parent: str, found: Cut, seconds: float) -> dict[t
 
 
 def _commit_journal(disk: str) -> None:
-    """As any program that syncs a file of its own: names and sizes of all others reach the disk, their bytes do not."""
+    """Sync another file: names and sizes of all files then reach the disk, but not their bytes."""
     with open(os.path.join(disk, "other"), "wb") as file:
         file.write(b"other")
         file.flush()
@@ -161,12 +161,12 @@ def _read(path: str, last: dict[tuple[int, int], int], found: Cut) -> None:
 
 
 def _key_of(writer: int, key: int) -> bytes:
-    """The cache key of a writer's key number."""
+    """Returns the cache key of a writer's key number."""
     return b"%d/%d" % (writer, key)
 
 
 def main() -> None:
-    """A writer whose power is cut: writes until it is killed.
+    """Run a writer whose power is cut: it writes until it is killed.
 
     What was stored goes to a log on another disk, with the moment at which the cache returned.
     """

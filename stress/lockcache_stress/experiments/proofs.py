@@ -29,7 +29,7 @@ def possible_bugs() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Proven:
-    """What became of one planted bug."""
+    """The result of one planted bug."""
 
     name: str
     bug: Fault
@@ -42,12 +42,12 @@ class Proven:
         return any(name in self.bug.found_by for name in self.failed)
 
     def as_json(self) -> dict[str, object]:
-        """For ``--json``."""
+        """Returns the output of ``--json``."""
         return {"bug": self.name, "found": self.is_found, "failed_checks": self.failed}
 
 
 def prove(names: tuple[str, ...], seconds: float, seed: int, show: Show) -> Iterator[Proven]:
-    """Plant each bug in the scenario that has to find it, and run that; one after the other, as they are asked for."""
+    """Plant each bug in the scenario that has to find it, and run that; yields the results one after the other."""
     for name in names:
         bug = BUGS[name]
         scenario = _SCENARIOS[bug.scenario]
@@ -58,7 +58,7 @@ def prove(names: tuple[str, ...], seconds: float, seed: int, show: Show) -> Iter
 
 @contextmanager
 def _overlay(path: str) -> Iterator[None]:
-    """As a container has it: an upper layer over one that is read-only."""
+    """Mount an overlay as a container has it: an upper layer over one that is read-only."""
     layers = f"{path}-layers"
     os.mkdir(layers)
     try:
@@ -100,7 +100,7 @@ class Tried:
         return all(outcome.ok for outcome in self.outcomes)
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Returns plain values."""
         return {"ok": self.ok, "skipped": self.skipped, "scenarios": [each.as_json() for each in self.outcomes]}
 
 

@@ -145,7 +145,7 @@ class Request(NamedTuple):
 
 
 def make_trace(programs: int, requests: int, seed: int, *, exponent: float, changed: float) -> list[Request]:
-    """``requests`` look-ups; before each, with probability ``changed``, the source of some program changes."""
+    """Returns ``requests`` look-ups; before each, with probability ``changed``, the source of some program changes."""
     rng = random.Random(f"{seed}/trace")
     by_popularity = rng.sample(range(programs), programs)  # so that what is popular is not what was compiled first
     zipf = Zipf(rng, programs, exponent)
@@ -180,7 +180,7 @@ def load_trace(path: str, programs: int) -> list[Request]:
 
 
 class Saved(NamedTuple):
-    """What a cache was good for."""
+    """The savings of a cache."""
 
     hits: int
     saved_ns: int
@@ -188,7 +188,7 @@ class Saved(NamedTuple):
 
 
 def replay(trace: Sequence[Request], programs: Sequence[Program], limit_bytes: int, priority: Priority) -> Saved:
-    """A cache of ``limit_bytes`` that evicts by ``priority``, empty at first."""
+    """Replay a trace on a cache of ``limit_bytes`` that evicts by ``priority``, empty at first."""
     held: dict[str, Found] = {}
     costs = {_name(request): programs[request.program].cost_ns for request in trace}
     held_bytes = hits = saved_ns = evictions = 0
@@ -217,7 +217,7 @@ def replay(trace: Sequence[Request], programs: Sequence[Program], limit_bytes: i
 
 
 def upper_bound(trace: Sequence[Request], programs: Sequence[Program], limit_bytes: int) -> int:
-    """Nanoseconds that no cache of this size saves more of, even one that knows what comes.
+    """Returns the nanoseconds that a cache of this size saves at most, even one that knows what comes.
 
     To hit, an entry has to stay from one use to the next: that takes its bytes for so long. All of that together cannot
     be more than the cache's bytes for as long as the trace lasts; what saves most for what it takes is taken first, the

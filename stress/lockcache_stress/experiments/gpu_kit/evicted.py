@@ -56,7 +56,7 @@ class _Evictor:
 
 
 def run_eviction(kit: Kit) -> Found:
-    """Runs the row."""
+    """Run the row."""
     rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(kit.seconds / _ROUND_SECONDS)))
     evictor = _Evictor()
     crowd = run_crowd(kit, _work, rounds, before=evictor)

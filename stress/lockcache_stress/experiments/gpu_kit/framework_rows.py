@@ -81,7 +81,7 @@ class _Watch:
 
 
 def run_framework(kit: Kit, framework: Framework) -> Found:
-    """Runs the row of one framework. Raises :class:`NotRunError` if it cannot run a kernel here."""
+    """Run the row of one framework. Raises :class:`NotRunError` if it cannot run a kernel here."""
     processes = min(kit.options.processes, _MOST_PROCESSES)
     with open_workspace(None) as space:
         directory = os.path.join(space.control, framework.row)
@@ -175,7 +175,7 @@ def _notes(place: str) -> list[str]:
 
 
 def run_shared(kit: Kit, framework: Framework) -> Found:
-    """Runs the row of one framework. Raises :class:`NotRunError` if it cannot run a kernel here."""
+    """Run the row of one framework. Raises :class:`NotRunError` if it cannot run a kernel here."""
     processes = min(kit.options.processes, _MOST_PROCESSES)
     with open_workspace(None) as space:
         use = Use(framework, space.cache, kit.seconds, kit.options.seed)

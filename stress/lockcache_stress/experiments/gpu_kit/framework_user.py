@@ -29,7 +29,7 @@ _SKEW: Final = 0.8
 
 @dataclass(frozen=True)
 class Use:
-    """What all processes of a framework's row do."""
+    """The work of all processes of a framework's row."""
 
     framework: Framework
     directory: str
@@ -39,7 +39,7 @@ class Use:
 
 @dataclass
 class Used:
-    """What one process says of one phase."""
+    """The answer of one process for one phase."""
 
     uses: int = 0
     wrong: int = 0

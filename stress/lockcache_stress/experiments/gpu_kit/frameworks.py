@@ -39,7 +39,7 @@ class Kernels(Protocol):
     place: str
 
     def forget(self) -> None:
-        """Drops what the process remembers, so that the next use asks the directory."""
+        """Drop what the process remembers, so that the next use asks the directory."""
         ...
 
     def run(self, number: int) -> list[int]:
@@ -75,7 +75,7 @@ class Framework:
         return self.row.partition("-")[0]
 
     def why_not(self, gpu_arch: str | None) -> str | None:
-        """Why it cannot be run here; ``None`` if it can."""
+        """Returns why the framework cannot be run here; ``None`` if it can."""
         version = find_version(self.name)
         if version is None:
             return f"{self.name} is not installed"
@@ -109,11 +109,11 @@ class CupyKernels:
         self.place = ON_GPU
 
     def forget(self) -> None:
-        """Modules are kept for each source."""
+        """Drop the modules, which CuPy keeps for each source."""
         self._cupy.clear_memo()
 
     def run(self, number: int) -> list[int]:
-        """A fresh kernel object: CuPy asks its directory."""
+        """Run a new kernel object, so that CuPy asks its directory."""
         factor, salt = _factor_and_salt(number)
         kernel = self._cupy.RawKernel(_CUPY_SOURCE.format(factor=factor, salt=salt), "run")
         self._out.data.memset(0xA5, self._out.nbytes)  # not fill(), which is a kernel in the same directory
@@ -134,10 +134,10 @@ class TritonKernels:
         self.place = ON_GPU
 
     def forget(self) -> None:
-        """Nothing: what Triton remembers belongs to the function object, and each run has a fresh one."""
+        """Do nothing: what Triton remembers belongs to the function object, and each run has a new one."""
 
     def run(self, number: int) -> list[int]:
-        """A fresh function object: Triton asks its directory."""
+        """Run a new function object, so that Triton asks its directory."""
         factor, salt = _factor_and_salt(number)
         self._out.fill_(-1)
         fresh = self._triton.jit(self._function)
@@ -155,10 +155,10 @@ class NumbaKernels:
         self.place = ON_GPU
 
     def forget(self) -> None:
-        """Nothing: what numba remembers belongs to the function object, and each run has a fresh one."""
+        """Do nothing: what numba remembers belongs to the function object, and each run has a new one."""
 
     def run(self, number: int) -> list[int]:
-        """A fresh function object: numba asks its directory."""
+        """Run a new function object, so that numba asks its directory."""
         (factor, salt), cuda = _factor_and_salt(number), self._cuda
 
         def compute(out: Any) -> None:
@@ -193,11 +193,11 @@ class JaxKernels:
         self.place = "the CPU" if platform == "cpu" else ON_GPU
 
     def forget(self) -> None:
-        """Compiled functions are kept for each function."""
+        """Drop the compiled functions, which JAX keeps for each function."""
         self._jax.clear_caches()
 
     def run(self, number: int) -> list[int]:
-        """A fresh function: JAX asks its directory."""
+        """Run a new function, so that JAX asks its directory."""
         factor, salt = _factor_and_salt(number)
         compute = self._jax.jit(lambda x: x * self._numpy.uint32(factor) + self._numpy.uint32(salt))
         return list(map(int, self._numpy.asarray(compute(self._input))))

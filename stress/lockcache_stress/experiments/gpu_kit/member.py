@@ -31,7 +31,7 @@ _PATIENCE_SECONDS: Final = 120.0
 
 @dataclass(frozen=True)
 class Task:
-    """What all processes of a row do; small enough to be sent to them."""
+    """The work of all processes of a row; small enough to be sent to them."""
 
     work: Callable[[Member, int], None]
     #: The cache under test.
@@ -61,7 +61,7 @@ class Answer:
 
 
 class Member:
-    """What a row's work is given."""
+    """The tools of a row's work."""
 
     def __init__(self, task: Task, index: int) -> None:
         self.task, self.index = task, index
@@ -89,7 +89,7 @@ class Member:
         return None if self._launcher is None else self._launcher.load(code, name)
 
     def launch(self, kernel: Any, expected: list[int], what: str) -> None:
-        """Launches a loaded kernel and compares what it computes; nothing without a GPU."""
+        """Launch a loaded kernel and compare what it computes; does nothing without a GPU."""
         if self._launcher is None:
             return
         self.answer.counts["launches"] += 1
@@ -98,7 +98,7 @@ class Member:
         self.must(not wrong, f"{what}: the GPU computed other numbers, the first at {wrong[:1]}")
 
     def must(self, is_so: bool, otherwise: str) -> None:
-        """Counts something wrong, unless it ``is_so``."""
+        """Count something wrong, unless it ``is_so``."""
         if is_so:
             return
         self.answer.counts["wrong"] += 1
@@ -112,7 +112,7 @@ class Member:
 
 
 def run_member(task: Task, index: int, parent: Connection, gates: list[Connection]) -> None:
-    """A process from start to end: in each phase says ready, waits for the gate, works, answers."""
+    """Run a process from start to end: in each phase say ready, wait for the gate, work, answer."""
     die_with_parent()
     plant_bug(HERD_FAULTS.get(task.plant or ""))
     member = Member(task, index)
@@ -127,7 +127,7 @@ def run_member(task: Task, index: int, parent: Connection, gates: list[Connectio
 
 
 def _counting(member: Member) -> Any:
-    """``lockcache.cuda.Program``, with a count of what NVRTC is asked for."""
+    """Returns ``lockcache.cuda.Program``, with a count of the compilations that NVRTC is asked for."""
     from lockcache.cuda import Program
 
     class CountingProgram(Program):
@@ -139,7 +139,7 @@ def _counting(member: Member) -> Any:
 
 
 class Crowd:
-    """What the processes of a row came to."""
+    """The answers of the processes of a row."""
 
     def __init__(self, kit: Kit, processes: int) -> None:
         self.kit, self.processes = kit, processes
@@ -152,7 +152,7 @@ class Crowd:
         return sum(answer.counts[name] for answer in self._answers(phase))
 
     def distinct(self, phase: int | None = None) -> dict[str, int]:
-        """Returns, by name, how many different digests processes found. One is right."""
+        """Returns how many different digests processes found, by name. One is right."""
         found: dict[str, set[str]] = {}
         for answer in self._answers(phase):
             for name, digest in answer.digests.items():
@@ -165,7 +165,7 @@ class Crowd:
 
     @property
     def wrong(self) -> int:
-        """Everything that was not as it must be."""
+        """The number of things that were not as they must be."""
         return self.count("wrong") + sum(count - 1 for count in self.distinct().values())
 
     def found(self, name: str, did: str, lines: Iterable[Check], compiles: int, **numbers: Any) -> Found:
@@ -202,7 +202,7 @@ def run_crowd(
     seconds: float | None = None,
     before: Callable[[int, Workspace], object] = lambda phase, space: None,
 ) -> Crowd:
-    """Runs ``work`` in every process, phase by phase, in a directory of its own.
+    """Run ``work`` in every process, phase by phase, in a directory of its own.
 
     ``before`` is called in front of each phase, while all processes wait. ``seconds`` is what a phase that repeats
     itself takes; all of the row's time by default.

@@ -13,12 +13,12 @@ ARCH_WITHOUT_GPU: Final = "sm_90"
 
 
 class NotRunError(Exception):
-    """What a row finds out only when it tries: that what it is about does not run here, whatever lockcache does."""
+    """Raised by a row that finds out, when it tries, that what it needs does not run here, whatever lockcache does."""
 
 
 @dataclass(frozen=True)
 class KitOptions:
-    """What the command line says about a run."""
+    """The options of a run."""
 
     seconds: float
     processes: int
@@ -30,7 +30,7 @@ class KitOptions:
 
 @dataclass(frozen=True)
 class Kit:
-    """What a row works with."""
+    """The tools of a row."""
 
     options: KitOptions
     #: The GPU's architecture; ``None`` where there is no GPU.
@@ -41,18 +41,18 @@ class Kit:
 
     @property
     def arch(self) -> str:
-        """What is compiled for."""
+        """The architecture to compile for."""
         return self.gpu_arch or ARCH_WITHOUT_GPU
 
     @property
     def notes(self) -> list[str]:
-        """What a row that would launch says where it cannot."""
+        """The notes of a row that would launch, where it cannot."""
         return [] if self.gpu_arch else ["no GPU: nothing was launched"]
 
 
 @dataclass
 class Found:
-    """What one row came to: a line of the table, and the outcome that is reported in full."""
+    """The result of one row: a line of the table, and the outcome that is reported in full."""
 
     #: What it did, in a few words.
     did: str
@@ -67,7 +67,7 @@ class Found:
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """Returns the output of ``--json``."""
         line = {"row": self.row, "ok": self.outcome.ok, "did": self.did, "compiles": self.compiles}
         line |= {"launches": self.launches, "wrong": self.wrong, "notes": self.notes}
         return {**line, "seconds": round(self.seconds, 3), "outcome": self.outcome.as_json()}

@@ -40,7 +40,7 @@ def _needs_cuda_core(gpu_arch: str | None) -> str | None:
 
 
 def run_workers(kit: Kit) -> Found:
-    """Runs the row ``nvrtc``."""
+    """Run the row ``nvrtc``."""
     given = kit.options
     kernels = max(_FEWEST_KERNELS, min(_MOST_KERNELS, int(kit.seconds)))
     options = Options(
@@ -63,7 +63,7 @@ def run_workers(kit: Kit) -> Found:
 
 
 def run_cold_start(kit: Kit) -> Found:
-    """Runs the row ``cold-start``; it takes as long as it takes."""
+    """Run the row ``cold-start``, which has no limit of time."""
     given = kit.options
     kernels = max(1, min(_HERD_KERNELS, int(kit.seconds * _HERD_KERNELS_PER_SECOND)))
     plant = given.plant if given.plant in HERD_FAULTS else None
@@ -109,7 +109,7 @@ ROWS: Final[dict[str, Row]] = {
 
 
 def run_rows(options: KitOptions, skipped: list[tuple[str, str]], show: Show) -> Iterator[Found]:
-    """Runs one row after the other, sharing the time between those that can be run here.
+    """Run one row after the other, sharing the time between those that can be run here.
 
     A row that cannot is put to ``skipped`` with the reason. One that breaks has failed, and the others go on: minutes
     on a GPU are few.

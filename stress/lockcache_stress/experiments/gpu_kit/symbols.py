@@ -32,7 +32,7 @@ _COMPILE, _HIT = 0, 1
 
 
 def run_templates(kit: Kit) -> Found:
-    """Runs the row."""
+    """Run the row."""
     crowd = run_crowd(kit, _get_by_name, 2)
     compiles, more = crowd.count("compiles", _COMPILE), crowd.count("compiles", _HIT)
     names, hits = crowd.count("names", _HIT), crowd.count("hits", _HIT)
@@ -73,7 +73,7 @@ def _use(member: Member, number: int, template: Template) -> None:
 
 
 def run_linking(kit: Kit) -> Found:
-    """Runs the row."""
+    """Run the row."""
     crowd = run_crowd(kit, _link_all, 2)
     compiles, more = crowd.count("compiles", _COMPILE), crowd.count("compiles", _HIT)
     links = crowd.count("links", _HIT)

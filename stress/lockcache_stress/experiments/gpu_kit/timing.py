@@ -31,7 +31,7 @@ class _Program(NamedTuple):
 
 
 def run_timing(kit: Kit) -> Found:
-    """Runs the row."""
+    """Run the row."""
     crowd = run_crowd(kit, _work, 1, processes=1)
     hits, compiles = crowd.times(_HIT), crowd.times(_COMPILE)
     then = " + load + launch" if kit.gpu_arch else ""

@@ -6,6 +6,6 @@ import triton.language as tl
 
 
 def compute(out, n, FACTOR: tl.constexpr, SALT: tl.constexpr, SIZE: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
-    """Stores ``i * FACTOR + SALT`` at each ``i`` below ``n``; constants are part of the key."""
+    """Store ``i * FACTOR + SALT`` at each ``i`` below ``n``; constants are part of the key."""
     i = tl.arange(0, SIZE)
     tl.store(out + i, i * FACTOR + SALT, mask=i < n)

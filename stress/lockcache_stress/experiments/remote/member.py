@@ -26,7 +26,7 @@ _REPEATED = 500
 
 
 def main() -> None:
-    """A host from start to end; its exit code is that of the worst of its processes."""
+    """Run a host from start to end. The exit code is that of the worst of its processes."""
     with open(sys.argv[1]) as file:
         plan = json.load(file)
     phase, host = sys.argv[2], int(sys.argv[3])

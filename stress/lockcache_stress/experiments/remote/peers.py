@@ -99,7 +99,7 @@ class _Trial:
         return [sys.executable, "-c", "import redis, lockcache.filestream.cache"], {}
 
     def started(self, way: _Way, source: str) -> subprocess.Popen[bytes]:
-        """The command of a new host."""
+        """Start the command on a new host."""
         directory = self.host()
         words, variables = way(source, f"{directory}.o", directory)
         return subprocess.Popen(words, env={**os.environ, **self.variables, **variables})

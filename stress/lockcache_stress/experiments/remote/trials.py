@@ -55,7 +55,7 @@ _COUNTED: Final = ("hits", "misses", "puts", "lost_puts", "errors", "bytes_read"
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """What the command line says."""
+    """The options of a run."""
 
     servers: tuple[str, ...]
     scenarios: tuple[str, ...]
@@ -88,7 +88,7 @@ class _Fleet:
 
     @contextmanager
     def started(self, phase: str, processes: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-        """The nodes with their processes, ready and let go; they are ended with the block."""
+        """Start the nodes with their processes, and let them go when they are ready; they are ended with the block."""
         path = f"{self._control}/{phase}.plan"
         with open(path, "w") as file:
             dump({**self._plan, "processes": processes}, file)
@@ -143,7 +143,7 @@ class _Fleet:
 
 
 def _cold(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
-    """All processes of all nodes want the same new kernels at once."""
+    """Have all processes of all nodes want the same new kernels at once."""
     options = fleet.options
     began = time.monotonic()
     answers = fleet.run("cold", options.processes)
@@ -170,7 +170,7 @@ def _cold(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
 
 
 def _takeover(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
-    """The process that compiles for all is killed by SIGKILL, when processes of all nodes wait for it."""
+    """Kill the process that compiles for all by SIGKILL, when processes of all nodes wait for it."""
     if not fleet.server.has_leases:
         return [Check("takeover", "no leases over HTTP: nobody waits for another node")], {}
     took = [_kill_holder(fleet, f"{KILLED}-{number}") for number in range(_DEATHS)]
@@ -202,7 +202,7 @@ def _kill_holder(fleet: _Fleet, phase: str) -> float:
 
 
 def _restarts(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
-    """The server is killed and started every two seconds, while processes of all nodes work."""
+    """Kill and start the server every two seconds, while processes of all nodes work."""
     due, restarts = time.monotonic() + _RESTART_SECONDS, 0
 
     def restart() -> None:
