@@ -1,4 +1,4 @@
-"""Judgement: which reads and histories are right. Two independent detectors.
+"""Judgement: decides which reads and histories are right, by two independent detectors.
 
 ``reads`` judges each read by a shared register while the run goes on. Histories record what every process did to every
 key, and when, and are judged afterwards: could one register have done it? Layers, lower never import higher:

@@ -34,7 +34,7 @@ class Reduced:
 
 
 def reduce_history(operations: Sequence[Operation], checked: Checked) -> Reduced:
-    """Requires: ``checked`` is what :func:`check` said of ``operations``, and is illegal."""
+    """Returns the smallest illegal part. Requires: ``checked`` is the result of :func:`check`, and is illegal."""
     if checked.at is None:
         raise ValueError(f"a history that is {checked.ruling.value} has no illegal part")
     last = operations[checked.at]
@@ -51,7 +51,7 @@ def reduce_history(operations: Sequence[Operation], checked: Checked) -> Reduced
 def _parted(
     operations: Sequence[Operation], quiet_from: int, last: Operation
 ) -> tuple[list[Operation], list[Operation]]:
-    """What plays a part before the quiet moment, and from there to the end of ``last``.
+    """Returns the operations that matter before the quiet moment, and those from there to the end of ``last``.
 
     A write that was in progress at that moment and after ``last`` is in both: it may have taken effect in either. A
     read of that kind is in none, for it tells nothing.
@@ -90,7 +90,7 @@ _NOTHING: frozenset[Value | None] = frozenset((None,))
 
 @dataclass
 class Judged:
-    """What the histories of a run came to."""
+    """The judgement on the histories of a run."""
 
     operations: int = 0
     ok: int = 0
@@ -105,7 +105,7 @@ class Judged:
     smallest_in: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """As numbers."""
+        """Returns the judgement as numbers."""
         return {"operations": self.operations, "ok": self.ok, "illegal": self.illegal, "unknown": self.unknown}
 
 

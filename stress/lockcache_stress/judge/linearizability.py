@@ -75,14 +75,14 @@ def check(
 
 
 def is_illegal(operations: Sequence[Operation], initially: Iterable[Value | None]) -> bool:
-    """As :func:`check`, for who need not know where."""
+    """Returns whether the operations are illegal: like :func:`check`, but without the place of the mistake."""
     return _search(operations, frozenset(initially), _MOST_POSSIBLE).ruling is Ruling.ILLEGAL
 
 
 def held_before(
     first: Operation, before: Sequence[Operation], initially: Iterable[Value | None]
 ) -> frozenset[Value | None]:
-    """What the register may hold when ``first`` begins, whatever is read from then on.
+    """Returns what the register may hold when ``first`` begins, whatever is read from then on.
 
     Requires: what is in progress then, of the operations ``before`` it, is open.
     """
@@ -92,7 +92,7 @@ def held_before(
 
 
 def _search(operations: Sequence[Operation], starts: frozenset[Value | None], most: int) -> Checked:
-    """The ruling; an illegal history may be found out before the operation that cannot have ended as it did."""
+    """Returns the ruling. It may find a history illegal before the operation that cannot have ended as it did."""
     possible = {Possible(value, frozenset()) for value in starts}
     pending: set[int] = set()
     ending = 0  # of the pending ones, those that will end
@@ -117,7 +117,7 @@ def _search(operations: Sequence[Operation], starts: frozenset[Value | None], mo
 
 
 def _first(operations: Sequence[Operation], starts: frozenset[Value | None], most: int, found: Checked) -> Checked:
-    """Where what had happened until then is illegal for the first time, by halving what comes in question.
+    """Returns where what had happened until then is illegal for the first time, found by bisection.
 
     What is not over at a moment tells nothing yet: a read is left out, a write may have taken effect or not.
     """
@@ -138,14 +138,14 @@ def _first(operations: Sequence[Operation], starts: frozenset[Value | None], mos
 
 
 def _without_unseen(operations: Sequence[Operation], reads: _Reads) -> Iterator[tuple[int, Operation]]:
-    """All but open puts whose value nobody read: they explain nothing, and each of them doubles the states."""
+    """Yields all but open puts whose value was not read: they explain nothing, and each doubles the states."""
     for index, each in enumerate(operations):
         if not (each.is_open and reads.is_unread(each)):
             yield index, each
 
 
 def _events(operations: Iterable[tuple[int, Operation]]) -> list[tuple[int, bool, int]]:
-    """Begins and ends in the order of time. At one instant begins come first: what touches may have overlapped."""
+    """Returns begins and ends in the order of time. At one instant begins come first: they may have overlapped."""
     events = []
     for index, each in operations:
         events.append((each.begin_ns, False, index))
@@ -155,7 +155,7 @@ def _events(operations: Iterable[tuple[int, Operation]]) -> list[tuple[int, bool
 
 
 def _place(reads: _Reads, possible: set[Possible], pending: set[int], index: int, most: int) -> set[Possible]:
-    """Every state in which operation ``index`` has taken effect, whatever pending ones came before it."""
+    """Returns every state in which operation ``index`` has taken effect, whatever pending ones came before it."""
     operations, now_ns = reads.operations, reads.operations[index].end_ns
     writes = [each for each in pending if operations[each].kind in _WRITES]
     unread = frozenset(each for each in writes if reads.is_unread(operations[each]))
@@ -190,7 +190,7 @@ def _place(reads: _Reads, possible: set[Possible], pending: set[int], index: int
 
 
 class _Reads:
-    """Which values are read, and how late."""
+    """The values that are read, with their last reads."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self.operations = operations
@@ -205,11 +205,11 @@ class _Reads:
             self._is_any_seen |= each.kind is Kind.HIT_UNKNOWN
 
     def is_unread(self, write: Operation) -> bool:
-        """Whether it is a put whose value no read gives, for certain."""
+        """Returns whether it is a put whose value no read gives, for certain."""
         return write.kind is Kind.PUT and not self._is_any_seen and write.value not in self._last_begin_ns
 
     def needs(self, state: Possible, pending: set[int], now_ns: int) -> bool:
-        """Whether what the register holds is still to be read by who has not begun, and cannot come back."""
+        """Returns whether a read that has not begun needs the register's value, which cannot come back."""
         if self._last_begin_ns.get(state.value, now_ns) <= now_ns:
             return False
         return not any(

@@ -94,7 +94,7 @@ class Recorder:
         )
 
     def begin(self, kind: Kind, name: bytes, key: int = _NO_NUMBER, value: Value | None = None) -> int:
-        """Before the cache is called; gives the number by which :meth:`end` knows which operation ended.
+        """Record that the cache is about to be called. Returns the number to give to :meth:`end`.
 
         ``name``: 32 bytes, the entry's.
         """
@@ -111,12 +111,12 @@ class Recorder:
         value: Value | None = None,
         ended_ns: int | None = None,
     ) -> None:
-        """After it has returned, with how that was; ``ended_ns``: when, if that was a while ago."""
+        """Record the outcome after the call has returned; ``ended_ns``: when, if that was a while ago."""
         now = time.monotonic_ns() if ended_ns is None else ended_ns
         self._append(_END, kind, name, key, value or _NO_VALUE, begun_ns, now)
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close the file."""
         os.close(self._fd)
 
     def _append(self, phase: int, kind: Kind, name: bytes, key: int, value: Value, begun: int, now: int) -> None:
@@ -124,7 +124,7 @@ class Recorder:
 
 
 def load_histories(folder: str) -> dict[int, list[Operation]]:
-    """All that was recorded in ``folder``, by key, in the order of their begins.
+    """Returns all operations that were recorded in ``folder``, by key, in the order of their begins.
 
     Reads of no outcome are left out, and so are removals of entries that no worker ever asked for.
     """

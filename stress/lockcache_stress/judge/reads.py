@@ -1,4 +1,4 @@
-"""Verdicts on reads: right, torn, foreign or stale. Pure: bytes and what was known when the read began go in.
+"""Verdicts on reads: right, torn, foreign or stale. Pure: computed from bytes and what was known when the read began.
 
 - torn: no whole value of any key, or code paired with another write's metadata (invariant 1, a hit is whole)
 - foreign: a whole value, but not one that anybody wrote under this key (invariant 1, a hit is whole)
@@ -50,7 +50,7 @@ class Judge(Protocol):
     def judge(
         self, key: int, snapshot: Snapshot, code: bytes, metadata: Mapping[str, Any] | None
     ) -> tuple[Verdict, Stamp | None]:
-        """The verdict, and the write that the bytes come from where they say so."""
+        """Returns the verdict, and the write that the bytes come from where they say so."""
 
 
 class ByteJudge:
@@ -63,7 +63,7 @@ class ByteJudge:
     def judge(
         self, key: int, snapshot: Snapshot, code: bytes, metadata: Mapping[str, Any] | None
     ) -> tuple[Verdict, Stamp | None]:
-        """See :class:`Judge`; ``metadata`` plays no part."""
+        """Judge a read, see :class:`Judge`; ``metadata`` plays no part."""
         proof = parse_value(code)
         if proof is None:
             return Verdict.TORN, None
@@ -97,7 +97,7 @@ class ProgramJudge:
     def judge(
         self, key: int, snapshot: Snapshot, code: bytes, metadata: Mapping[str, Any] | None
     ) -> tuple[Verdict, Stamp | None]:
-        """See :class:`Judge`."""
+        """Judge a read, see :class:`Judge`."""
         variant = self._variant(key, code)
         if variant is None:
             return (Verdict.FOREIGN if self._is_known(code) else Verdict.TORN), None
@@ -119,7 +119,7 @@ class ProgramJudge:
         return None
 
     def _is_known(self, code: bytes) -> bool:
-        """Whether these are the whole bytes of some key. Digested on first need: only a failure asks."""
+        """Returns whether these are the whole bytes of some key. Digested on first need: only a failure asks."""
         if not self._known:
             self._known = {
                 hashlib.blake2b(reference).digest()
@@ -130,12 +130,12 @@ class ProgramJudge:
 
 
 def stamp_metadata(stamp: Stamp) -> dict[str, Any]:
-    """Metadata that says which write an entry is."""
+    """Returns metadata that says which write an entry is."""
     return {_STAMP: list(stamp)}
 
 
 def is_stamped(metadata: Mapping[str, Any], stamp: Stamp) -> bool:
-    """Whether metadata says that the entry is exactly this write."""
+    """Returns whether metadata says that the entry is exactly this write."""
     return _stamp(metadata.get(_STAMP)) == stamp
 
 
@@ -148,7 +148,7 @@ def _stamp(found: object) -> Stamp | None:
 
 
 class Proof(NamedTuple):
-    """What a whole value says of itself."""
+    """The contents of the head of a whole value."""
 
     token: bytes
     key: int
@@ -156,7 +156,7 @@ class Proof(NamedTuple):
 
 
 def make_value(token: bytes, key: int, stamp: Stamp, size_bytes: int) -> bytes:
-    """A value of ``size_bytes`` (at least :data:`SMALLEST_BYTES`) for this write."""
+    """Returns a value of ``size_bytes`` (at least :data:`SMALLEST_BYTES`) for this write."""
     size = max(size_bytes, SMALLEST_BYTES)
     head = _HEAD.pack(_MAGIC, token, key, stamp.writer, stamp.serial, stamp.started_us, size)
     body = _body(key * 1_000_003 + stamp.writer * 10_007 + stamp.serial * 101, size - SMALLEST_BYTES)
@@ -164,7 +164,7 @@ def make_value(token: bytes, key: int, stamp: Stamp, size_bytes: int) -> bytes:
 
 
 def parse_value(value: bytes) -> Proof | None:
-    """What ``value`` proves, or ``None`` if it is not a whole value of anybody."""
+    """Returns what ``value`` proves, or ``None`` if it is not a whole value of any write."""
     if len(value) < SMALLEST_BYTES:
         return None
     head, body = value[: _HEAD.size], memoryview(value)[SMALLEST_BYTES:]

@@ -28,20 +28,20 @@ class Recorded:
         self.is_undecided = False
 
     def returned(self) -> None:
-        """The cache has returned just now; what follows takes time of its own."""
+        """Note that the cache has returned just now; what follows takes time of its own."""
         self.ended_ns = time.monotonic_ns()
 
     def hit(self, stamp: Stamp | None) -> None:
-        """It gave a value: that of this write, or of one that the bytes do not tell."""
+        """Note that the operation gave a value: that of this write, or of one that the bytes do not name."""
         self.kind = Kind.HIT_UNKNOWN if stamp is None else Kind.HIT
         self.value = None if stamp is None else _value(stamp)
 
     def absent(self) -> None:
-        """It found nothing."""
+        """Note that the operation found nothing."""
         self.kind = Kind.ABSENT
 
     def nothing(self) -> None:
-        """It did nothing, and learned nothing."""
+        """Note that the operation did nothing, and learned nothing."""
         self.kind = Kind.NOTHING
 
 
@@ -54,12 +54,12 @@ class History:
         self._names: dict[bytes, bytes] = {}
 
     def read(self, index: int, key: bytes) -> AbstractContextManager[Recorded]:
-        """Returns what stands around a read: a miss, unless a hit is reported."""
+        """Returns a context for a read: a miss, unless a hit is reported."""
         return self._record(index, key, Kind.READ, Recorded(Kind.MISS, None))
 
     @contextmanager
     def write(self, index: int, key: bytes, stamp: Stamp) -> Iterator[Recorded]:
-        """Around a write. That the cache gave it up is seen without a report."""
+        """A context for a write. A write that the cache gave up is recognised without a report."""
         with self._record(index, key, Kind.PUT, Recorded(Kind.PUT, _value(stamp))) as recorded:
             yield recorded
             if recorded.kind is Kind.PUT and self._watch.was_dropped:
@@ -68,11 +68,11 @@ class History:
                 recorded.is_undecided = self._watch.kept_older
 
     def delete(self, index: int, key: bytes) -> AbstractContextManager[Recorded]:
-        """Returns what stands around a delete: it notes if there was nothing. What it removes is watched there."""
+        """Returns a context for a delete, which reports if there was nothing. Its removals are watched."""
         return self._record(index, key, Kind.READ, Recorded(Kind.NOTHING, None))
 
     def damage(self, index: int, key: bytes) -> AbstractContextManager[Recorded]:
-        """Returns what stands around damage to an entry's file: from then on there is nothing that may be read."""
+        """Returns a context for damage to an entry's file: from then on there is nothing that may be read."""
         return self._record(index, key, Kind.REMOVED, Recorded(Kind.REMOVED, None))
 
     @property
@@ -86,7 +86,7 @@ class History:
 
     @property
     def evicted_in_use(self) -> int:
-        """See :class:`Watch`."""
+        """The number of entries that were evicted though in use, see :class:`Watch`."""
         return self._watch.evicted_in_use
 
     def meddle(self, share: float) -> None:

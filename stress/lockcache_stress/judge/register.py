@@ -1,11 +1,11 @@
-"""The register: what every process knows of all writes, enough to say that a value is too old, never to guess it.
+"""The register: every process's knowledge of all writes, enough to prove that a value is too old, never to guess it.
 
 A write of a key begins at ``s`` and has returned at ``f``. A value is stale for a read that began at ``r`` if another
 write to the key began after that value's own write had returned and itself returned before ``r``: ``f_old < s_new`` and
 ``f_new < r``. Then the older value was overwritten for certain, in whatever order overlapping writes took effect
-(invariant 2). Writes that overlap each other are never ordered here, so there is no false alarm; a delete that found
-something, and a write that the cache dropped, count as writes. A read that saw a value proves it written, so that the
-value's begin counts from the end of that read too: reads may not go back either.
+(invariant 2, last write wins). Writes that overlap each other are never ordered here, so there is no false alarm; a
+delete that found something, and a write that the cache dropped, count as writes. A read that saw a value proves it
+written, so that the value's begin counts from the end of that read too: reads may not go back either.
 
 Shared memory without locks, because a lock would fall to whom we SIGKILL: each cell is one aligned int64 that one
 writer number alone stores. Ends are rounded up to microseconds and begins down, so that rounding only ever excuses.
@@ -62,19 +62,19 @@ class Register:
         self._floor = table[counts[0] + counts[1] :]
 
     def begin_read(self, key: int) -> Snapshot:
-        """To be called before the read."""
+        """Returns what is known now about a key. Call it before the read."""
         floor = max(self._floor[key * self._floors : (key + 1) * self._floors].tolist())
         return Snapshot(floor, self._done[key * self._cells : (key + 1) * self._cells].tolist())
 
     def begin_write(self, key: int, variant: int = 0) -> Stamp:
-        """To be called before the write; the stamp is what the value must prove."""
+        """Returns the stamp that the value must prove. Call it before the write."""
         serial = self._serials.get((key, variant), 0) + 1
         self._serials[key, variant] = serial
         self._begun[self._cell(key, self._writer, variant)] = serial
         return Stamp(self._writer, variant, serial, self.elapsed_us())
 
     def end_write(self, key: int, stamp: Stamp) -> None:
-        """To be called after the write has returned, stored or dropped."""
+        """Note that a write was stored or dropped. Call it after the write has returned."""
         ended_us = self.elapsed_us() + 1
         self._done[self._cell(key, stamp.writer, stamp.variant)] = stamp.serial << _TIME_BITS | ended_us
         self.overwritten(key, stamp.started_us)
@@ -88,17 +88,17 @@ class Register:
                 self._serials[key, variant] = max(serial, self._serials.get((key, variant), 0))
 
     def abandon_write(self, key: int, stamp: Stamp) -> None:
-        """Instead of :meth:`end_write`, where nothing was stored: no read can give this write's value."""
+        """Note, instead of :meth:`end_write`, that nothing was stored: no read can give this write's value."""
         cell = self._cell(key, stamp.writer, stamp.variant)
         self._begun[cell] = self._done[cell] >> _TIME_BITS
 
     def overwritten(self, key: int, started_us: int) -> None:
-        """What was complete before ``started_us`` is gone for good: a write or delete begun then has taken effect."""
+        """Note that a write or delete begun at ``started_us`` has taken effect: all that was complete then is gone."""
         cell = key * self._floors + self._writer
         self._floor[cell] = max(self._floor[cell], started_us)
 
     def is_stale(self, snapshot: Snapshot, stamp: Stamp) -> bool:
-        """Whether a read that began at ``snapshot`` must not give the value of exactly this write."""
+        """Returns whether a read that began at ``snapshot`` must not give the value of exactly this write."""
         cell = snapshot.done[stamp.writer * self._variants + stamp.variant]
         serial, ended_us = cell >> _TIME_BITS, cell & _TIME_MASK
         if serial == stamp.serial:
@@ -106,7 +106,7 @@ class Register:
         return serial > stamp.serial  # that writer itself had finished a newer one
 
     def is_stale_variant(self, key: int, snapshot: Snapshot, variant: int) -> bool:
-        """As :meth:`is_stale`, for bytes that do not say which of the variant's writes they are: none may excuse them.
+        """Returns whether bytes are stale that name a variant but not the write: no write of it may excuse them.
 
         To be called after the read. The begun cell is read first: a write that ends in between excuses by its end.
         """
@@ -119,11 +119,11 @@ class Register:
         return True
 
     def knows(self, stamp: Stamp) -> bool:
-        """Whether there can be such a writer and variant at all."""
+        """Returns whether there can be such a writer and variant at all."""
         return 0 <= stamp.writer < self._floors and 0 <= stamp.variant < self._variants
 
     def elapsed_us(self) -> int:
-        """Microseconds since the run's epoch, rounded down."""
+        """Returns the microseconds since the run's epoch, rounded down."""
         return now_us() - self._epoch_us
 
     def _cell(self, key: int, writer: int, variant: int) -> int:

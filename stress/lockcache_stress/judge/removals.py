@@ -44,7 +44,7 @@ class Watch:
         self._evict = eviction.remove_victims  # type: ignore[attr-defined]
         setattr(eviction, "remove_victims", self._evicting())  # noqa: B010
         #: Entries that an evictor here removed though they were used or replaced after it had chosen them. A use within
-        #: the microseconds between its second look and the removal is among them: few are no bug.
+        #: the microseconds between its second look and the removal is among them: a few are not a bug.
         self.evicted_in_use = 0
         #: How often (0 to 1) one of the victims is used between the choice and the removal, to see that it then stays.
         self.meddling = 0.0
@@ -64,7 +64,7 @@ class Watch:
 
     @property
     def kept_older(self) -> bool:
-        """Whether it was given up, and said that an older value could not be removed either."""
+        """Whether the last write of this thread said that an older value could not be removed either."""
         return getattr(self._thread, "kept_older", False)
 
     def _storing(self) -> Callable[..., Written]:

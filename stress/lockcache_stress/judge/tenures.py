@@ -36,7 +36,7 @@ class Life:
         return self._first("standby")
 
     def sweeps(self) -> list[tuple[int, int]]:
-        """When each sweep that came to its end began and ended."""
+        """Returns when each complete sweep began and ended."""
         return [
             (event["monotonic_ns"] - int(event["milliseconds"] * _MS), event["monotonic_ns"])
             for event in self.events
@@ -49,7 +49,7 @@ class Life:
 
 @dataclass
 class TenureVerdict:
-    """What is wrong, in words; and what is only reported."""
+    """What is wrong with the tenures, in words, and the takeovers."""
 
     wrong: list[str] = field(default_factory=list)
     tenures: int = 0
@@ -59,7 +59,7 @@ class TenureVerdict:
 
 
 def judge_tenures(lives: Iterable[Life]) -> TenureVerdict:
-    """All that the logs of all daemons of one directory say."""
+    """Judge the logs of all daemons of one directory."""
     every = list(lives)
     verdict = TenureVerdict()
     tenures = sorted((life.started_ns, life.ended_ns, life) for life in every if life.started_ns is not None)

@@ -29,7 +29,7 @@ _READ_COLOUR: Final = "#059669"
 
 
 def as_text(reduced: Reduced) -> str:
-    """Some lines of at most 120 columns: what was held before, then a row per operation, in the order of begins."""
+    """Draw a part as lines of at most 120 columns: what was held before, then one row for each operation."""
     begin, end = _span(reduced.operations)
     lines = [f"held before: {_held(reduced)}; {(end - begin) / 1000:,.0f} us in all"]
     for each in reduced.operations:
@@ -42,7 +42,7 @@ def as_text(reduced: Reduced) -> str:
 
 
 def as_svg(reduced: Reduced) -> str:
-    """The drawing alone, to stand in a page; its text has the colour of what is around it."""
+    """Draw a part as SVG for a page; its text has the colour of the page."""
     begin, end = _span(reduced.operations)
     processes = sorted({each.process for each in reduced.operations})
     rows = {process: number for number, process in enumerate(processes)}
@@ -55,7 +55,7 @@ def as_svg(reduced: Reduced) -> str:
 
 
 def explain(reduced: Reduced) -> str:
-    """What the drawing shows, in words."""
+    """Explain the drawing in words."""
     begin, end = _span(reduced.operations)
     return (
         f"Held before: {_held(reduced)}. {(end - begin) / 1000:,.0f} microseconds in all. "
@@ -64,7 +64,7 @@ def explain(reduced: Reduced) -> str:
 
 
 def as_html(reduced: Reduced, title: str) -> str:
-    """A whole page, without anything from elsewhere."""
+    """Draw a part as a whole page, without anything from elsewhere."""
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
         "<style>body{font:14px system-ui;margin:2em;color-scheme:light dark}svg{font:12px system-ui;fill:currentColor}"
@@ -75,7 +75,7 @@ def as_html(reduced: Reduced, title: str) -> str:
 
 
 def describe(operation: Operation) -> str:
-    """One operation in words."""
+    """Describe one operation in words."""
     words = _WORDS[operation.kind]
     value = "" if operation.value is None else f" {_name(operation.value)}"
     return words + value + (", never ended" if operation.is_open else "")

@@ -1,4 +1,4 @@
-"""The files that were asked for: looked at before the run, and put in their place as wholes behind it."""
+"""The files that were asked for: checked before the run, and each put in its place as a whole after it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Make = Callable[[Written], bytes]
 
 
 class Files:
-    """Where the report goes, where the results for CI, the numbers and a picture; each may be ``None``.
+    """The paths of the report, the results for CI, the numbers and a picture; each may be ``None``.
 
     Raises :class:`UnusableError` at once if a library is missing, or no file can be made there.
     """
@@ -63,7 +63,7 @@ class Files:
 
     @property
     def paths(self) -> list[str]:
-        """Of all files that are asked for."""
+        """The paths of all files that are asked for."""
         return list(self._makers)
 
     def write(self, written: Written) -> None:
@@ -81,7 +81,7 @@ def _page_maker() -> _Make:
 
 
 def _plain_page_maker() -> _Make:
-    """With plots where they can be had."""
+    """Returns what makes a page, with plots where they can be had."""
     from lockcache_stress.report.page import render_page
 
     try:
@@ -127,14 +127,14 @@ def _in_folder(folder: str, name: str) -> list[tuple[str, str | None, Callable[[
 
 
 def _as_text(written: Written) -> bytes:
-    """What the terminal gets."""
+    """Returns what the terminal gets."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         print_tabled(written)
     return printed.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _free(path: str, option: str) -> str:
-    """The path made absolute, once it is sure that a file can be put there."""
+    """Returns the path made absolute, once it is sure that a file can be put there."""
     whole = os.path.abspath(path)
     try:
         if not _may_be_replaced(whole):
@@ -146,7 +146,7 @@ def _free(path: str, option: str) -> str:
 
 
 def _may_be_replaced(path: str) -> bool:
-    """Nothing, a file, or a link, which is not followed. A device or a FIFO made a file is what nobody wants."""
+    """Returns whether the path is free, a file, or a link, which is not followed. Devices and FIFOs stay."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:

@@ -19,7 +19,7 @@ _NOT_WRITTEN: Final = 2
 
 @dataclass
 class Finished:
-    """How it ended."""
+    """The end of a run."""
 
     code: int = 0
 
@@ -33,10 +33,10 @@ def finishing(
     *,
     as_json: bool,
 ) -> Iterator[Finished]:
-    """Print and write at the block's end what ``make`` gives by then.
+    """Print and write at the block's end what ``make`` returns by then.
 
-    What ends the block early (Ctrl-C, a scenario that cannot be run) is passed on, once the files hold what there is
-    and say after how much of it (``done``, in words) that was: after an hour of a night nobody wants to have nothing.
+    What ends the block early (Ctrl-C, a scenario that cannot be run) is raised again, once the files hold the results
+    until then and say how much was done (``done``, in words): an interrupted night must not lose its results.
     """
     finished = Finished()
     try:
@@ -52,7 +52,10 @@ def finishing(
 
 
 def _leave(files: Files, written: Written, *, as_json: bool) -> int:
-    """Write the files; the exit code. One that cannot be written is an error of its own, and hides no verdict."""
+    """Write the files.
+
+    Returns the exit code; a file that cannot be written is an error of its own, and hides no verdict.
+    """
     code = 0 if written.ok else 1
     try:
         files.write(written)
@@ -65,7 +68,7 @@ def _leave(files: Files, written: Written, *, as_json: bool) -> int:
 
 
 def _on_machine(written: Written, files: Files) -> Written:
-    """Says on what it ran, unless that is said already."""
+    """Returns ``written`` with the machine on which it ran, unless it has that already."""
     if written.machine or not files.paths:
         return written
     return replace(written, machine=describe_machine(tempfile.gettempdir()))

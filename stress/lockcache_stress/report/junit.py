@@ -19,7 +19,7 @@ _PACKAGE: Final = "lockcache-stress"
 
 
 def render_junit(written: Written) -> str:
-    """The whole file."""
+    """Returns the whole file."""
     document = JUnitXml(_PACKAGE)
     for ran in written.runs:
         document.add_testsuite(_suite(ran, written))

@@ -23,12 +23,12 @@ from matplotlib.ticker import NullLocator
 from lockcache_stress.bench import BenchOutcome, Line
 from lockcache_stress.run import Latencies, Outcome, Peaks, Reportable
 
-# Without them every element would be called ns0:path, which no browser draws.
+# Without this every element would be called ns0:path, which no browser draws.
 ET.register_namespace("", "http://www.w3.org/2000/svg")
 ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
-#: Distinguished by those who see no red or green, and readable on white and on black.
+#: Colours that colour-blind readers can distinguish, readable on white and on black.
 BLUE: Final = "#3b82f6"
 ORANGE: Final = "#d97706"
 GREEN: Final = "#059669"
@@ -65,12 +65,12 @@ _STYLE: Final[Any] = {
 Draw = Callable[[Axes], object]
 _COLOURS: Final = {"lockcache": BLUE, "cuda.core": GREEN, "diskcache": ORANGE, "JAX": PURPLE, "plain files": GREY}
 _LABEL_LETTERS: Final = 18
-# What a measurement calls our time.
-_OURS_US: Final = ("ours_us", "many_us", "large_us")
+# The names that measurements have for lockcache's time.
+_LOCKCACHE_US: Final = ("ours_us", "many_us", "large_us")
 
 
 def bytes_over_time(peaks: Peaks, cap_bytes: int) -> Draw:
-    """Bytes on disk against the cap. A step until the next sample: what was between is not known."""
+    """Returns the plot of bytes on disk against the cap. A step lasts until the next sample."""
 
     def draw(axes: Axes) -> None:
         for samples, name, colour in (
@@ -93,7 +93,7 @@ def bytes_over_time(peaks: Peaks, cap_bytes: int) -> Draw:
 
 
 def latencies(found: Sequence[tuple[str, Latencies]]) -> Draw:
-    """How many operations took how long, each kind as shares of its own number; the median and the 99th of 100."""
+    """Returns the plot of latencies: the share of operations of each kind over time, with median and 99th of 100."""
 
     def draw(axes: Axes) -> None:
         for (name, each), colour in zip(found, (BLUE, ORANGE, GREEN), strict=False):
@@ -114,7 +114,7 @@ def latencies(found: Sequence[tuple[str, Latencies]]) -> Draw:
 
 
 def _coarser(histogram: Sequence[tuple[float, int]]) -> tuple[list[float], list[int]]:
-    """In bars so wide that few operations draw a shape and not their noise."""
+    """Returns a histogram with bars so wide that few operations draw a shape and not their noise."""
     bars: dict[int, int] = {}
     for microseconds, count in histogram:
         bar = math.floor(_BARS_A_DECADE * math.log10(microseconds))
@@ -124,13 +124,13 @@ def _coarser(histogram: Sequence[tuple[float, int]]) -> tuple[list[float], list[
 
 
 def add_legend(axes: Axes) -> None:
-    """What is what, beneath the plot: inside it would lie on what it explains."""
+    """Add the legend below the plot: inside it would cover lines."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=5, fontsize=7.5, **_NARROW)
 
 
 def as_svg(draw: Draw, name: str) -> str:
-    """An ``<svg>`` to stand in a page; its text and axes have the colour of what is around it.
+    """Returns a plot as ``<svg>`` for a page; its text and axes have the colour of the page.
 
     ``name`` is this plot's in the page: what its parts are called begins with it, and nothing else's may.
     """
@@ -149,7 +149,7 @@ def as_svg(draw: Draw, name: str) -> str:
 
 
 def fleet_svg(starts: Sequence[Mapping[str, Any]]) -> str:
-    """An SVG of its own, on white: requests and seconds over ranks in each way, for each share that was stored."""
+    """Returns a plot as an SVG file, on white: requests and seconds over ranks in each way, for each share stored."""
     shares = sorted({start["stored"] for start in starts})
     quantities = (("all_requests", "requests to the server"), ("seconds", "seconds until the last rank is ready"))
     draws = [
@@ -181,7 +181,7 @@ def _fleet_curve(starts: Sequence[Mapping[str, Any]], title: str, quantity: str,
 
 
 def as_png(draws: Sequence[Draw]) -> bytes:
-    """All of them beneath each other, on white."""
+    """Returns all plots as one PNG, one below the other, on white."""
     buffer = io.BytesIO()
     with mpl.rc_context(_STYLE):
         _figure(draws).savefig(buffer, format="png", facecolor="white", dpi=120)
@@ -189,7 +189,7 @@ def as_png(draws: Sequence[Draw]) -> bytes:
 
 
 def _figure(draws: Sequence[Draw]) -> Figure:
-    """Requires: our style."""
+    """Returns a figure of all plots. Requires: our style."""
     figure = Figure(figsize=(_WIDTH, _HEIGHT * len(draws)), layout="constrained")
     for axes, draw in zip(figure.subplots(len(draws), squeeze=False).flat, draws, strict=True):
         draw(axes)
@@ -211,7 +211,7 @@ def _at_home(attribute: str, value: str, name: str) -> str:
 
 
 def draw_outcome(outcome: Reportable, number: int) -> list[Markup]:
-    """Returns all that is drawn of the page's run ``number``."""
+    """Returns the plots of the page's run ``number``."""
     return [Markup(as_svg(draw, f"plot-{number}-{each}")) for each, draw in enumerate(_draws(outcome))]
 
 
@@ -223,7 +223,7 @@ def _draws(outcome: Reportable) -> Sequence[Draw]:
 
 
 def draws(lines: Sequence[Line]) -> list[Draw]:
-    """All that these lines have to show; nothing for lines without times of several caches, and without curves."""
+    """Returns the plots of these lines; none for lines without times of several caches, and without curves."""
     times = {line.name: times_us(line) for line in lines}
     compared = {name: found for name, found in times.items() if len(found) > 1}
     found = [_bars(compared)] if compared else []
@@ -232,7 +232,7 @@ def draws(lines: Sequence[Line]) -> list[Draw]:
 
 
 def picture(outcomes: Sequence[Reportable]) -> bytes:
-    """All of it as one PNG."""
+    """Returns all plots as one PNG."""
     lines = [line for outcome in outcomes if isinstance(outcome, BenchOutcome) for line in outcome.lines]
     return as_png(draws(lines) or [_nothing])
 
@@ -243,12 +243,12 @@ def _nothing(axes: Axes) -> None:
 
 
 def times_us(line: Line) -> dict[str, float]:
-    """Microseconds by the cache's name; empty where the line is about something else."""
+    """Returns the microseconds by the cache's name; empty where the line is about something else."""
     numbers = line.numbers or {}
-    ours = next((numbers[each] for each in _OURS_US if each in numbers), None)
-    if ours is None:
+    lockcache_us = next((numbers[each] for each in _LOCKCACHE_US if each in numbers), None)
+    if lockcache_us is None:
         return {}
-    named = {"lockcache": ours, "cuda.core": numbers.get("theirs_us"), **numbers.get("others_us", {})}
+    named = {"lockcache": lockcache_us, "cuda.core": numbers.get("theirs_us"), **numbers.get("others_us", {})}
     named["plain files"] = numbers.get("floor_us")
     return {name: taken for name, taken in named.items() if taken is not None}
 

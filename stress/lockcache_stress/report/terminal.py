@@ -27,7 +27,7 @@ _WIDEST_CELL = 12
 
 @contextmanager
 def showing() -> Iterator[Show]:
-    """A progress bar on stderr, one line per stage; nothing where stderr is not a terminal."""
+    """Yields what shows progress: a bar on stderr, one line per stage; nothing where stderr is not a terminal."""
     console = Console(stderr=True)
     tasks: dict[str, TaskID] = {}
     columns = (
@@ -47,7 +47,7 @@ def showing() -> Iterator[Show]:
 
 
 def _console(pipe_columns: int = _PIPE_COLUMNS) -> Console:
-    """Where verdicts go: as wide as the terminal is, and wide enough where there is none."""
+    """Returns the console for verdicts: as wide as the terminal, and wide enough where there is none."""
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, pipe_columns)
@@ -55,7 +55,7 @@ def _console(pipe_columns: int = _PIPE_COLUMNS) -> Console:
 
 
 def print_outcome(outcome: Reportable, replay: Sequence[str]) -> None:
-    """The verdict of one run as a table; what was found and how to replay it where something is wrong."""
+    """Print the verdict of one run as a table; findings and how to replay where something is wrong."""
     console = _console()
     console.print(_table(outcome.title, outcome.checks()))
     if outcome.ok:
@@ -74,7 +74,7 @@ def _print_failed(console: Console, outcome: Reportable, replay: Sequence[str]) 
 
 
 def print_summary(outcomes: Sequence[Reportable], skipped: Sequence[tuple[str, str]]) -> None:
-    """One line per scenario."""
+    """Print one line per scenario."""
     table = Table(title="all scenarios", title_justify="left")
     for column in ("scenario", "operations", "hits", "torn", "stale", "foreign", "deaths", "peak / cap", "verdict"):
         table.add_column(column, justify="left" if column == "scenario" else "right")
@@ -86,7 +86,7 @@ def print_summary(outcomes: Sequence[Reportable], skipped: Sequence[tuple[str, s
 
 
 def print_tabled(written: Written) -> None:
-    """The tables of a command other than a scenario, what was skipped, and of each run that failed what was found."""
+    """Print the tables of a command other than a scenario, what was skipped, and the findings of failed runs."""
     tabled = [ran.outcome for ran in written.runs if isinstance(ran.outcome, Tabled)]
     for grid in [*written.grids, *(grid for each in tabled for grid in each.grids)]:
         _print_grid(grid)
@@ -104,7 +104,7 @@ def print_tabled(written: Written) -> None:
 
 
 def _print_grid(grid: Grid) -> None:
-    """One table."""
+    """Print one table."""
     table = Table(title=grid.title, title_justify="left")
     for column in grid.columns:
         table.add_column(column, overflow="fold")  # names of files are words too long for a narrow terminal
@@ -117,7 +117,7 @@ def _print_grid(grid: Grid) -> None:
 
 
 def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
-    """What was measured, and on what. Readable at 80 columns."""
+    """Print what was measured, and on which machine. Readable at 80 columns."""
     title = "lockcache next to cuda.core's FileStreamProgramCache"
     table = _bench_table(title, "lockcache", "cuda.core", "ratio", "must be")
     table.add_column("", no_wrap=True)
@@ -132,7 +132,7 @@ def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
 
 
 def _side_by_side(lines: Sequence[Line]) -> Table:
-    """All caches, also those that no bar compares with."""
+    """Returns the table of all caches, also of those that no bar compares with."""
     others = list(dict.fromkeys(name for line in lines for name in line.others))
     table = _bench_table("side by side", "lockcache", "cuda.core", *others, "plain files")
     for line in lines:
@@ -150,7 +150,7 @@ def _bench_table(title: str, *columns: str) -> Table:
 
 
 def _what(line: Line) -> str:
-    """Its name; beneath it, since a column of its own makes the table too wide, what few lines have."""
+    """Returns the line's name, with notes below it: a column of their own would make the table too wide."""
     notes = [f"plain files: {line.floor}"] if line.floor else []
     notes += [f"skipped: {line.skipped}"] if line.skipped else []
     return "\n".join([escape(line.name), *(f"  [dim]{escape(note)}[/]" for note in notes)])
@@ -164,13 +164,13 @@ def _bench_verdict(line: Line) -> str:
 
 
 def print_written(paths: Sequence[str]) -> None:
-    """Where the files are."""
+    """Print where the files are."""
     for path in paths:
         Console().print(f"written: {path}", markup=False, soft_wrap=True, highlight=False)
 
 
 def print_json(value: object) -> None:
-    """``--json``."""
+    """Print the output of ``--json``."""
     print(json.dumps(value, indent=2))
 
 

@@ -22,12 +22,12 @@ class Ran:
 
     @property
     def name(self) -> str:
-        """No other run of the report has it."""
+        """A name that no other run of the report has."""
         return f"{self.place}: {self.outcome.name}" if self.place else self.outcome.name
 
     @property
     def title(self) -> str:
-        """What was run, and where."""
+        """The title of the run, with its place."""
         return f"{self.place}: {self.outcome.title}" if self.place else self.outcome.title
 
 
@@ -50,7 +50,7 @@ class Written:
 
     @property
     def ok(self) -> bool:
-        """Whether all of it is there and as it must be."""
+        """Whether the report is complete, and all of it as it must be."""
         return not self.cut_short and all(ran.outcome.ok for ran in self.runs)
 
     @property
@@ -71,5 +71,5 @@ _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U001
 
 
 def printable(text: object) -> str:
-    """``text`` with such characters as ``\\x1b`` and the like."""
+    """Returns ``text`` with escapes such as ``\\x1b`` for characters that XML forbids."""
     return _FORBIDDEN.sub(lambda found: ascii(found[0])[1:-1], str(text))
