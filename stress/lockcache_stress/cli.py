@@ -15,7 +15,7 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     run_program("lockcache-stress", "cli", _run)
 
 

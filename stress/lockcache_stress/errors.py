@@ -1,4 +1,4 @@
-"""Errors: those that are said to the user and end with exit code 2, and one that a scenario raises on purpose."""
+"""Errors: one that is reported to the user and ends with exit code 2, and one that a scenario raises on purpose."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class UnusableError(Exception):
 
 
 class ComputeFailedError(Exception):
-    """A computation that a scenario lets fail, to see what becomes of those who wait for it."""
+    """A computation that a scenario lets fail, to see what becomes of the processes that wait for it."""

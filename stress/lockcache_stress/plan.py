@@ -26,7 +26,7 @@ Step = Callable[[], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class _Conditions:
-    """What a scenario says of each of its runs."""
+    """The conditions that a scenario sets for each of its runs."""
 
     #: Whether workers are stopped now and then to count the bytes on the disk.
     samples: bool = True
@@ -85,11 +85,11 @@ class Plan(_Conditions):
         return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
     def latest_stop_us(self) -> int:
-        """When workers that begin now end by themselves, if nobody makes them: who started them is dead then."""
+        """Returns when workers that begin now end by themselves, if nothing ends them: their parent is dead then."""
         return now_us() + int((self.seconds + 2 * OVERTIME_SECONDS) * 1e6)
 
     def key(self, index: int) -> bytes:
-        """The cache key number ``index`` of the plain byte scenarios."""
+        """Returns the cache key number ``index`` of the plain byte scenarios."""
         return b"lockcache-stress/%b/%d" % (self.token.hex().encode(), index)
 
 
@@ -126,10 +126,10 @@ class Scenario(_Conditions):
     checks: Callable[[Any], list[Any]] = lambda outcome: []
 
     def conditions(self) -> dict[str, Any]:
-        """Returns what it says of each of its runs, by the names that a :class:`Plan` has for it."""
+        """Returns the conditions of each of its runs, by the names that a :class:`Plan` has for them."""
         return {each.name: getattr(self, each.name) for each in fields(_Conditions)}
 
 
 def now_us() -> int:
-    """Microseconds on the clock that all processes of the machine share."""
+    """Returns the microseconds on the clock that all processes of the machine share."""
     return time.monotonic_ns() // 1000

@@ -30,7 +30,7 @@ _LIMIT_SECONDS: Final = 300.0
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Processes that are started in this block never get SIGINT: they inherit the mask.
+    """Block SIGINT, so that processes started in this block never get it: they inherit the mask.
 
     One that reaches us meanwhile is delivered when the block ends.
     """
@@ -50,7 +50,7 @@ def start_pool(processes: int) -> Pool:
 
 
 def wait_until(condition: Callable[[], object], seconds: float, *, every_seconds: float = 0.01) -> bool:
-    """Wait for what another process does, at most so long; whether it came true."""
+    """Wait at most so long for what another process does. Returns whether ``condition`` came true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -60,7 +60,7 @@ def wait_until(condition: Callable[[], object], seconds: float, *, every_seconds
 
 
 def die_with_parent() -> None:
-    """A parent that is SIGKILLed takes this process along, also if it had stopped it to look at the disk."""
+    """Have the kernel end this process when its parent is SIGKILLed, also while this process is stopped."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -187,7 +187,7 @@ def start_process(target: Callable[..., None], *given: object, context: Any = No
 def take_turn(parent: Connection, gate: Connection) -> None:
     """Say, in a member, that it is ready, and wait until the parent opens the gate."""
     parent.send(None)
-    # A gate never sends anything. When the parent closes its end, all who wait wake up at once.
+    # A gate never sends anything. When the parent closes its end, all waiting members wake up at once.
     try:
         gate.recv()
     except EOFError:

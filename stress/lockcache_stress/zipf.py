@@ -15,5 +15,5 @@ class Zipf:
         self._weights = list(accumulate((k + 1) ** -exponent for k in self._numbers))
 
     def draw(self) -> int:
-        """The next number."""
+        """Returns the next number."""
         return self._rng.choices(self._numbers, cum_weights=self._weights)[0]

@@ -77,7 +77,7 @@ class _Making:
         return Written("lockcache-stress filesystems", runs, {}, skipped, grids=[self._grid()] if runs else [])
 
     def _replay(self, name: str, scenarios: Sequence[str]) -> list[str]:
-        """Each scenario as long as it was here, on this file system alone."""
+        """Returns the command that runs each scenario as long as here, on this file system alone."""
         words = ["lockcache-stress", "filesystems", name]
         if len(scenarios) < len(_SCENARIOS):
             words += [word for each in scenarios for word in ("--scenario", each)]
@@ -116,7 +116,7 @@ def _value(outcome: Outcome) -> str:
 
 
 def _cell(outcome: Outcome | None) -> str:
-    """Empty for what did not run."""
+    """Returns a cell; dashes for a scenario that did not run."""
     if outcome is None:
         return "--"
     return f"ok {outcome.totals['operations']:,}" if outcome.ok else "NO"

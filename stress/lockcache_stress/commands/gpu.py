@@ -102,7 +102,7 @@ class _Making:
         )
 
     def _ran(self, found: Found) -> Ran:
-        """Its row's name is in its own, since several rows may run one scenario."""
+        """Returns the run of a row, with the row's name, because several rows may run one scenario."""
         place = "" if found.outcome.name == found.row else found.row
         return Ran(found.outcome, self._replay(found.row), place)
 

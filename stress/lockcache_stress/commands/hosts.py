@@ -131,7 +131,7 @@ class _Making:
         return Written(f"lockcache-stress hosts: {self.place}", runs, {}, skipped, grids=grids, numbers=self.as_json())
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json`` and ``--json-file``."""
+        """Returns the output of ``--json`` and ``--json-file``."""
         return {
             "ok": all(each.ok for each in self._tried),
             "file_system": self.place,

@@ -51,7 +51,7 @@ def kill_table_command(shell: Shell, names: tuple[str, ...], as_text: bool) -> i
 
 
 def _tabulate(rows: Sequence[Row]) -> Tabled:
-    """The deaths as a verdict: two checks for each action, and a table of all."""
+    """Returns the deaths as a verdict: two checks for each action, and a table of all."""
     lines = []
     for action in dict.fromkeys(row.action for row in rows):
         mine = [row for row in rows if row.action == action]

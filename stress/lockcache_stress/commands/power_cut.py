@@ -90,7 +90,7 @@ def _tabulate(cuts: Sequence[Cut], seed: int) -> Tabled:
 
 
 def _checks(cuts: Sequence[Cut]) -> list[Check]:
-    """Of cuts of one kind; fails if one of them does."""
+    """Returns the checks of cuts of one kind, which fail if one of the cuts does."""
     way = f"{cuts[0].kind}, {'with' if cuts[0].fsync else 'without'} fsync"
     lost = sum(cut.lost for cut in cuts)
     return [

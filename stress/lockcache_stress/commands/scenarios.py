@@ -59,7 +59,7 @@ _EVERY: Final = (*BYTE_SCENARIOS, *TROUBLE_SCENARIOS)
 
 
 def run_command_line() -> int:
-    """Parse ``sys.argv``, run, print; the exit code."""
+    """Parse ``sys.argv``, run, print. Returns the exit code."""
     try:
         code = cli.main(prog_name="lockcache-stress", standalone_mode=False)
         print(end="", flush=True)  # here, where a full disk can still be reported; nothing where stdout is closed
@@ -233,7 +233,7 @@ def _run_in_rounds(
 
 
 def _refuse_a_cache(directory: str | None) -> None:
-    """A run has a cap of its own, and would evict what is there."""
+    """Refuse a directory that is a cache: a run has a cap of its own, and would evict what is there."""
     layout = Layout(os.path.abspath(directory or os.curdir))
     if directory is None or not is_cache(layout):
         return

@@ -73,7 +73,7 @@ def plant_option(faults: Iterable[str]) -> Callable[[_Command], _Command]:
 
 
 def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Command], _Command]:
-    """The options of every scenario, but for those that :func:`with_shell` adds."""
+    """Returns the options of every scenario, but for those that :func:`with_shell` adds."""
     options = [click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="How long.")]
     if processes is not None:
         count = click.IntRange(1, MOST_PROCESSES)
@@ -161,7 +161,7 @@ class Shell:
         skipped: Sequence[tuple[str, str]] = (),
         **printing: Any,
     ) -> Iterator[Show]:
-        """The same for a command of one run, which ``found`` grows with: so many of ``what``."""
+        """Print and leave, like :meth:`running`, what a command of one run finds; ``found`` counts ``what``."""
 
         def make() -> Written:
             runs = [Ran(tabulate(), replay)] if found else []
@@ -172,7 +172,7 @@ class Shell:
 
     @contextmanager
     def running_all(self, outcomes: Sequence[Reportable], skipped: Sequence[tuple[str, str]]) -> Iterator[Show]:
-        """The same for many runs, which ``outcomes`` grows with, and what is not run with the reason."""
+        """Print and leave, like :meth:`running`, the ``outcomes`` of many runs, and what is skipped with the reason."""
 
         def make() -> Written:
             runs = [Ran(outcome, replay_line(outcome)) for outcome in outcomes]
@@ -196,7 +196,7 @@ class Shell:
         run: Callable[[list[Reportable], Show], Reportable],
         replay: Callable[[Reportable], Sequence[str]],
     ) -> int:
-        """Run one scenario; returns the exit code.
+        """Run one scenario. Returns the exit code.
 
         It may put what there is to report of an interrupted run to the list that it is given: a run in rounds is there
         from its first round on, and grows.

@@ -92,12 +92,12 @@ class Kernel:
     salt: int
 
     def source(self, variant: int) -> str:
-        """The translation unit. Variants stand for a source that was changed under the same key."""
+        """Returns the translation unit. Variants stand for a source that was changed under the same key."""
         defines = f"#define SIZE {self.size}u\n#define SALT {self._salt(variant)}u\n"
         return defines + _FAMILIES[self.family][0]
 
     def expected(self, variant: int) -> list[int]:
-        """What a launch over :data:`LAUNCHED` elements must give."""
+        """Returns what a launch over :data:`LAUNCHED` elements must give."""
         compute = _FAMILIES[self.family][1](self.size, self._salt(variant))
         return [compute(i) for i in range(LAUNCHED)]
 
@@ -115,7 +115,7 @@ class Slot:
 
 
 def make_slots(kernels: int, seed: int, archs: tuple[str, ...]) -> list[Slot]:
-    """``kernels`` kernels for each of ``archs``, most popular first; every fourth has several variants."""
+    """Returns ``kernels`` kernels for each of ``archs``, most popular first; every fourth has several variants."""
     rng = random.Random(f"{seed}/kernels")
     made = [_make_kernel(number, rng) for number in range(kernels)]
     slots = [
@@ -193,7 +193,7 @@ class Template:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name expressions."""
+        """Returns the name expressions."""
         return tuple(f"run<unsigned, {factor}>" for factor in _FACTORS)
 
     def expected(self, name: str) -> list[int]:
@@ -234,7 +234,7 @@ def make_pairs(count: int, seed: int, token: str) -> list[Pair]:
 
 
 def program_options(arch: str, *, linked: bool = False) -> Any:
-    """How they are compiled; ``linked``: to LTO-IR, which is empty without ``link_time_optimization``."""
+    """Returns the options of the kernels; ``linked``: for LTO-IR, which is empty without ``link_time_optimization``."""
     from cuda.core import ProgramOptions
 
     if linked:

@@ -60,12 +60,12 @@ def find_version(name: str) -> str | None:
 
 
 def is_older(version: str, least: tuple[int, int]) -> bool:
-    """Whether ``version`` comes before ``least``: major and minor number."""
+    """Returns whether ``version`` comes before ``least``, by major and minor number."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < least
 
 
 def why_no_cuda_core() -> str | None:
-    """Why nothing can be compiled through :mod:`lockcache.cuda` here; ``None`` if it can."""
+    """Returns why nothing can be compiled through :mod:`lockcache.cuda` here; ``None`` if it can."""
     version = find_version("cuda-core")
     if version is None:
         return "cuda.core is not installed"
@@ -92,7 +92,7 @@ def _driver() -> str:
 
 
 def _cuda_release() -> str | None:
-    """Of CUDA that the driver speaks."""
+    """Returns the release of CUDA that the driver supports."""
     try:
         from cuda.bindings import driver
 
@@ -103,7 +103,7 @@ def _cuda_release() -> str | None:
 
 
 def _nvrtc_release() -> str | None:
-    """Of an NVRTC that came with a toolkit and not as a wheel."""
+    """Returns the release of an NVRTC that came with a toolkit and not as a wheel."""
     try:
         from lockcache.keys.versions import nvrtc_release
 
@@ -136,13 +136,13 @@ def _cpu_model() -> str:
 
 
 def find_arch() -> str | None:
-    """The first GPU's architecture as ``sm_90``, or ``None`` where there is no GPU, driver or cuda.core."""
+    """Returns the first GPU's architecture as ``sm_90``, or ``None`` where there is no GPU, driver or cuda.core."""
     device = _find_device()
     return None if device is None else "sm_{}{}".format(*device.compute_capability)
 
 
 def find_name() -> str | None:
-    """The first GPU's name, or ``None`` where :func:`find_arch` finds none."""
+    """Returns the first GPU's name, or ``None`` where :func:`find_arch` finds none."""
     device = _find_device()
     return None if device is None else str(device.name)
 

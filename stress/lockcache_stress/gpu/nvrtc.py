@@ -22,7 +22,7 @@ _INDEX: Final = "references.json"
 
 
 def has_nvrtc() -> bool:
-    """Whether cuda.core and NVRTC can be used here."""
+    """Returns whether cuda.core and NVRTC can be used here."""
     try:
         supported_archs()
     except (ImportError, RuntimeError, OSError):
@@ -31,7 +31,7 @@ def has_nvrtc() -> bool:
 
 
 def need_archs(what: str, otherwise: str = "") -> tuple[str, ...]:
-    """As :func:`supported_archs`. Raises :class:`UnusableError` where there is no NVRTC, for which ``what`` asks."""
+    """Returns :func:`supported_archs`. Raises :class:`UnusableError` with ``what`` needs NVRTC, where there is none."""
     try:
         return supported_archs()
     except (ImportError, RuntimeError, OSError) as error:
@@ -50,12 +50,12 @@ def supported_archs() -> tuple[str, ...]:
 
 
 def compile_cubin(slot: Slot, variant: int) -> bytes:
-    """Compile, without any cache."""
+    """Compile a slot without any cache."""
     return bytes(compile_uncached(slot.kernel.source(variant), program_options(slot.arch)).code)
 
 
 def program_key(slot: Slot, token: bytes) -> bytes:
-    """The cache key of a slot: that of its first variant, whatever is stored under it. ``token`` keeps runs apart."""
+    """Returns the cache key of a slot: that of its first variant, whatever is stored. ``token`` keeps runs apart."""
     from lockcache import make_program_cache_key
 
     source, options = slot.kernel.source(0), program_options(slot.arch)
@@ -91,15 +91,15 @@ class References:
         self._places = [[next(index) for _ in range(slot.variants)] for slot in slots]
 
     def __len__(self) -> int:
-        """Number of slots."""
+        """Returns the number of slots."""
         return len(self._places)
 
     def total_bytes(self) -> int:
-        """What all keys take with their first variants."""
+        """Returns the bytes of all keys with their first variants."""
         return sum(places[0][1] for places in self._places)
 
     def __getitem__(self, key: int) -> list[bytes]:
-        """The cubins of slot number ``key``, by variant."""
+        """Returns the cubins of slot number ``key``, by variant."""
         return [self._map[start : start + size] for start, size in self._places[key]]
 
 

@@ -1,7 +1,7 @@
 """Real servers of entries: Valkey, nginx with WebDAV, SeaweedFS; started here or on a host made of namespaces.
 
 Promises that each is a process of its own on a free port, which listens when it is made, ends with ``kill``, and can be
-started again where it was. A proxy in front of one is at fault as it is told.
+started again where it was. A proxy in front of a server causes the faults that it is asked for.
 
 May use: errors.
 """

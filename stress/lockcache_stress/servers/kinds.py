@@ -87,7 +87,7 @@ class Valkey(Server):
 
     @property
     def client(self) -> redis.Redis:
-        """A client of its own."""
+        """Returns a client of its own."""
         from redis import Redis
 
         return Redis(self.place.address, port=self.port)

@@ -53,17 +53,17 @@ class Server(ABC):
 
     @property
     def pid(self) -> int:
-        """Of the running server."""
+        """The process id of the running server."""
         if self._process is None:
             raise ValueError("it does not run")
         return self._process.pid
 
     def url_at(self, port: int) -> str:
-        """Returns its URL with another port: that of a proxy, or of nobody."""
+        """Returns the server's URL with another port: that of a proxy, or one on which nothing listens."""
         return self.url.replace(str(self.port), str(port))
 
     def start(self) -> None:
-        """Start it, on the port that it had before; returns when it listens."""
+        """Start the server, on the port that it had before; returns when it listens."""
         words, folder = self._command()
         self._process = subprocess.Popen(
             [*self.place.prefix, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -75,7 +75,7 @@ class Server(ABC):
             raise
 
     def kill(self) -> None:
-        """End it by SIGKILL, as a night does. May come twice."""
+        """End the server by SIGKILL. May be called twice."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -83,11 +83,11 @@ class Server(ABC):
 
     @abstractmethod
     def _command(self) -> tuple[Sequence[str], str]:
-        """The command, and the folder to run it in."""
+        """Returns the command, and the folder to run it in."""
 
 
 def await_port(port: int, process: subprocess.Popen[bytes], place: Place = HERE) -> None:
-    """Wait until something listens there. Raises :class:`UnusableError` where ``process`` ends before."""
+    """Wait until something listens on the port. Raises :class:`UnusableError` where ``process`` ends before."""
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until:
         if process.poll() is not None:

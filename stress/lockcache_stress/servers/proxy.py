@@ -1,4 +1,4 @@
-"""A proxy in front of a server, which does to its answers what it is told: delay, silence, resets, halves, garbage."""
+"""A proxy in front of a server, which spoils the server's answers: delay, silence, resets, halves, garbage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _chunks(source: socket.socket) -> Iterator[bytes]:
 
 
 class FaultProxy:
-    """Stands before a server. ``fault`` says what becomes of its answers, and may be changed at any moment."""
+    """A proxy in front of a server. ``fault`` says what becomes of the answers, and may be changed at any moment."""
 
     def __init__(self, port: int, fault: str = "", delay_seconds: float = 0.0) -> None:
         self._server_port = port
@@ -61,7 +61,7 @@ class FaultProxy:
                 each.shutdown(socket.SHUT_RDWR)
 
     def _late(self, source: socket.socket) -> Iterator[bytes]:
-        """What comes, each piece as late as the delay says: a longer way, and not a narrower one."""
+        """Yields each piece of what comes, after the delay: a longer way, and not a narrower one."""
         pieces: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
 
         def receive() -> None:
@@ -76,7 +76,7 @@ class FaultProxy:
             yield piece[1]
 
     def _answer(self, chunk: bytes, target: socket.socket) -> bool:
-        """Pass an answer on, or what becomes of it. Whether the connection stays."""
+        """Pass an answer on, or what the fault makes of it. Returns whether the connection stays."""
         if self.fault == "silence":
             return True
         if self.fault == "slow":
@@ -98,7 +98,7 @@ class FaultProxy:
         return True
 
     def close(self) -> None:
-        """Listen no more, and end all connections."""
+        """Stop listening, and end all connections."""
         for each in self._open:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

@@ -1,5 +1,5 @@
-"""Trouble: what is made to go wrong. Mounts, a failing disk, planted faults and bugs; places to run in, and
-hosts made of namespaces.
+"""Trouble: makes things go wrong. Mounts, a failing disk, planted faults and bugs; places to run in, and hosts made of
+namespaces.
 
 Promises that all of it is undone when its ``with`` block ends.
 

@@ -40,7 +40,7 @@ _START_SECONDS: Final = 30.0
 
 
 def why_no_failing_disk() -> str | None:
-    """Why none can be mounted here."""
+    """Returns why no failing disk can be mounted here."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "needs /dev/fuse"
     try:
@@ -61,7 +61,7 @@ def set_failures(path: str, **said: Any) -> None:
 
 
 def has_failed(path: str) -> bool:
-    """Whether the call came that was to fail since the last :func:`set_failures`."""
+    """Returns whether the call came that was to fail since the last :func:`set_failures`."""
     return os.path.exists(_failed_of(_control_of(path)))
 
 
@@ -75,7 +75,7 @@ def _failed_of(control: str) -> str:
 
 @contextmanager
 def mount_failing_disk(path: str, seed: int) -> Iterator[None]:
-    """One that is mounted at ``path``, and fails nothing until its control file says so."""
+    """Mount a failing disk at ``path``, which fails nothing until its control file says so."""
     backing = f"{path}-backing"
     os.mkdir(backing, 0o700)
     command = [sys.executable, "-m", __name__, backing, path, _control_of(path), str(seed)]
@@ -104,7 +104,7 @@ class _Disk(Passthrough):
         self._call, self._left, self._error, self._goes_on = "", 0, 0, False
 
     def call(self, operation: str, path: str | None, *arguments: Any, **options: Any) -> Any:
-        """Do it, or fail."""
+        """Do the call, or fail."""
         number, comes_late = self._draw(operation, path or "")
         if number and not comes_late:
             raise OSError(number, os.strerror(number))
@@ -114,7 +114,7 @@ class _Disk(Passthrough):
         return found
 
     def _draw(self, operation: str, path: str) -> tuple[int, bool]:
-        """The error that this call has to meet, 0 if none, and whether it comes after the deed."""
+        """Returns the error that this call has to meet, 0 if none, and whether it comes after the call is done."""
         if operation not in _OPERATIONS:
             return 0, False
         with self._guard:
@@ -127,7 +127,7 @@ class _Disk(Passthrough):
             return self._rng.choice(_ERRORS), may_be_late and self._rng.random() < 0.5
 
     def _count(self) -> int:
-        """The error of a call that may be the one to fail, 0 if it is not."""
+        """Returns the error of a call that may be the one to fail, 0 if it is not."""
         self._left -= 1
         if self._left >= 0 or (self._left < -1 and not self._goes_on):
             return 0
@@ -153,7 +153,7 @@ def _calling(disk: _Disk, name: str) -> Callable[..., Any]:
 
 
 def main() -> None:
-    """Mount, and serve until it is unmounted."""
+    """Mount the disk, and serve until it is unmounted."""
     import mfusepy
 
     backing, mount, control, seed = sys.argv[1:]

@@ -102,7 +102,7 @@ class _Mute:
         self._real = real
 
     def add_locked(self, *_: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -125,11 +125,11 @@ class _NoLock:
     timeout_seconds = 5.0
 
     def try_hold(self) -> _NoLock:
-        """Nobody is kept out."""
+        """Hold nothing: no process is kept out."""
         return self
 
     def release(self) -> None:
-        """Nobody was."""
+        """Release nothing."""
 
 
 def _no_lock_in_publish() -> None:
@@ -280,7 +280,7 @@ HERD_FAULTS: Final = {
 
 
 def plant(plan: Plan, writer: int, cache: FileStreamProgramCache) -> ProgramCacheResource:
-    """``cache``, or what is used in its place."""
+    """Returns ``cache``, or the faulty cache in its place."""
     return _Faulty(cache, plan, writer) if plan.plant in CACHE_FAULTS else cache
 
 

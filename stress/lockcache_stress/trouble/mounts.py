@@ -22,7 +22,7 @@ _SMALL: Final = "8m"
 
 
 def needs_mounts(*programs: str) -> str | None:
-    """Why file systems cannot be mounted here; ``None`` if they can, as far as is seen without trying."""
+    """Returns why file systems cannot be mounted here; ``None`` if they can, as far as is seen without trying."""
     if not can_mount():
         return "needs root, to mount file systems"
     missing = [program for program in programs if shutil.which(program) is None]
@@ -42,7 +42,7 @@ def run_quietly(*command: str) -> None:
 
 @contextmanager
 def small_disk(path: str, seed: int = 0, size: str = _SMALL) -> Iterator[None]:
-    """A tmpfs, of 8 MiB by default. Raises :class:`UnusableError` where none can be mounted."""
+    """Mount a tmpfs, of 8 MiB by default. Raises :class:`UnusableError` where none can be mounted."""
     with mounted_tmpfs(path, size) as is_mounted:
         if not is_mounted:
             raise UnusableError("a tmpfs cannot be mounted here")
@@ -51,7 +51,7 @@ def small_disk(path: str, seed: int = 0, size: str = _SMALL) -> Iterator[None]:
 
 @contextmanager
 def mounted_image(path: str, kind: str, size_mib: int, *options: str, image: str | None = None) -> Iterator[str]:
-    """A file system of its own in an image file, mounted by loop; gives the image's path.
+    """Mount a file system of its own from an image file, by loop. Yields the image's path.
 
     ``options`` are those of mkfs. The image goes with the block.
     """
@@ -77,7 +77,7 @@ def copy_sparse(source: str, target: str) -> None:
 
 @contextmanager
 def quota(path: str, seed: int = 0) -> Iterator[None]:
-    """A directory that may hold 8 MiB on a disk that has much more: a limited btrfs subvolume."""
+    """Make a directory that may hold 8 MiB on a disk that has much more: a limited btrfs subvolume."""
     disk = f"{path}-disk"
     os.mkdir(disk)
     try:
@@ -97,13 +97,13 @@ def quota(path: str, seed: int = 0) -> Iterator[None]:
 
 
 def view_of(path: str) -> str:
-    """Where the read-only view of a path is that :func:`read_only_view` makes."""
+    """Returns the path of the read-only view that :func:`read_only_view` makes."""
     return f"{path}-read-only"
 
 
 @contextmanager
 def read_only_view(path: str, seed: int = 0) -> Iterator[None]:
-    """A tmpfs, and next to it a read-only mount of the same, to put on top of it (``mount --bind VIEW PATH``).
+    """Mount a tmpfs, and next to it a read-only view, to put on top of it (``mount --bind VIEW PATH``).
 
     Remounting read-only is refused by the kernel while anybody has a file open for writing; a mount on top is not.
     """

@@ -1,4 +1,4 @@
-"""Where a run happens: a cache directory and, apart from it, what the processes share.
+"""The workspace of a run: a cache directory and, apart from it, a directory that the processes share.
 
 A temporary directory is removed whatever happens; one that the user named is left as it is found at the end.
 """
@@ -30,7 +30,7 @@ class Workspace:
 def open_workspace(
     directory: str | None, *, wants_own_mount: bool = False, parent: str | None = None
 ) -> Iterator[Workspace]:
-    """Make both; with ``wants_own_mount`` the temporary one is a tmpfs, if that is allowed.
+    """Make both directories; with ``wants_own_mount`` the temporary one is a tmpfs, if that is allowed.
 
     ``parent`` is where temporary directories are made; the system's place by default.
     """
@@ -53,13 +53,13 @@ def open_workspace(
 
 
 def can_mount() -> bool:
-    """Whether this process may mount a tmpfs."""
+    """Returns whether this process may mount a tmpfs."""
     return os.geteuid() == 0 and shutil.which("mount") is not None
 
 
 @contextmanager
 def mounted_tmpfs(path: str, size: str = "1g") -> Iterator[bool]:
-    """Mount a tmpfs over ``path`` for as long as the block lasts; whether that worked (containers may forbid it)."""
+    """Mount a tmpfs over ``path`` for the block. Yields whether that worked (containers may forbid it)."""
     options = f"mode=0700,size={size}"
     command = ["mount", "-t", "tmpfs", "-o", options, "lockcache-stress", path]
     try:
@@ -70,13 +70,13 @@ def mounted_tmpfs(path: str, size: str = "1g") -> Iterator[bool]:
 
 
 def unmount(path: str) -> None:
-    """Take away what is mounted there, if anything is."""
+    """Unmount what is mounted at ``path``, if anything is."""
     subprocess.run(["umount", "-l", path], check=False, capture_output=True)
 
 
 @contextmanager
 def _refusing(directory: str | None) -> Iterator[None]:
-    """A directory in which nothing can be made is a mistake of the user."""
+    """Report a directory in which nothing can be made as a mistake of the user."""
     try:
         yield
     except OSError as error:
