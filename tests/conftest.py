@@ -1,4 +1,4 @@
-"""What every test may ask for: a path for a cache, a real file system of its own, a machine that has what it needs."""
+"""Fixtures of every test: a path for a cache, a real file system of its own, a machine that has what it needs."""
 
 from __future__ import annotations
 

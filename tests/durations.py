@@ -1,4 +1,4 @@
-"""How long the tests of each folder took, next to what they may take. Printed with ``--durations``; fails nothing.
+"""Durations of the tests of each folder, next to their budgets. Printed with ``--durations``; fails nothing.
 
 A folder over its budget has a test that wants a marker (``slow``, ``long``, see ``pyproject.toml``) or a smaller plan.
 Seconds of all workers together, set-up included, on two cores; a busy machine takes twice as long.

@@ -24,5 +24,5 @@ def run_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def tmp_path(run_path: Path) -> Path:
-    """In place of pytest's own, in folders whose ``conftest`` imports this."""
+    """A directory in the place of pytest's own, in folders whose ``conftest`` imports this."""
     return run_path

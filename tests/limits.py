@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def within(cpu_seconds: int, script: str, *arguments: object) -> list[str]:
-    """What ``script`` prints, word by word. Its processor time, and not the wall's, is limited: others may be busy.
+    """Returns what ``script`` prints, word by word. Its processor time is limited, not the wall's: others may be busy.
 
     What is linear takes a hundredth of the seconds that its test gives it, and what is quadratic hundreds of times as
     many.

@@ -121,7 +121,7 @@ def _be(
     env: Mapping[str, str] | None,
     cwd: Path | None,
 ) -> None:
-    """In the child: forget the test, so that only what a started process has is left, and be the program."""
+    """Be the program, in the child: forget the test, so that only what a started process has is left."""
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -141,7 +141,7 @@ def _be(
     warnings.simplefilter("ignore")
     sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
     space._space_on = SPACE_ON
-    # Those of the test are no children of this process, and what leads to them was closed above.
+    # Those of the test are not children of this process, and what leads to them was closed above.
     for helper in (resource_tracker._resource_tracker, forkserver._forkserver):
         type(helper).__init__(helper)
     main()

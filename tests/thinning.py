@@ -11,7 +11,7 @@ EXHAUSTIVE = pytest.mark.exhaustive
 
 
 def diagonals(rows: Iterable[Any], columns: Iterable[Any], step: int) -> list[Any]:
-    """All pairs, for ``parametrize``; of every ``step`` diagonals all but one are marked as exhaustive.
+    """Returns all pairs, for ``parametrize``; of every ``step`` diagonals all but one are marked as exhaustive.
 
     Rows and columns may be of ``pytest.param`` of one value or more. With at least ``step`` of each none is left out.
     """
@@ -23,7 +23,7 @@ def diagonals(rows: Iterable[Any], columns: Iterable[Any], step: int) -> list[An
 
 
 def all_but(kept: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
-    """All cases, for ``parametrize``; those that are not ``kept`` are marked as exhaustive."""
+    """Returns all cases, for ``parametrize``; those that are not ``kept`` are marked as exhaustive."""
     kept = list(kept)
     return [pytest.param(case, marks=[] if case in kept else [EXHAUSTIVE]) for case in cases]
 

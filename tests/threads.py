@@ -33,7 +33,7 @@ def running(
 
 
 def run_threads(act: Callable[..., Any], arguments: Iterable[Sequence[Any]]) -> list[Any]:
-    """What ``act(*each)`` returned in a thread each, in order."""
+    """Returns the result of ``act(*each)`` in a thread each, in order."""
     with running(act, arguments) as done:
         pass
     return [each.result() for each in done]

@@ -1,4 +1,4 @@
-"""What these tests may ask for: a directory that a group shares, a file of keys, and caches that sign."""
+"""Fixtures of these tests: a directory that a group shares, a file of keys, and caches that sign."""
 
 from __future__ import annotations
 

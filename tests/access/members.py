@@ -36,7 +36,7 @@ def become(uid: int) -> None:
 
 
 def as_member(path: Path, use: Callable[[FileStreamProgramCache], _T], **arguments: Any) -> Callable[[], _T]:
-    """What a member does with the cache at ``path``, for :func:`run_as`."""
+    """Returns what a member does with the cache at ``path``, as a function for :func:`run_as`."""
 
     def work() -> _T:
         with FileStreamProgramCache(path, group=True, **arguments) as cache:
@@ -46,7 +46,7 @@ def as_member(path: Path, use: Callable[[FileStreamProgramCache], _T], **argumen
 
 
 def run_as(uid: int, work: Callable[[], _T], *, umask: int = 0o077) -> _T:
-    """What ``work`` gives in a child that is ``uid``; what it raises is raised here."""
+    """Returns the result of ``work`` in a child that is ``uid``; an error of it is raised here."""
     import_all()
     reader, writer = os.pipe()
     child = os.fork()
@@ -76,7 +76,7 @@ def run_as(uid: int, work: Callable[[], _T], *, umask: int = 0o077) -> _T:
 
 @contextmanager
 def start_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
-    """The pid of a child that is ``uid`` and has done ``work``; then it waits. Killed at the end, if it lives."""
+    """Yields the pid of a child that is ``uid``, has done ``work`` and then waits. Killed at the end, if it lives."""
     import_all()
     reader, writer = os.pipe()
     child = os.fork()
@@ -102,7 +102,7 @@ def start_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
 
 @contextmanager
 def run_meanwhile_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
-    """The pid of a child that is ``uid`` and is at ``work``, for as long as the block lasts. Killed at the end."""
+    """Yields the pid of a child that is ``uid`` and at ``work``, for as long as the block lasts. Killed at the end."""
     import_all()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""What somebody may plant in a cache directory, where, and the world outside of it that nobody may touch for it."""
+"""Planted files: what an attacker may put into a cache directory, and the outside world that must stay untouched."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Outside:
         self._before = self._picture(ages=True)
 
     def assert_untouched(self, *, may_be_read: bool = False) -> None:
-        """Nothing was made, changed, removed or read in it."""
+        """Assert that nothing was made, changed, removed or read in it."""
         now = self._picture(ages=False)
         seen = 3 if may_be_read else 4
         assert {
@@ -118,7 +118,7 @@ class Outside:
             path.write_bytes(FORGED)
 
     def _picture(self, *, ages: bool) -> dict[str, tuple[Any, ...]]:
-        """What there is; its times first, since looking changes them. ``ages``: make all of it old."""
+        """Returns what is in the tree; its times first, since looking changes them. ``ages``: make all of it old."""
         paths = sorted([self.root, *self.root.rglob("*")])
         if ages:
             for path in paths:

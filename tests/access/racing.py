@@ -30,7 +30,7 @@ _LONGEST_STAY: Final = 2000
 
 
 def picture(root: Path) -> dict[str, tuple[Any, ...]]:
-    """All there is in a folder: names, kinds, modes, owners and contents."""
+    """Returns all that is in a folder: names, kinds, modes, owners and contents."""
     seen: dict[str, tuple[Any, ...]] = {}
     for path in sorted([root, *root.rglob("*")]):
         status = path.lstat()
@@ -42,7 +42,7 @@ def picture(root: Path) -> dict[str, tuple[Any, ...]]:
 
 @contextlib.contextmanager
 def untouched(root: Path) -> Iterator[None]:
-    """Nothing below ``root`` is opened, read, made, changed or removed in the block, by anybody.
+    """Assert that nothing below ``root`` is opened, read, made, changed or removed in the block, by any process.
 
     The kernel reports it (inotify), so also what leaves no trace is seen: a FIFO or a device that was only opened.
     """
@@ -66,7 +66,7 @@ def _watch(fd: int, path: Path) -> int:
 
 
 def _events(fd: int, watched: dict[int, Path]) -> set[tuple[str, str]]:
-    """What happened, and where: the bits of the event in hex, and the path."""
+    """Returns what happened, and where: the bits of the event in hex, and the path."""
     seen: set[tuple[str, str]] = set()
     with contextlib.suppress(BlockingIOError):
         while True:

@@ -172,13 +172,13 @@ def _make(folder_fd: int, folders: str, name: str, content: bytes) -> None:
 
 
 def _outside_of(case: Case, outside: Path) -> None:
-    """All that such a directory has, so that what is done there by a name finds something."""
+    """Make all that such a directory has, so that what is done there by a name finds something."""
     _fill(outside, {**FILES[case.layout], f"lockcache/staged/{DEAD}": b"dead", "lockcache/policy.json": b"{}"})
     os.mkfifo(outside / "fifo")
 
 
 def _keep(root: Path, case: Case, begin: Callable[[], object], after_opening: Callable[[], object]) -> int:
-    """A daemon's work on the directory, again and again; how many entries it evicted."""
+    """Do a daemon's work on the directory, again and again. Returns how many entries it evicted."""
     _fill(root, FILES[case.layout])  # here, where the umask lets the group have it
     with StopSignals() as stop:
         opening = Opening(str(root), Rules(settle_seconds=0.0), stop, 1.0)
@@ -216,7 +216,7 @@ def _keep_once(root: Path, case: Case, store: WalkedStore) -> int:
 
 
 def _share(root: Path) -> None:
-    """As ``chown -R root:GROUP`` and ``chmod -R g+rwxs`` do."""
+    """Share a directory like ``chown -R root:GROUP`` and ``chmod -R g+rwxs`` do."""
     for path in [root, *root.rglob("*")]:
         os.chown(path, 0, GROUP, follow_symlinks=False)
         if path.is_dir():
@@ -260,7 +260,7 @@ def metrics_folder(home: Path) -> Path:
 
 
 def _write(file: MetricsFile, begin: Callable[[], object]) -> int:
-    """How often the file was written in spite of the swaps."""
+    """Write the file in spite of the swaps. Returns how often that worked."""
     file.write()
     begin()
     done = 0

@@ -100,7 +100,10 @@ OPERATIONS = (
 
 
 def _work(shared: Path, begin: Callable[[], None]) -> int:
-    """One process's life there, and then some short ones; how often something was done in spite of the swaps."""
+    """Run one process's life there, and then some short ones.
+
+    Returns how often something was done despite the swaps.
+    """
     done = 0
     passed = contextlib.suppress(OSError, LockcacheError, KeyError)
     with _open(shared) as cache:
@@ -181,7 +184,7 @@ SCRUBBED = [*FOLDERS[:3], "lockcache/records", "lockcache/quarantine", FOLDERS[-
 
 
 def _scrub(shared: Path, begin: Callable[[], None]) -> int:
-    """Round after round of a scrub that finds damage each time; how many entries it judged."""
+    """Scrub round after round, finding damage each time. Returns how many entries were judged."""
     passed = contextlib.suppress(OSError, LockcacheError)
     judged = 0
     with _open(shared, SCRUBBED_BYTES) as cache:

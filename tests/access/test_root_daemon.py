@@ -32,7 +32,7 @@ def account() -> pwd.struct_passwd:
 
 
 def refused(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> str:
-    """What is said; it is one line."""
+    """Returns the error, which is one line."""
     monkeypatch.setattr(sys, "argv", ["/some where/lockcache-daemon", *arguments])
     assert run(arguments) == 2
     said = capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""What the daemon and the commands make of signed entries, with the key and without it."""
+"""Signed entries in the daemon and the commands, with the key and without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the operator's command may ask for in addition."""
+"""Further fixtures of the tests of the operator's command."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def examined(path: Path, *options: str, **environment: str) -> tuple[int, dict[s
     assert report["exit_code"] == ended.returncode
     assert ended.stderr == ""
     checks = {check["check"]: check for check in report["checks"]}
-    assert len(checks) == len(report["checks"]), "each check is told once"
+    assert len(checks) == len(report["checks"]), "each check is reported once"
     for check in checks.values():
         assert check["verdict"] not in (DEGRADED, UNUSABLE) or check["means"], "what is lost is said"
     return ended.returncode, checks

@@ -1,4 +1,4 @@
-"""A FUSE file system that shows a directory as one client of a file server does, with the faults that it is told.
+"""A FUSE file system that shows a directory as one client of a file server does, with the faults that it is given.
 
 ``python faulty_client.py BACKING MOUNT FAULT...``. Two of them over one directory are two hosts, as far as a file
 system can tell them apart: each has a cache of its own, which a look at the folder (opendir) empties, as NFS has.
@@ -16,7 +16,7 @@ import mfusepy
 
 from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
 
-#: Which are told by :mod:`tests.cli.test_doctor_pair_faults` and :mod:`tests.cli.test_two_clients`; what each stands
+#: The faults come from :mod:`tests.cli.test_doctor_pair_faults` and :mod:`tests.cli.test_two_clients`; what each stands
 #: for is said where it is made.
 _REMEMBERING: Final = ("old files are remembered", "removed files are remembered")
 _BLOCK_BYTES: Final = 512

@@ -54,7 +54,7 @@ def give_to_somebody(root: Path) -> None:
 
 
 def run_as_somebody(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """As :func:`run`, as a user who is not root: in a forked child, for he may not go where the script is."""
+    """Run like :func:`run`, as a user who is not root, in a forked child: that user may not reach the script."""
 
     def work() -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()

@@ -32,7 +32,7 @@ def rendezvous(root: Path) -> list[Path]:
 
 
 def has_begun(root: Path) -> bool:
-    """Whether both have sent something."""
+    """Returns whether both have sent something."""
     return sum((folder / "0.0").exists() for folder in rendezvous(root)) == 2
 
 

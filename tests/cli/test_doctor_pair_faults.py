@@ -35,7 +35,7 @@ FAULTS = {
 }
 
 
-# Those that no other fault can be seen beside are tried alone; the others all at once too.
+# Faults that hide all others are tried alone; the others all at once too.
 ALONE = ("locks outlive their holder", "rename copies")
 
 

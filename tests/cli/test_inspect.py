@@ -116,5 +116,5 @@ def test_json_has_no_numbers_that_are_none(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path) as cache:
         cache.put_entry("k", Entry(b"code", {"loss": float("nan"), "bounds": (float("-inf"), 1.5)}))
     ended = run("inspect", "--json", "k", cache_path)
-    found = json.loads(ended.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    found = json.loads(ended.stdout, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
     assert found["metadata"] == {"loss": "nan", "bounds": ["-inf", 1.5]}

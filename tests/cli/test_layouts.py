@@ -62,7 +62,7 @@ def filled(program: str, cache_path: Path) -> Path:
 
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """What was written just now may not go: let it be some time ago."""
+    """Move the clock on: files that were written just now may not go."""
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + seconds)
 

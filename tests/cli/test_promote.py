@@ -148,7 +148,7 @@ def test_a_bundle_that_is_not_there_is_reported_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_last_of_a_node_promotes(tmp_path: Path) -> None:
-    """Each is told to end when all have begun; one is killed. What all compiled is promoted once."""
+    """Each is asked to end when all have begun; one is killed. What all compiled is promoted once."""
     program = COMPILE + "print('begun', flush=True); sys.stdin.read()\n"
     words = [LOCKCACHE, "run", "--dir", tmp_path / "node", "--seed", tmp_path / "shared.lcb", "--promote", "--"]
     ranks = [

@@ -31,7 +31,7 @@ def node(tmp_path: Path) -> Path:
 
 
 def _made(node: Path, path: Path, *options: str) -> dict[bytes, bytes | None]:
-    """What is in a bundle that is made of a directory."""
+    """Returns what is in a bundle that is made of a directory."""
     made = run("bundle", "make", "--json", "-o", path, *options, node)
     assert made.returncode == 0, made
     with BundleProgramCache(path) as bundle:

@@ -53,7 +53,7 @@ class BackEnd:
     patience: Mapping[str, Any] = field(default_factory=dict)
 
     def cap_for(self, entries: int, payload_bytes: int) -> int:
-        """A cap that holds exactly so many entries of that size."""
+        """Returns a cap that holds exactly so many entries of that size."""
         return entries * (payload_bytes + self.overhead_bytes)
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ _KEYS = ["k", "a", "b", "c", "d", "other", "key", "big", "new", "no", "absent", 
 
 
 def _seeded(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
-    """Over a seed with an older value of each key, all of which were removed: none of them may ever be read again."""
+    """Open over a seed with an older value of each key, all removed: none of them may ever be read again."""
     seed = path.with_name(f"{path.name}.lcb")
     if not seed.exists() and not is_disabled():
         write(seed, bundle_of({key.encode(): b"from the seed, and removed" for key in _KEYS}))
@@ -134,13 +134,13 @@ SERVER = "CONTRACT_SUITE_VALKEY"
 
 
 def _place_on_server(path: Path) -> str:
-    """A URL for this path: a place of its own on the server of this session."""
+    """Returns a URL for this path: a place of its own on the server of this session."""
     return f"{os.environ[SERVER]}?prefix={hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}:"
 
 
 @contextlib.contextmanager
 def endless_patience() -> Iterator[None]:
-    """For as long as the block lasts, a server that a busy machine keeps from answering is waited for."""
+    """Wait without a limit, in the block, for a server that a busy machine keeps from answering."""
     _patience.clear()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("LIFE_SECONDS", "_LONGEST_CALL_SECONDS", "_PROMPT_SECONDS"):
@@ -179,7 +179,7 @@ def _tiered_remote(path: Path, kind: type = TieredProgramCache, **arguments: Any
 
 
 def _filestream_remote(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
-    """With ``$LOCKCACHE_REMOTE`` at the moment in which it is opened."""
+    """Open with ``$LOCKCACHE_REMOTE`` set at that moment."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKCACHE_REMOTE", _place_on_server(path))
         return kind(path, **arguments)

@@ -66,19 +66,19 @@ def dropin_back_end(request: pytest.FixtureRequest) -> BackEnd:
 def make_dropin(
     request: pytest.FixtureRequest, dropin_back_end: BackEnd, cache_path: Path
 ) -> Iterator[Callable[..., Any]]:
-    """As ``make``, for what cuda.core's own caches promise too."""
+    """Makes caches like ``make``, for the promises of cuda.core's own caches too."""
     yield from _factory(request, dropin_back_end, cache_path)
 
 
 @pytest.fixture
 def dropin(make_dropin: Callable[..., Any]) -> Any:
-    """As ``cache``, for what cuda.core's own caches promise too."""
+    """A cache like ``cache``, for the promises of cuda.core's own caches too."""
     return make_dropin()
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One for all tests of this process, each of which has a place of its own on it."""
+    """The server for all tests of this process, each of which has a place of its own on it."""
     with valkey(tmp_path_factory.mktemp("valkey")) as running, pytest.MonkeyPatch.context() as patch:
         patch.setenv(SERVER, running.url)
         yield

@@ -1,4 +1,4 @@
-"""What a caller of cuda.core's caches observes today, on every back end and on cuda.core's own."""
+"""The behaviour that a caller of cuda.core's caches observes today, on every back end and on cuda.core's own."""
 
 from __future__ import annotations
 

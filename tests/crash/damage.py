@@ -1,4 +1,4 @@
-"""What can happen to the bytes of an entry: each function damages the entry file at a path."""
+"""Damages to the bytes of an entry: each function damages the entry file at a path."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _truncate_attribute(path: Path) -> None:
 
 
 def _hollow(path: Path) -> None:
-    """As a power cut can leave it: as long as it was, of zeros."""
+    """Damage a file as a power cut can: the same length, all zeros."""
     size = path.stat().st_size
     os.truncate(path, 0)
     os.truncate(path, size)

@@ -74,14 +74,14 @@ def _is_being_dropped(frame: FrameType | None) -> bool:
 
 
 def count_steps(action: Callable[[], object]) -> int:
-    """How many instructions an action has."""
+    """Returns how many instructions an action has."""
     tracer = _Tracer(-1, _raise)
     _run(action, tracer)
     return tracer.seen
 
 
 def steps_of(action: Callable[[], object], most: int) -> list[int]:
-    """Where to interrupt an action: in front of each of its instructions, the first and the last time that it comes.
+    """Returns where to interrupt an action: before each of its instructions, the first and the last time that it comes.
 
     Of more than ``most`` no more than so many of them, spread evenly.
     """
@@ -126,7 +126,7 @@ def run_to(action: Callable[[], object], reached: Callable[[], None], number: in
 
 
 def _run(action: Callable[[], object], tracer: _Tracer) -> bool:
-    """Whether it was interrupted."""
+    """Run the action. Returns whether it was interrupted."""
     before = sys.gettrace()
     sys.settrace(tracer)
     try:
@@ -163,14 +163,14 @@ def _is_free(file: Path) -> bool:
 
 
 def assert_nothing_is_left(cache: FileStreamProgramCache) -> None:
-    """Nothing is held or open, and nothing is there that one recount does not correct."""
+    """Assert that nothing is held or open, and that nothing is there that one recount does not correct."""
     assert_nothing_is_held(cache)
     assert_accounting_is_not_too_low(Path(cache.path))
     assert_one_recount_repairs_all(cache)
 
 
 def _assert_nothing_is_open(cache: FileStreamProgramCache) -> None:
-    """No descriptor but those that a cache keeps."""
+    """Assert that no descriptor is open but those that a cache keeps."""
     opened = Counter(fd.split(" ", 1)[1] for fd in descriptors())
     if cache._directory.layout.is_network:  # there a look-up that failed makes the kernel call an open file deleted
         opened = Counter(path.removesuffix(" (deleted)") for path in opened.elements())
@@ -179,5 +179,5 @@ def _assert_nothing_is_open(cache: FileStreamProgramCache) -> None:
 
 
 def _is_kept(path: str) -> bool:
-    """Whether a cache keeps such a file open: a lock, the page."""
+    """Returns whether a cache keeps such a file open: a lock, the page."""
     return path.endswith("/lockcache/usage") or "/lockcache/locks/" in path

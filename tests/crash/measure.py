@@ -1,4 +1,4 @@
-"""What a cache directory really holds, measured without a line of the library, and what its accounting page says."""
+"""Measures what a cache directory really holds, without the library, and reads its accounting page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHARDS: Final = 256
 
 
 def on_disk(root: Path) -> Shards:
-    """For each shard (bytes, entries): payloads, record files, views, quarantine, what staged files have by now.
+    """Returns (bytes, entries) of each shard: payloads, record files, views, quarantine, staged files as they are.
 
     Counted as the directory states that it counts: in blocks, with inodes, attributes and folders where those show.
     """
@@ -61,14 +61,14 @@ def staged_files(root: Path) -> list[Path]:
 
 
 def accounted(root: Path) -> Shards:
-    """What the page says of each shard, empty ones left out."""
+    """Returns the accounting page's numbers of each shard, empty ones left out."""
     numbers = struct.unpack(f"<{2 * _SHARDS}q", (root / "lockcache/usage").read_bytes())
     slots = {shard: (numbers[2 * shard], numbers[2 * shard + 1]) for shard in range(_SHARDS)}
     return {shard: slot for shard, slot in slots.items() if slot != (0, 0)}
 
 
 def assert_accounting_is_not_too_low(root: Path) -> None:
-    """In no shard does the page say less than is there: what is too low lets writers overshoot the cap."""
+    """Assert that no shard is accounted for with less than is there: that would let writers overshoot the cap."""
     if not os.path.exists(root / "lockcache/usage"):
         return  # died before the first attach was complete: the next process counts
     said = accounted(root)
@@ -77,7 +77,7 @@ def assert_accounting_is_not_too_low(root: Path) -> None:
 
 
 def assert_one_recount_repairs_all(cache: FileStreamProgramCache) -> None:
-    """Afterwards the page says what the disk holds, nothing is staged, and a second recount finds nothing to do."""
+    """Assert that after a recount the page equals the disk, nothing is staged, and a second one finds nothing."""
     root = Path(cache.path)
     cache.recount()
     left = [file.name for file in staged_files(root)]

@@ -1,4 +1,4 @@
-"""Death in front of every single call to the operating system: invariant 5, and what it leaves of 1, 2 and 3.
+"""Death in front of every single call to the operating system: invariant 5 (death is free), and the others after it.
 
 That of an eviction, of a recount, of a lease and of a sweep, with records in attributes, is in the kill table:
 ``tests/stress/test_kill_table.py``.
@@ -44,7 +44,7 @@ def _check(
     may_lose_others: bool = False,
     options: dict[str, Any] | None = None,
 ) -> None:
-    """What must hold for everybody else, at once, whatever the dead one left."""
+    """Check what must hold for all other processes, at once, whatever the dead one left."""
     assert_accounting_is_not_too_low(root)
     cache = FileStreamProgramCache(root, lock_timeout_seconds=2, **(options or {}))
     found = cache.get_entry(KEY)
@@ -69,8 +69,8 @@ PUTS = {
     "a replaced key, records in files": (OLD, FILES, NEW, FILES),
     "a replaced key, record from file to attribute": (OLD, FILES, NEW, {}),
     "a replaced key, record from attribute to file": (OLD, {}, NEW, FILES),
-    "a replaced key, tails beside": (LONG_OLD, {}, LONG_NEW, {}),
-    "a replaced key, tail from beside to attribute": (LONG_OLD, {}, NEW, {}),
+    "a replaced key, tails in files": (LONG_OLD, {}, LONG_NEW, {}),
+    "a replaced key, tail from file to attribute": (LONG_OLD, {}, NEW, {}),
     "a replaced key, synced": (OLD, {}, NEW, {"fsync": True}),
 }
 

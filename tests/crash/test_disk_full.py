@@ -1,4 +1,4 @@
-"""Disks that are really full, of blocks and of inodes: invariant 7 for writers, invariant 2 for what they drop."""
+"""Full disks, of blocks and of inodes: invariant 7 (never take the job down), and invariant 2 (last write wins)."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _delete(cache: FileStreamProgramCache) -> Action:
         try:
             del cache[KEY]
         except OSError:
-            return  # who deletes is told that it may still be there
+            return  # the deleter learns that it may still be there
         assert cache.get(KEY) is None
 
     return act
@@ -207,7 +207,7 @@ def test_whichever_call_fails_the_caller_goes_on_and_nothing_is_left(
                         with failing_calls.failing(kind, left, number, goes_on=stays):
                             action()
                         _assert_usable(cache)
-                    except Exception as error:  # noqa: BLE001 - all are told
+                    except Exception as error:  # noqa: BLE001 - all are reported
                         more = ", and each after it" if stays else ""
                         where = f"{kind} number {left}{more}: {errno.errorcode[number]}"
                         wrong.append(f"{where}\n{''.join(traceback.format_exception(error))}")
@@ -223,7 +223,7 @@ CALLS = (
 
 @pytest.fixture(scope="module")
 def failing_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A mounted file system that does as it is told."""
+    """A mounted file system that fails the calls that it is asked to."""
     reason = why_no_failing_disk()
     if reason is not None:
         pytest.skip(reason)
@@ -255,7 +255,7 @@ def test_on_a_file_system_whichever_call_fails_the_caller_goes_on_and_nothing_is
                 set_failures(disk, call=call, left=left, error=number, goes_on=stays)
                 try:
                     action()
-                except Exception as error:  # noqa: BLE001 - all are told
+                except Exception as error:  # noqa: BLE001 - all are reported
                     more = ", and each after it" if stays else ""
                     where = f"{call} number {left}{more}: {errno.errorcode[number]}"
                     wrong.append(f"{where}\n{''.join(traceback.format_exception(error))}")

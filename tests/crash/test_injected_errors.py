@@ -1,4 +1,4 @@
-"""What a broken disk or a shared file system answers, injected: a miss or a dropped write, never an exception."""
+"""Errors of a broken disk or a shared file system, injected: a miss or a dropped write, never an exception."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ OTHERS = {b"other %d" % number: Entry(b"%d" % number * 900, {"n": number}) for n
 CASES: dict[str, tuple[Entry, dict[str, Any]]] = {
     "record in the attribute": (SPOILED, {}),
     "record in a file": (SPOILED, {"record_files": True}),
-    "tail beside": (LONG_SPOILED, {}),
+    "tail in a file": (LONG_SPOILED, {}),
 }
 
 
@@ -56,7 +56,7 @@ def _spoiled(root: Path, entry: Entry, options: dict[str, Any]) -> CacheDirector
 
 
 def _corrupt_payloads(root: Path) -> int:
-    """How often the spoiled bytes are there, wherever."""
+    """Returns how often the spoiled bytes are there, in any place."""
     spoiled = bytearray(SPOILED.code)
     spoiled[-1] ^= 1
     kept = [file for file in (root / "lockcache/quarantine").glob("2*") if not file.name.endswith(".record")]
@@ -132,7 +132,7 @@ assert verdict.state == sys.argv[3], verdict
 assert not verdict.is_repaired, verdict
 """
 
-# ESTALE once is a replaced file; every time it is no verdict.
+# ESTALE once is a replaced file; every time it is not a verdict.
 ERRORS = [
     ("pread64", "EIO", "1", "unreadable"),
     ("openat", "EIO", "1", "unreadable"),
@@ -193,7 +193,7 @@ def test_a_refused_rename_leaves_the_entry_whole_or_gone_and_the_accounting_exac
 
 
 def test_after_any_of_this_every_entry_that_is_left_has_a_verdict(cache_path: Path) -> None:
-    directory = _spoiled(cache_path, *CASES["tail beside"])
+    directory = _spoiled(cache_path, *CASES["tail in a file"])
     found = [verdict for shard in range(SHARDS) for verdict in verify_shard(directory, shard, repair=True)]
     assert sorted(verdict.state for verdict in found) == ["corrupt"] + ["whole"] * len(OTHERS)
     directory.close()

@@ -68,7 +68,7 @@ def test_on_a_read_only_mount_hits_work_writes_are_dropped_and_deletes_raise(
     assert dropped.levelname == "WARNING"
     assert ": Read-only file system" in dropped.message
     assert len(cache) == 10
-    assert cache.max_size_bytes is None, "nothing is evicted, and nobody is told otherwise"
+    assert cache.max_size_bytes is None, "nothing is evicted, and no caller hears otherwise"
 
 
 def _become(uid: int) -> None:

@@ -1,4 +1,4 @@
-"""Death in front of every call of whoever attaches, replaces, detaches or promotes a seed, or removes what it has."""
+"""Death in front of every call of a process that attaches, replaces, detaches, promotes or empties a seed."""
 
 from __future__ import annotations
 

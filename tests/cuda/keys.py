@@ -1,4 +1,4 @@
-"""What the tests of keys compile and compare: sources, every option of cuda.core, the compilers themselves."""
+"""Material for tests of keys: sources, every option of cuda.core, the compilers themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real compilers' output tells: by its first bytes, by its ELF tables, and what is recorded of it."""
+"""Output of real compilers: its first bytes, its ELF tables, and what is recorded of it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ __global__ void k(volatile int *p) {
 
 
 def compile_ptx(code: str, include_path: Any = (), pre_include: Any = (), **options: Any) -> bytes | None:
-    """What NVRTC makes of the same arguments; None for an error, which nobody caches."""
+    """Returns what NVRTC makes of the same arguments; ``None`` for an error, which is not cached."""
     rendered = [
         "--gpu-architecture=compute_80",
         f"--std={options.get('std', 'c++17')}",

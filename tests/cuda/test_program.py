@@ -206,7 +206,7 @@ def test_a_cold_herd_compiles_each_template_once(cache_path: Path) -> None:
 
 
 def _restrict(path: str) -> tuple[bytes, int]:
-    """In a process of its own: NVRTC remembers ``restrict`` for the rest of it."""
+    """Compile with ``restrict`` and then without, in a process of its own, which NVRTC has remember it."""
     source = 'extern "C" __global__ void k(int *a, int *b) { *a = 1; *b = 2; *a += *b; a[1] = *a; }'
     cache = FileStreamProgramCache(path)
     Program(source, "c++", options(restrict=True)).compile("cubin", cache=cache)

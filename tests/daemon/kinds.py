@@ -27,7 +27,7 @@ class Kind:
     names: Callable[[Path], set[str]]
     #: Whether no part of an entry is missing, and nothing is left over.
     is_whole: Callable[[Path], bool] = lambda root: True
-    #: What a daemon has to be told to keep it, and that no test writes while a pass evicts.
+    #: The options by which a daemon keeps it, and that no test writes while a pass evicts.
     options: tuple[str, ...] = ("--settle", "1ms")
 
     def touch(self, root: Path) -> None:
@@ -69,7 +69,7 @@ def _pyptx(fill: Callable[[Path, range], object]) -> Kind:
     )
 
 
-#: By name. Of ours what strangers wrote, as cuda.core does; of pyptx what our adapter wrote, and what pyptx did.
+#: By name. Of lockcache's what strangers wrote, as cuda.core does; of pyptx what our adapter wrote, and what pyptx did.
 KINDS: Final = {
     "lockcache": Kind(
         "cuda.core",

@@ -27,7 +27,7 @@ def make_directory(root: Path) -> None:
 
 
 def fill(root: Path, entries: int, size_bytes: int, first: int = 0) -> list[Path]:
-    """Entries by a program that never heard of lockcache: staged, renamed, not accounted for. Returns them by age."""
+    """Store entries as a program that does not account: staged and renamed. Returns their names by age."""
     made = []
     make_directory(root)
     (root / "tmp").mkdir(mode=0o700, exist_ok=True)
@@ -58,7 +58,7 @@ def _age(path: Path, used_seconds: int) -> None:
 
 
 def bytes_on_disk(root: Path) -> int:
-    """Entries and what is staged, by what is really there."""
+    """Returns the bytes of entries and staged files that are really there."""
     total = 0
     for folder, _, files in [*os.walk(root / "entries"), *os.walk(root / "tmp")]:
         for file in files:
@@ -74,7 +74,7 @@ def names_on_disk(root: Path) -> set[str]:
 
 
 def is_accounted_for(root: Path) -> bool:
-    """Whether the accounting is what the disk holds: with strangers about, once the daemon has seen what they wrote."""
+    """Returns whether the accounting equals the disk: with strangers about, once the daemon has seen their writes."""
     directory = CacheDirectory(str(root), 1.0)
     try:
         return directory.usage().slots() == [measure_shard(directory.layout, shard) for shard in range(SHARDS)]
@@ -83,7 +83,7 @@ def is_accounted_for(root: Path) -> bool:
 
 
 def accounting_is_exact(root: Path) -> bool:
-    """As :func:`is_accounted_for`, and a recount agrees. That corrects what it finds, so it is for the end."""
+    """Returns whether :func:`is_accounted_for`, and a recount agrees. That corrects what it finds, so call it last."""
     was_exact = is_accounted_for(root)
     directory = CacheDirectory(str(root), 1.0)
     try:

@@ -44,7 +44,7 @@ def store(root: Path, numbers: range, *, by_pyptx: bool = False) -> None:
 
 @functools.cache
 def _an_hour_ago(root: Path) -> int:
-    """Of a directory that is first filled now: a run of all tests takes long, and the order is that of the numbers.
+    """Returns a time an hour before the directory was filled: a run of all tests takes long, and only the order counts.
 
     An atime that is newer than the mtime and younger than a day is what no mount option has a mere read replace.
     """

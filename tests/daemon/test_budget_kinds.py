@@ -20,7 +20,7 @@ from tests.daemon.running import RunningDaemon, run_daemon, until
 
 
 def once(*arguments: object) -> list[dict[str, Any]]:
-    """What one pass said of its sweeps."""
+    """Returns what one pass reports of its sweeps."""
     done = run_daemon("--once", "--json", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     return [said for said in map(json.loads, done.stdout.splitlines()) if said["event"] == "sweep"]
@@ -189,7 +189,7 @@ def test_writers_obey_the_smaller_of_their_cap_and_the_total(tmp_path: Path) -> 
 
 
 def rehearse(*arguments: object) -> dict[str, dict[str, Any]]:
-    """What a dry run says, by directory."""
+    """Returns what a dry run reports, by directory."""
     done = run_daemon("--dry-run", "--json", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     return {said["directory"]: said for said in map(json.loads, done.stdout.splitlines())}

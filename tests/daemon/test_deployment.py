@@ -298,7 +298,7 @@ def test_a_unit_that_is_printed_starts_this_installation(user: bool, tmp_path: P
 
 
 def _pins(file: str) -> dict[str, tuple[str, list[str]]]:
-    """Of each package the one version that is named, and its hashes."""
+    """Returns the one version of each package that is named, and its hashes."""
     joined = (KUBERNETES / file).read_text().replace("\\\n", " ")
     pins = {}
     for line in joined.splitlines():
@@ -328,7 +328,7 @@ def test_all_that_the_image_holds_is_pinned_by_hash_and_is_what_the_project_asks
 def test_the_image_is_made_from_one_that_is_named_by_its_digest_and_from_hashes() -> None:
     text = (KUBERNETES / "Dockerfile").read_text()
     assert re.findall(r"(?m)^(?:FROM|ARG) .*", text) == [
-        "ARG PYTHON_IMAGE",  # without a default: a tag is no digest, and one that nobody looked at is worse
+        "ARG PYTHON_IMAGE",  # without a default: a tag is not a digest, and one that nobody looked at is worse
         "FROM ${PYTHON_IMAGE} AS build",
         "ARG PYTHON_IMAGE",
         "FROM ${PYTHON_IMAGE}",

@@ -25,7 +25,7 @@ def store(root: Path, namespace: str, entries: int, first: int = 0) -> None:
 
 
 def numbers_of(root: Path, namespace: str) -> list[int]:
-    """Those that are still there, of the first two hundred."""
+    """Returns the entries that are still there, of the first two hundred."""
     with FileStreamProgramCache(root) as cache:
         return [number for number in range(200) if cache.get_entry(f"{namespace}/{number}")]
 

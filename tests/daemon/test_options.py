@@ -1,4 +1,4 @@
-"""What an operator may say, and what comes back for what he may not."""
+"""The options of an operator, and the answers to wrong ones."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def put(cache: FileStreamProgramCache, key: str, cost_ns: int) -> None:
 
 
 def put_expensive(root: Path) -> list[str]:
-    keys = [f"dear {number}" for number in range(EXPENSIVE)]
+    keys = [f"expensive {number}" for number in range(EXPENSIVE)]
     with FileStreamProgramCache(root) as cache:
         for key in keys:
             put(cache, key, EXPENSIVE_NS)

@@ -39,7 +39,7 @@ def reload(daemon: RunningDaemon, config: Path, text: str, event: str = "reload"
 
 
 def write_on_demand(root: str) -> None:
-    """For each line, write an entry and say which cap holds and what is on disk."""
+    """Write an entry for each line, and say which cap holds and what is on disk."""
     with FileStreamProgramCache(root) as cache:
         for number, _ in enumerate(sys.stdin):
             cache[b"%d" % number] = bytes(10_000)

@@ -1,6 +1,6 @@
 """Triton itself, in several processes, while a daemon evicts what they compile.
 
-Triton is 300 MB, so it is no dependency of the tests: install it here, or name an interpreter that has it in
+Triton is 300 MB, so it is not a dependency of the tests: install it here, or name an interpreter that has it in
 ``LOCKCACHE_TRITON_PYTHON``. What Triton's steps are is tested without it too, in :mod:`.test_layouts_process`.
 """
 

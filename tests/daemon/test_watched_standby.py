@@ -1,4 +1,4 @@
-"""What is seen of a daemon that stands by, before and after it takes over."""
+"""A daemon that stands by, as others see it before and after it takes over."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def port(server: WebServer) -> int:
 
 
 def raw(port: int, request: bytes) -> bytes:
-    """All that comes back until the server closes."""
+    """Returns all that comes back until the server closes."""
     with socket.create_connection(("127.0.0.1", port), HANG_SECONDS) as client:
         with contextlib.suppress(ConnectionError):  # it may have heard enough
             client.sendall(request)

@@ -95,7 +95,7 @@ def fill(root: Path, numbers: range) -> None:
 
 @functools.cache
 def _an_hour_ago(root: Path) -> int:
-    """Of a directory that is first filled now: a run of all tests takes long."""
+    """Returns a time an hour before the directory was filled: a run of all tests takes long."""
     return int(time.time()) - 3600
 
 

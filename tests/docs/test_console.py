@@ -1,4 +1,4 @@
-"""What runs the examples finds those that are wrong."""
+"""The runner of the documents' examples finds examples that are wrong."""
 
 from __future__ import annotations
 

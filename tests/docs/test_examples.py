@@ -14,7 +14,7 @@ from tests.docs.pages import PAGES, PROJECT, Block, blocks, name
 from tests.docs.reading import follow
 from tests.thinning import all_but
 
-# Run or read here. "text" is no example: drawings, parts of files, what is said elsewhere.
+# Run or read here. "text" is not an example: drawings, parts of files, what is said elsewhere.
 LANGUAGES = {"python", "console", "toml", "yaml", "json", "text"}
 # Each is one thing that a reader has to believe. Raise it only for what cannot be had here.
 MOST_NOT_RUN = 14

@@ -21,7 +21,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)]+)\)")
 
 
 def metadata(monkeypatch: pytest.MonkeyPatch, address: str | None) -> dict[str, object]:
-    """What a build writes, by the hook alone."""
+    """Returns what a build writes, by the hook alone."""
     build = pytest.importorskip("hatchling.metadata.core", reason="needs hatchling")
     plugins = pytest.importorskip("hatchling.plugin.manager")
     if address is None:

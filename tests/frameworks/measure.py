@@ -92,7 +92,7 @@ def _peak(name: str, processes: int, kernels: range, cap: int) -> int:
 
 
 def _failures(programs: Programs) -> tuple[float, float]:
-    """How long each of two processes that begin together takes to fail to compile the same kernel, once warmed up."""
+    """Returns how long two processes that begin together take to fail to compile the same kernel, once warmed up."""
     with programs.started(2, "keep-errors") as running:
         for process in running:
             tell(process, [0, -1])

@@ -46,7 +46,7 @@ HERDS = {
 
 
 def site_of(name: str) -> str:
-    """Where the packages of a framework are, for programs that use two; the test is skipped without them."""
+    """Returns the folder of a framework's packages, for programs that use two; skips the test without them."""
     found = [*(VENVS / name / "lib").glob("python*/site-packages")]
     if not found:
         pytest.skip(f"needs {name}: make frameworks FRAMEWORKS={name}")
@@ -79,7 +79,7 @@ class Programs:
 
     @contextlib.contextmanager
     def started_each(self, variables: Sequence[dict[str, str]]) -> Iterator[Any]:
-        """As :meth:`started`, one with each of these ``variables``."""
+        """Start like :meth:`started`, one program with each of these ``variables``."""
         with self._started([self.python, PROGRAMS / f"{self.name}_program.py"], variables) as running:
             yield running
 
@@ -99,7 +99,7 @@ class Programs:
             yield running
 
     def call(self, *words: str, **variables: str) -> str:
-        """What the framework's Python says to the end."""
+        """Returns the output of the framework's Python."""
         command = [self.python, *words]
         environment = self.environment(variables)
         return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd="/").stdout
@@ -122,7 +122,7 @@ class Programs:
         }
 
     def run(self, count: int, kernels: Sequence[int], *words: str, **options: Any) -> list[dict[str, Any]]:
-        """What each said when it had compiled the kernels."""
+        """Returns the answer of each process when it had compiled the kernels."""
         with self.started(count, *words, **options) as running:
             for process in running:
                 tell(process, kernels)
@@ -154,7 +154,7 @@ class _OfEntries(Sampler):
 
 
 def sampled_answers(directory: Path, running: Sequence[Any]) -> tuple[list[dict[str, Any]], Peaks]:
-    """What programs say that were told what to compile, and what was on the disk at any look meanwhile."""
+    """Returns the answers of programs that were asked to compile, and what was on the disk at any look meanwhile."""
     sampler = _OfEntries(str(directory), is_own_mount=False)
     left = [process.stdout for process in running]
     while left:

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def _run(programs: Programs) -> tuple[dict[str, int], str]:
-    """What a program compiled that ``lockcache run`` ran, and what that said at its end."""
+    """Returns what a program compiled under ``lockcache run``, and what that printed at its end."""
     command = [sys.executable, "-m", "lockcache", "run", "--max-size", "1G", "--", programs.python]
     # What JAX stores is for lockcache run to say.
     environment = programs.environment({"PYTHONPATH": f"{ROOT}:{site_of('triton')}"})

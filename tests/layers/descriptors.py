@@ -4,7 +4,7 @@ A path is looked up again by each call, and a user who may write to a folder abo
 of them. So in the rooms that work below such a root the contract is broken by
 
 - a call that opens, makes, renames, removes or changes a file or folder by a path: ``os.open`` and its like without
-  ``dir_fd`` (``src_dir_fd`` and ``dst_dir_fd`` to rename), where the first argument is no descriptor (``fd`` or
+  ``dir_fd`` (``src_dir_fd`` and ``dst_dir_fd`` to rename), where the first argument is not a descriptor (``fd`` or
   ``..._fd`` by name), ``open``, and anything of ``shutil`` or ``tempfile``. :class:`lockcache.filestream.disk.below`
   and what is built on it are the way to do without;
 - the same of ``Descriptor.open``, and of ``opened``, which are built on it;
@@ -12,7 +12,7 @@ of them. So in the rooms that work below such a root the contract is broken by
 - a lock of a file in a cache that does not know of which cache: a ``ProcessLock`` without ``layout``;
 - an exception in ``allowed`` that is named needlessly. Each has its reason next to it.
 
-Questions (``stat``, ``access``) may be asked of a path: what they say is no reason to do anything by it.
+Questions (``stat``, ``access``) may be asked of a path: what they say is not a reason to do anything by it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DescriptorsContract(Contract):
 
 
 def _acts(module: str) -> Iterator[tuple[str, int, str, str]]:
-    """Where something is done by a path: the function, the line, the call, and what is wrong with it."""
+    """Yields each use of a path: the function, the line, the call, and what is wrong with it."""
     called: set[int] = set()
     for scope, node in _walk(_tree(module), module):
         if isinstance(node, ast.Call):
@@ -91,7 +91,7 @@ def _walk(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _name(function: ast.expr) -> str | None:
-    """How an act is called; ``None`` for other functions."""
+    """Returns the name of a call that acts on a path; ``None`` for other functions."""
     if isinstance(function, ast.Name):
         return "open" if function.id == "open" else None
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
@@ -102,7 +102,7 @@ def _name(function: ast.expr) -> str | None:
 
 
 def _opens_by_path(call: ast.Call) -> bool:
-    """Whether it is :meth:`lockcache.filestream.disk.Descriptor.open`, or ``opened``, without a ``dir_fd``."""
+    """Returns whether it is :meth:`lockcache.filestream.disk.Descriptor.open`, or ``opened``, without a ``dir_fd``."""
     function = call.func
     is_method = isinstance(function, ast.Attribute) and function.attr == "open" and len(call.args) > 1
     is_os = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "os"

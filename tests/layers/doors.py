@@ -165,7 +165,7 @@ def _tree(module: str) -> ast.Module:
 
 
 def _homes(package: str) -> Iterator[tuple[str, set[str]]]:
-    """What the call of ``door`` in a package says: each module and the names that are promised of it."""
+    """Yields each module and the names that are promised of it, by the call of ``door`` in a package."""
     for node in ast.walk(_tree(package)):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "door":
             for module, names in ast.literal_eval(node.args[1]).items():

@@ -125,7 +125,7 @@ def mutants_of(module: str) -> Iterator[Mutant]:
 
 
 def _is_code(source: str, operator: Any, occurrence: int) -> bool:
-    """Whether it compiles, and does not only make ``*,`` in a list of parameters a ``/,``."""
+    """Returns whether it compiles, and does more than make ``*,`` in a list of parameters a ``/,``."""
     try:
         changed = mutate_code(source, operator, occurrence)
         ast.parse(changed)
@@ -178,7 +178,7 @@ def run_tests(root: Path, tests: list[str], limit_seconds: float) -> str:
 
 
 def try_mutant(root: Path, mutant: Mutant, limit_seconds: float) -> tuple[str, str]:
-    """What the tests say of it, and what was changed."""
+    """Returns the result of the tests, and what was changed."""
     path = mutant.path(root)
     source = path.read_text()
     changed = mutate_code(source, cosmic_ray.plugins.get_operator(mutant.operator)(), mutant.occurrence)
@@ -192,7 +192,7 @@ def try_mutant(root: Path, mutant: Mutant, limit_seconds: float) -> tuple[str, s
 
 
 def copy_tree(target: Path) -> None:
-    """What the tests need. Bytecode is checked by content: two mutants within a second differ in nothing else."""
+    """Copy what the tests need. Bytecode is checked by content: two mutants within a second differ in nothing else."""
     for part in ("lockcache", "daemon", "stress", "tests", "pyproject.toml", "README.md", "docs"):
         source = ROOT / part
         if source.is_dir():

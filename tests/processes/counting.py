@@ -20,7 +20,7 @@ def hit_and_return(root: str, hits: int) -> None:
 
 
 def hit_with(cache: FileStreamProgramCache, hits: int) -> None:
-    """As :func:`hit_and_return`, with an object that a forked process has from its parent."""
+    """Hit like :func:`hit_and_return`, with an object that a forked process has from its parent."""
     for _ in range(hits):
         assert cache[b"key"] == b"code"
 

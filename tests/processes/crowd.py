@@ -31,7 +31,7 @@ class Crowd:
             self._results.append(receiver)
 
     def results(self) -> list[Any]:
-        """What each process returned, in order. The first failure is raised at once: others may be waiting for it."""
+        """Returns the result of each process, in order. The first failure is raised at once: others may wait for it."""
         collected: dict[Connection, Any] = {}
         while len(collected) < len(self._results):
             ready = wait([each for each in self._results if each not in collected], HANG_SECONDS)
@@ -77,7 +77,7 @@ def crowd(method: str, target: Callable[..., Any], arguments: Iterable[Sequence[
 
 
 def run_all(method: str, target: Callable[..., Any], arguments: Iterable[Sequence[Any]]) -> list[Any]:
-    """What ``target(*each)`` returned in a process each, in order."""
+    """Returns the result of ``target(*each)`` in a process each, in order."""
     with crowd(method, target, arguments) as running:
         return running.results()
 

@@ -23,7 +23,7 @@ def value_for(key: bytes, writer: int, serial: int, size_bytes: int = 1024) -> b
 
 
 def prove(key: bytes, value: bytes) -> Proof:
-    """Who wrote ``value``; :class:`AssertionError` if it is torn, or not a value of ``key``."""
+    """Returns the writer of ``value``; :class:`AssertionError` if it is torn, or not a value of ``key``."""
     found = parse_value(value)
     assert found is not None, f"torn: {len(value)} bytes"
     assert found.token == _token(key), "foreign: a value of another key"

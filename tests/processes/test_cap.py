@@ -1,4 +1,4 @@
-"""The cap is a cap, for any number of processes at any instant: invariant 3."""
+"""The cap is a cap, for any number of processes at any instant: invariant 3 (hard cap)."""
 
 from __future__ import annotations
 

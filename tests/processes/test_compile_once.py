@@ -243,7 +243,7 @@ def test_with_compile_once_a_lookup_may_take_no_turn(cache_path: Path) -> None:
     assert not (cache_path / "lockcache" / "leases").exists()
     assert cache.get("other") is None
     assert cache.get("k", turn=False) is None
-    assert len(_leases(cache_path)) == 1, "a lookup without a turn is no change of mind"
+    assert len(_leases(cache_path)) == 1, "a lookup without a turn is not a change of mind"
     cache["other"] = b"code"
     assert (_leases(cache_path), cache.get("other", turn=False)) == ([], b"code")
     cache.close()

@@ -88,13 +88,13 @@ def hold(cache_path: Path) -> Iterator[Callable[[str, str], Held]]:
 
 
 def _age(root: Path) -> None:
-    """Two minutes pass: for whoever judges by age, and not by asking."""
+    """Have two minutes pass, for a process that judges by age, and not by asking."""
     for file in [*staged_files(root), *Path(Layout(str(root)).leases).iterdir()]:
         set_last_use(str(file), file.stat().st_mtime - 120)
 
 
 def _left(root: Path) -> set[tuple[str, str]]:
-    """What is staged and what is leased, by shard."""
+    """Returns what is staged and what is leased, by shard."""
     staged = [parse_staged_name(file.name) for file in staged_files(root)]
     leases = Path(Layout(str(root)).leases).glob("*.0")
     return {("staged", f"{each.shard:02x}") for each in staged if isinstance(each, StagedName)} | {
@@ -130,7 +130,7 @@ def _reap_here(root: Path) -> None:
 
 
 def _reap_on_a_third_host(root: Path) -> None:
-    """One of the same name, as pid 1."""
+    """Reap on a host of the same name, as pid 1."""
     subprocess.run(_on_host("node", REAPER, root), check=True, capture_output=True, timeout=60)
 
 

@@ -44,7 +44,7 @@ def prove(entry: CacheEntry) -> str:
 
 
 def prove_as_pyptx_reads(directory: Path, key: CacheKey) -> None:
-    """As :func:`prove`, for a reader that verifies nothing. Requires: nobody writes now."""
+    """Prove like :func:`prove`, for a reader that verifies nothing. Requires: no process writes now."""
     found = read_entry(directory, key.hash())
     if found is not None:
         ptx, cubin, metadata = found
@@ -121,7 +121,7 @@ def rewrite_until_stopped(directory: str, is_same: bool, started: Any, stop: Any
             return serial
         cache.put(entry_for(KEYS[0], "writer", 0 if is_same else serial))
         started.set()
-    raise AssertionError("it was never told to stop")
+    raise AssertionError("it was never asked to stop")
 
 
 def count_misses(directory: str, started: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What things cost, counted in system calls: unlike times they are the same on every machine and under any load."""
+"""Costs, counted in system calls: unlike times they are the same on every machine and under any load."""
 
 from __future__ import annotations
 

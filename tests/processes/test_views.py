@@ -37,7 +37,7 @@ def _work(path: str, is_writer: bool) -> tuple[list[Any], int]:
         if view is None:
             continue
         viewed += 1
-        # Whoever holds the path reads all of it, whatever goes on around.
+        # A process that holds the path reads all of it, whatever goes on around.
         found = {name: Path(view, name).read_bytes() for name in os.listdir(view)}
         if found not in [_files(key, version) for version in range(3)]:
             wrong.append((str(view), {name: len(content) for name, content in found.items()}))

@@ -1,4 +1,4 @@
-"""How many examples a property gets: few in ``make test``, and as many times more as the hypothesis profile says.
+"""Number of examples of a property: few in ``make test``, and as many times more as the hypothesis profile says.
 
 ``pytest --hypothesis-profile=nightly`` (``make properties``) looks for longer. Profiles are in ``tests/conftest.py``.
 """

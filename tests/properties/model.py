@@ -219,7 +219,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.bytes_on_disk() <= self.cap
 
     def bytes_on_disk(self) -> int:
-        """What entries, their records and staged files add up to, where the store is a directory of them."""
+        """Returns the bytes of entries, their records and staged files, where the store is a directory of them."""
         root = self.folder / "cache"
         folders = [root / "entries", root / "lockcache" / "records", root / "tmp"]
         files = [path for folder in folders if folder.is_dir() for path in folder.rglob("*") if path.is_file()]

@@ -1,4 +1,4 @@
-"""What is written into a cache directory or an archive reads back as it was, and damage is seen.
+"""Codecs: what is written into a cache directory or an archive reads back as it was, and damage is seen.
 
 Codecs with properties of their own in the unit tests: records (``test_record.py``), metadata, names of entries and of
 staged files, sizes.

@@ -1,4 +1,4 @@
-"""Which headers a source reaches: ``lockcache.headers`` next to a real preprocessor, over random trees of headers.
+"""Headers that a source reaches: ``lockcache.headers`` next to a real preprocessor, over random trees of headers.
 
 The preprocessor (GCC's) searches as NVRTC does in all that these trees have: quotes next to the including file and then
 along the include path, angle brackets along the path alone, the first one found wins.
@@ -63,7 +63,7 @@ def tree_of(files: dict[str, list[tuple[str, bool, bool]]]) -> Iterator[Path]:
 
 
 def reached(source: str, search: list[str]) -> set[str]:
-    """What the preprocessor read for it, below the working directory."""
+    """Returns the files that the preprocessor read, below the working directory."""
     # All paths are absolute, so that the names which it did not find, and gives as they are, can be recognized.
     here = os.getcwd()
     # The last one is empty, and nothing is next to it: with no directory to search a missing name is an error.

@@ -26,7 +26,7 @@ class Stop:
         _stops.append(self)
 
     def __call__(self) -> None:
-        """What the stopped thread runs. Every later one passes."""
+        """Stop the first thread that gets here. Every later one passes."""
         if self._taken.acquire(blocking=False):
             self._reached.set()
             assert self._free.wait(_HANG_SECONDS), "nobody let this thread go on"
@@ -48,7 +48,7 @@ def stop_before(
 def stop_after(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: Callable[..., bool] = lambda *_: True
 ) -> Stop:
-    """As :func:`stop_before`, but the call is done and has not returned."""
+    """Stop like :func:`stop_before`, but with the call done and not yet returned."""
     return _stop(monkeypatch, owner, name, when, before=False)
 
 

@@ -63,7 +63,7 @@ def test_whoever_reads_at_any_rename_of_a_publish_gets_old_or_new_and_never_a_mi
         for cache in (one, other):
             assert cache.get_entry("k") in (older, NEW)
             assert cache.get("k") in (older and older.code, NEW.code)
-            # It is no damage either, and a replace is no reason to miss.
+            # It is not damage either, and a replace is not a reason to miss.
             assert (cache.stats().corrupt_entries, cache.stats().unverified_hits) == (0, 0)
         stop.go_on()
     assert one.get_entry("k") == NEW

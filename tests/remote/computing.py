@@ -18,7 +18,7 @@ _FORK = multiprocessing.get_context("fork")
 def times_computed(
     opened: Callable[[int], ProgramCacheResource], folder: Path, *, processes: int, keys: int
 ) -> list[int]:
-    """How often each of ``keys`` was computed, when so many processes, each with its ``opened(rank)``, want all."""
+    """Returns how often each of ``keys`` was computed, by processes that want all, each with ``opened(rank)``."""
     folder.mkdir(exist_ok=True)
     workers = [_FORK.Process(target=_compute, args=(opened, rank, keys, folder)) for rank in range(processes)]
     for worker in workers:

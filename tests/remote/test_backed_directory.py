@@ -30,12 +30,12 @@ def as_a_new_process(monkeypatch: pytest.MonkeyPatch, server: Valkey) -> None:
 
 
 def _evict(path: Path, key: bytes) -> None:
-    """What an eviction does to an entry, as far as a reader sees."""
+    """Remove an entry as an eviction does, as far as a reader sees."""
     os.unlink(Layout(str(path)).entry(entry_name(key)))
 
 
 def _forget() -> None:
-    """As if this was another process of the node: nothing in memory."""
+    """Drop what is in memory, so that this is like another process of the node."""
     for each in backing._backings.values():
         each.store.close()
     backing._backings.clear()

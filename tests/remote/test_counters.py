@@ -1,4 +1,4 @@
-"""What the programs of a directory know of the server behind it: counted together, and shown to operators."""
+"""Counters of the server behind a directory: of all its programs together, and shown to operators."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _ANSWERS = ("slow", "lies", "none")
 
 
 def _started(program: str, *words: str) -> str:
-    """In a process of its own: obstore cannot be in one that was forked from one that used it."""
+    """Returns the output of a program in a process of its own: obstore does not survive a fork."""
     return subprocess.run(
         [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True, timeout=100
     ).stdout

@@ -69,7 +69,7 @@ def _server_that(answers: Callable[[socket.socket], object]) -> Iterator[int]:
 
 
 def _plant(server: Valkey, key: bytes, value: bytes, created_ns: int) -> None:
-    """What a host stores whose clock says so."""
+    """Store an entry as a host does whose clock says so."""
     name = entry_name(key)
     server.client.set(f"lockcache:{name}", seal(name, value, Record(len(value), created_ns, 0, b""), None))
 
@@ -175,7 +175,7 @@ def test_a_job_that_raises_is_one_that_is_lost() -> None:
 
 
 class _Panic(BaseException):
-    """As what a library in Rust raises for its own bugs."""
+    """An error like those that a library in Rust raises for its own bugs."""
 
 
 def test_a_panic_of_a_client_is_a_failed_call() -> None:

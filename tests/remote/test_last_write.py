@@ -48,7 +48,7 @@ def _behind(cache: FileStreamProgramCache) -> Backing:
 
 
 def _elsewhere(cache: FileStreamProgramCache, words: str) -> str:
-    """What another process of the node prints, which does that with its ``cache``."""
+    """Returns what another process of the node prints, which does that with its ``cache``."""
     program = (
         f"import sys; from lockcache import *; cache = FileStreamProgramCache(sys.argv[1]); {words}; cache.close()"
     )

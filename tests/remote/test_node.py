@@ -1,4 +1,4 @@
-"""What the processes of a node share of a server: marks, stamps, their lock and their folder."""
+"""State that the processes of a node share of a server: marks, stamps, their lock and their folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _seen(folder: str) -> NodeSeen:
 
 
 def _leave_marks(folder: str) -> list[str]:
-    """As many processes do, each of which wrote a few."""
+    """Leave the marks of many processes, each of which wrote a few."""
     for name in _NAMES:
         Path(folder, "unsent", name).write_text("1")
     return _NAMES

@@ -28,7 +28,7 @@ _NAMES = frozenset(entry_name(key.encode()) for key in _KEYS)
 
 @pytest.fixture(autouse=True)
 def manifest(monkeypatch: pytest.MonkeyPatch, server: Valkey, tmp_path: Path) -> Iterator[str]:
-    """As a process that has opened nothing yet."""
+    """A manifest, in a process that has opened nothing yet."""
     path, recorders = str(tmp_path / "job.manifest"), dict[str, recorder.Recorder]()
     monkeypatch.setattr(backing, "_backings", {})
     monkeypatch.setattr(recorder, "_recorders", recorders)
@@ -68,13 +68,13 @@ def _seen(path: Path) -> dict[str, int]:
 
 
 def _the_mark(path: Path) -> tuple[Path, str]:
-    """What says when a node prefetched last."""
+    """Returns the file that says when a node prefetched last."""
     [mark] = path.glob("lockcache/remote/*/prefetched")
     return mark, mark.read_text()
 
 
 def _evict(path: Path, *keys: str) -> None:
-    """What an eviction does to entries, as far as a reader sees, more than a minute after the prefetch."""
+    """Evict entries, as far as a reader sees, more than a minute after the prefetch."""
     for key in keys:
         os.unlink(Layout(str(path)).entry(entry_name(key.encode())))
     mark, text = _the_mark(path)

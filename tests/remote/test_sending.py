@@ -1,4 +1,4 @@
-"""What a process stores reaches the server: large values, slow links, several threads, and the end of a process."""
+"""Sending to the server: large values, slow links, several threads, and the end of a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of reports share: both files as a reader takes them, and an outcome without a run."""
+"""Tools of the tests of reports: both files as a reader takes them, and an outcome without a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of lockcache-stress share: running it as a user would, and its shared tables without any process."""
+"""Tools of the tests of lockcache-stress: running it as a user would, and its shared tables without any process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stress(*words: str, run_path: Path, timeout: float = 100) -> subprocess.Comp
 
 
 def stress_json(*words: str, run_path: Path, code: int = 0) -> Any:
-    """As :func:`stress` with ``--json``: what it printed, after checking its exit code."""
+    """Returns the output of :func:`stress` with ``--json``, after checking its exit code."""
     ran = stress(*words, "--json", run_path=run_path)
     assert ran.returncode == code, ran.stdout + ran.stderr
     return json.loads(ran.stdout)

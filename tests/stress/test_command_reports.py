@@ -1,4 +1,4 @@
-"""What kill-table, bugs, power-cut and filesystems leave as files: verdicts, tables, skips, replays."""
+"""Files of kill-table, bugs, power-cut and filesystems: verdicts, tables, skips, replays."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ ENTRIES = "lockcache-stress-*/cache/entries/*/*"
             id="Ctrl-C while references are compiled",
             marks=pytest.mark.cuda,
         ),
-        pytest.param(SAME_KEY, ENTRIES, signal.SIGTERM, id="told to end"),
+        pytest.param(SAME_KEY, ENTRIES, signal.SIGTERM, id="asked to end"),
         pytest.param(SAME_KEY, ENTRIES, signal.SIGHUP, id="without its terminal"),
     ],
 )

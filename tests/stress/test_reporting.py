@@ -1,4 +1,4 @@
-"""What --report and --junit leave: the numbers of the run, whole, well-formed, and harmless whatever was in them."""
+"""Files of --report and --junit: the numbers of the run, whole, well-formed, and harmless whatever was in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What unit tests build on: paths of one entry, an open directory, what the disk adds up to."""
+"""Material of unit tests: paths of one entry, an open directory, the sum of what is on the disk."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def put(directory: CacheDirectory, key: bytes, payload: bytes, *, record_files: 
 
 
 def on_disk(root: str | Path) -> Slot:
-    """What the accounting should say: entries, and what staged files have reserved."""
+    """Returns what the accounting should say: entries, and what staged files have reserved."""
     slots = [measure_shard(Layout(str(root)), shard) for shard in range(SHARDS)]
     return Slot(sum(slot.bytes for slot in slots), sum(slot.entries for slot in slots))
 

@@ -1,4 +1,4 @@
-"""What the first bytes of a payload tell: real headers, and bytes that only look like them."""
+"""Artifacts by the first bytes of a payload: real headers, and bytes that only look like them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from lockcache.artifact import Artifact, identify
 
-# The first 64 bytes of cubins as NVRTC 12.4.127 and 12.9.86 wrote them: the compilers of that time are no dependency.
+# The first 64 bytes of cubins as NVRTC 12.4.127 and 12.9.86 wrote them: compilers of that time are not a dependency.
 _COMMON = "7f454c4602010133070000000000000002 00be007c000000 0000000000000000"
 OLD = {
     "sm_70": f"{_COMMON} 400f000000000000 800b000000000000 46054600 40003800030040000f000100",

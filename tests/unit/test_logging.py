@@ -41,7 +41,7 @@ BASIC = "logging.basicConfig(level=logging.INFO, format='own: %(message)s', stre
 
 
 def waited(path: Path, variable: str | None, set_up: str = "") -> tuple[list[str], list[str]]:
-    """What a program that waits shows on stdout, and on stderr."""
+    """Returns what a program that waits shows on stdout, and on stderr."""
     environment = {name: value for name, value in os.environ.items() if name != "LOCKCACHE_LOG"}
     if variable is not None:
         environment["LOCKCACHE_LOG"] = variable

@@ -64,7 +64,7 @@ class Cut:
 
 
 def why_no_power_cut(kind: str) -> str | None:
-    """Returns why a file system of this kind cannot be had here; ``None`` if it can. Tries it in a container too."""
+    """Returns why a file system of this kind cannot be had here; ``None`` if it can. Tries a mount."""
     reason = needs_mounts(f"mkfs.{kind}")
     if reason is not None:
         return reason

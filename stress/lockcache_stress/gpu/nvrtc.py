@@ -31,7 +31,7 @@ def has_nvrtc() -> bool:
 
 
 def need_archs(what: str, otherwise: str = "") -> tuple[str, ...]:
-    """Returns :func:`supported_archs`. Raises :class:`UnusableError` with ``what`` needs NVRTC, where there is none."""
+    """Returns :func:`supported_archs`. Raises :class:`UnusableError` that begins with ``what``, without NVRTC."""
     try:
         return supported_archs()
     except (ImportError, RuntimeError, OSError) as error:

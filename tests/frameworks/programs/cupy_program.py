@@ -29,7 +29,7 @@ is_installed = "own" not in sys.argv and install()
 
 
 def compile_kernel(number: int) -> bool:
-    body = "this is no CUDA" if number < 0 else f"p[0] = {number};"
+    body = "this is not CUDA" if number < 0 else f"p[0] = {number};"
     source = f'extern "C" __global__ void kernel_{abs(number)}(float *p) {{ {body} }}'
     return len(compiler._compile_module_with_cache(source, (), arch="90", to_ltoir=True)) > 500
 

@@ -26,8 +26,8 @@ def filled_own(root: Path) -> LRUCache:
     return LRUCache(str(root), max_size=ENTRIES * VALUE)
 
 
-def filled_ours(root: Path) -> object:
-    """What JAX is given by the adapter; its directory has a cap once it is full."""
+def filled_by_adapter(root: Path) -> object:
+    """Returns the cache that the adapter gives to JAX; its directory has a cap once it is full."""
     install(root)
     cache = compilation_cache.get_file_cache("")[0]
     for number in range(ENTRIES):
@@ -46,7 +46,7 @@ def mean_seconds(cache: object, count: int, serial: int) -> float:
 
 
 folder = Path(sys.argv[1])
-own, ours = filled_own(folder / "own"), filled_ours(folder / "ours")
+own, ours = filled_own(folder / "own"), filled_by_adapter(folder / "ours")
 pairs = [(mean_seconds(own, OWN_PUTS, serial), mean_seconds(ours, OUR_PUTS, serial)) for serial in range(3)]
 held = sum(1 for _ in (folder / "own").glob("*-cache")), FileStreamProgramCache(folder / "ours").stats().entries
 print(json.dumps({"own": [pair[0] for pair in pairs], "ours": [pair[1] for pair in pairs], "entries": held}))

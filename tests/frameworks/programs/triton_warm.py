@@ -26,7 +26,7 @@ def source(number: int) -> ASTSource:
 
 
 def compile_seconds(manager: type, number: int) -> float:
-    """What ``triton.compile`` takes, as the program waits for it."""
+    """Returns the seconds of ``triton.compile``, as the program waits for it."""
     knobs.cache.manager_class = manager
     began = time.perf_counter()
     triton.compile(source(number), target=TARGET)
@@ -34,7 +34,7 @@ def compile_seconds(manager: type, number: int) -> float:
 
 
 def read_seconds(manager: type, key: str) -> float:
-    """What the cache takes of it, and reading the files that it names."""
+    """Returns the seconds of the cache's part, and of reading the files that it names."""
     knobs.cache.manager_class = manager
     began = time.perf_counter()
     found = get_cache_manager(key).get_group("kernel.json")

@@ -1,4 +1,4 @@
-"""Nothing in an archive is trusted: what is no entry is refused, and no archive writes anywhere or fills memory."""
+"""Nothing in an archive is trusted: what is not an entry is refused, and no archive writes anywhere or fills memory."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ HOSTILE = {
     "a long name of GNU's": member("././@LongLink", tarfile.GNUTYPE_LONGNAME, b"/tmp/lockcache-planted\0"),
     "headers for all that follows": member("././@PaxHeader", tarfile.XGLTYPE, b"13 path=/tmp\n"),
     "an unknown type": member(NAME, b"Z", b"x"),
-    "a name stated anew": member(NAME, body=b"x", stated={"path": "/tmp/lockcache-planted"}),
-    "a size stated anew": member(NAME, body=b"x", stated={"size": "100000"}),
+    "a name stated again": member(NAME, body=b"x", stated={"path": "/tmp/lockcache-planted"}),
+    "a size stated again": member(NAME, body=b"x", stated={"size": "100000"}),
     "a sparse file of another kind": member(NAME, body=b"x", stated={"GNU.sparse.major": "1"}),
     "a record that no memory takes": member(NAME, body=b"x", stated={"comment": "c" * (17 << 20)}),
     "a size that no memory takes": member(NAME, size=(1 << 33) - 1) + bytes(1 << 20),

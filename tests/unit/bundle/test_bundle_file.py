@@ -1,4 +1,4 @@
-"""What stands in a bundle's file: honest bytes are served, and no others, whatever stands there."""
+"""A bundle's file: honest bytes are served, and no others, whatever stands there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENTRIES = {b"a": b"first" * 20, b"b": b"", b"c": b"third" * 300}
 
 @pytest.fixture(params=["mapped", "read"])
 def way(request, monkeypatch):
-    """How the file is read: on a local file system, and on one of a server."""
+    """The way to read the file: on a local file system, and on one of a server."""
     monkeypatch.setattr("lockcache.filestream.bundle.reader.is_network", lambda path: request.param == "read")
     return request.param
 
@@ -36,13 +36,13 @@ def path(tmp_path):
 
 
 def read_all(path, keys=None):
-    """What a cache serves of it, by key; ``None`` for a miss."""
+    """Returns what a cache serves of it, by key; ``None`` for a miss."""
     with BundleProgramCache(path) as cache:
         return {key: cache.get(key) for key in ENTRIES}
 
 
 def serves_nothing_else(path):
-    """Whether each key is its value or a miss, by copy, by view and with metadata."""
+    """Returns whether each key is its value or a miss, by copy, by view and with metadata."""
     with BundleProgramCache(path) as cache:
         for key, value in ENTRIES.items():
             view, entry = cache.view(key), cache.get_entry(key)

@@ -30,7 +30,7 @@ def node(tmp_path: Path) -> Layout:
 
 
 def _put(layout: Layout, key: bytes, content: bytes) -> None:
-    """As cuda.core does, which leaves no record."""
+    """Put like cuda.core does, which leaves no record."""
     path = Path(layout.entry(entry_name(key)))
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)

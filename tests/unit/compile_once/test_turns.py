@@ -1,4 +1,4 @@
-"""How long a holder has been waited for, and by whose clock."""
+"""The time for which a holder has been waited for, and by whose clock."""
 
 from __future__ import annotations
 

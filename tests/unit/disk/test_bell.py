@@ -1,4 +1,4 @@
-"""What wakes who waits for a lease: the bell, and the holder's death."""
+"""Wake-ups of a waiter for a lease: the bell, and the holder's death."""
 
 from __future__ import annotations
 

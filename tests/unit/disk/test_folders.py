@@ -1,4 +1,4 @@
-"""How folders and files are made: as shared as what they are put into, whole under their names, through no symlink."""
+"""Making folders and files: as shared as what they are put into, whole under their names, through no symlink."""
 
 from __future__ import annotations
 

@@ -66,14 +66,14 @@ def test_what_is_held_cannot_be_taken_by_this_or_another_object(lock, path):
         pass
 
 
-@pytest.mark.parametrize("way", ["stays open", "above the limit", "was told to close"])
+@pytest.mark.parametrize("way", ["stays open", "above the limit", "was asked to close"])
 def test_what_is_released_is_free_though_a_child_has_the_descriptor(lock, path, monkeypatch, way):
     """A fork in between opening the file and noting its number leaves the child a copy that it knows nothing of."""
     if way == "above the limit":
         monkeypatch.setattr(locks, "_is_in_lower_half", lambda fd: False)
     lock.acquire(30.0)
     copy = os.dup(lock._fd)
-    if way == "was told to close":
+    if way == "was asked to close":
         lock.close()
     lock.release()
     other = ProcessLock(path, 0.0)

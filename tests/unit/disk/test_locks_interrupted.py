@@ -35,7 +35,7 @@ while True:
 
 @pytest.fixture(autouse=True)
 def _lose_what_is_raised_in_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Python does after printing it; pytest keeps it, and with it the frames that had the hold."""
+    """Drop the error like Python does after printing it; pytest keeps it, with the frames that had the hold."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
 
 
@@ -55,7 +55,7 @@ def hold_and_release(lock: ProcessLock) -> None:
 
 
 def assert_free(lock: ProcessLock) -> None:
-    """For this process and, when it is done with it, for others."""
+    """Assert that the lock is free for this process and, when it is done with it, for others."""
     hold_and_release(lock)
     other = ProcessLock(lock.path, 0.0)
     hold_and_release(other)
@@ -63,7 +63,7 @@ def assert_free(lock: ProcessLock) -> None:
 
 
 def drop(left: list[Hold]) -> Callable[[], None]:
-    """What an interrupt does to a hold: nobody has it any more."""
+    """Returns a function that drops a hold like an interrupt does: no code has it any more."""
     return left.clear
 
 

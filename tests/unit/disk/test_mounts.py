@@ -1,4 +1,4 @@
-"""Which mount a path is on, where several are stacked, and whether it is a network file system.
+"""The mount that a path is on, where several are stacked, and whether it is a network file system.
 
 Most tables of mounts are made up: a network file system cannot be mounted here.
 """

@@ -105,7 +105,7 @@ def test_a_device_is_written_without_a_turn(tmp_path: Path) -> None:
 
 
 def test_where_locks_are_refused_only_who_needs_none_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a Lustre mount without -o flock does."""
+    """Locks are refused like on a Lustre mount without -o flock."""
 
     def refuse(fd: int, *, blocking: bool) -> bool:
         raise OSError(errno.ENOSYS, "Function not implemented")

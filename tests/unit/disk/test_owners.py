@@ -1,4 +1,4 @@
-"""Whether the owner of a staged file lives."""
+"""Owners of staged files: whether they live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a cache, and what only looks like one."""
+"""Recognition of caches, and of what only looks like one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files count for, and how long they may be for that."""
+"""Space: what files count for, and how long they may be for that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor knows of mounts that cannot be made here, and that its processes answer or are given up."""
+"""The doctor's knowledge of mounts that cannot be made here; its processes answer or are given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the two hosts of the doctor tell each other, who meets whom, and what becomes of numbers that are not good."""
+"""The doctor of two hosts: their messages, who meets whom, and what becomes of numbers that are not good."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_numbers_reach_the_other_in_order(links: tuple[Link, Link]) -> None:
 
 
 def message(links: tuple[Link, Link], write: Callable[[Path], object], layout: Layout) -> Any:
-    """What the second makes of a message that ``write`` puts in place of the first's."""
+    """Returns what the second makes of a message that ``write`` puts in place of the first's."""
     write(Path(layout.root, f"{PREFIX}{TOKEN_PREFIX}{1:016x}", "0.0"))
     try:
         return links[1].exchange()

@@ -1,4 +1,4 @@
-"""What the catalog tells of entries, that telling is no use of them, and that damage says nothing."""
+"""Descriptions of entries: they are not a use, and damage says nothing."""
 
 from __future__ import annotations
 

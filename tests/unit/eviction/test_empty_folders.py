@@ -14,7 +14,7 @@ from tests.unit.material import open_directory
 
 @pytest.fixture
 def shard_folder(cache_path: Path) -> Path:
-    """Where no entry is, in a directory whose folders count."""
+    """A shard's folder without entries, in a directory whose folders count."""
     folder = cache_path / "entries" / "ab"
     folder.mkdir(parents=True, mode=0o700)
     (cache_path / "lockcache").mkdir(mode=0o700)

@@ -237,7 +237,7 @@ def price(directory, key, cost_ns, used_seconds):
 
 
 def half_expensive(directory, count):
-    """Of so many entries, all used at the same time, every second was expensive; keys of these and of the others."""
+    """Store entries used at the same time, every second one expensive. Returns the keys of these and of the others."""
     used_seconds = time.time() - 1000
     keys = [b"%d" % number for number in range(count)]
     for number, key in enumerate(keys):

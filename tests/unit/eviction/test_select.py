@@ -1,4 +1,4 @@
-"""What the filters of an operator mean, and that exactly what they name is removed."""
+"""The filters of an operator: their meaning, and that exactly what they name is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs state about keys: found again for a while, worked out once, and next to metadata in a record."""
+"""Statements of programs about keys: found again for a while, computed once, and next to metadata in a record."""
 
 from __future__ import annotations
 

@@ -32,6 +32,6 @@ def evict_all(cache: FileStreamProgramCache) -> None:
 
 
 def make_due(path: Path) -> None:
-    """As if a minute had gone since somebody looked at the file."""
+    """Have a minute pass since the file was last looked at."""
     with contextlib.suppress(FileNotFoundError):  # nobody did
         os.utime(path / "lockcache/locks/seed", (0, 0))

@@ -1,4 +1,4 @@
-"""What FileStreamProgramCache takes and shows; how it behaves as a mapping is in tests/contract."""
+"""The arguments and properties of FileStreamProgramCache; how it behaves as a mapping is in tests/contract."""
 
 from __future__ import annotations
 

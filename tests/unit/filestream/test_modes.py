@@ -26,7 +26,7 @@ def golden(cache_path: Path) -> Path:
 
 
 def state(root: Path) -> dict[str, object]:
-    """All that could be changed below ``root``: names, contents, modes and times, of last use too."""
+    """Returns all that could be changed below ``root``: names, contents, modes and times, of last use too."""
     found: dict[str, object] = {}
     for folder, folders, files in os.walk(root):
         for name in (".", *folders, *files):

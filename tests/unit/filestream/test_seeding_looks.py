@@ -1,4 +1,4 @@
-"""How often a bundle is opened, which is what seeds are against: by one process of a host, once a minute."""
+"""Looks at a seed's bundle: one process of a host opens it, once a minute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.forked import in_child
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How often a bundle was opened, and copied."""
+    """Counts how often a bundle was opened, and copied."""
     counts = {"opened": 0, "copied": 0}
     real_opened, real_copy = attaching.opened, copying._copy
 

@@ -1,4 +1,4 @@
-"""What is left of views: by who held one when its entry went, by loaders, by forked children, by what is none."""
+"""Remains of views: of processes that held one when its entry went, loaders, forked children, and of what is none."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_what_is_planted_under_an_entrys_name_never_makes_a_use_fail(cache, plan
     if use == "store":
         cache["k"] = b"code"
         assert cache.get("k") in (None, b"code")
-        # What is no entry was never accounted for, and is not given back.
+        # What is not an entry was never accounted for, and is not given back.
         assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache.path)
     elif use == "delete":
         try:

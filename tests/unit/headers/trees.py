@@ -12,7 +12,7 @@ Tree = Callable[[dict[str, str]], None]
 
 
 def changes(code: str, change: Callable[[], object], **arguments: Any) -> bool:
-    """Whether the fingerprint is another one after ``change``."""
+    """Returns whether the fingerprint is another one after ``change``."""
     before = fingerprint(code, **arguments)
     assert fingerprint(code, **arguments) == before
     change()

@@ -115,7 +115,7 @@ def folder(path: Path) -> None:
 
 
 def write_entry(directory: Path, entry: CacheEntry) -> None:
-    """In place, PTX first and json last, an older cubin left where it is: as pyptx does."""
+    """Write an entry in place like pyptx does: PTX first and json last, an older cubin left where it is."""
     base = directory / entry.key.hash()
     base.with_suffix(".ptx").write_text(entry.ptx_source)
     if entry.cubin_bytes is not None:

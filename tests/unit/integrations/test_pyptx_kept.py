@@ -42,7 +42,7 @@ def begin(cache: CubinCache, directory: Path) -> Callable[[CacheEntry], None]:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a writer left is old enough to be what a dead one left."""
+    """Make the files of a writer old enough to be those of a dead one."""
     monkeypatch.setattr(pyptx_files, "_LEFT_SECONDS", 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What happens between two steps of a reader of a pyptx directory: each order is forced, none is waited for."""
+"""Races between two steps of a reader of a pyptx directory: each order is forced, none is waited for."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ STORED = {
     "record in the attribute": {},
     "record file": {"record_files": True},
     "record file with a tail": {"record_files": True, "tail": TAIL},
-    "tail beside": {"tail": TAIL},
+    "tail in a file": {"tail": TAIL},
 }
 
 
@@ -104,7 +104,7 @@ def test_every_damage_to_the_record_is_found(directory, damage):
     assert verdict_of(directory)[0] == "corrupt"
 
 
-@pytest.mark.parametrize("stored", ["record file", "record file with a tail", "tail beside"])
+@pytest.mark.parametrize("stored", ["record file", "record file with a tail", "tail in a file"])
 @pytest.mark.parametrize("position", [0, 2, 5, 9, 30, -1])
 def test_every_damage_to_a_record_file_is_found(directory, stored, position):
     put(directory, b"k", PAYLOAD, **STORED[stored])

@@ -24,10 +24,10 @@ DAMAGE = {
     "the end of the code": "UPDATE programs SET code = substr(code, 1, 3)",
     "no code": "UPDATE programs SET code = x''",
     "code that is a number": "UPDATE programs SET code = 5",
-    "text that is no UTF-8": "UPDATE programs SET digest = CAST(x'ff00fe' AS TEXT)",
+    "text that is not UTF-8": "UPDATE programs SET digest = CAST(x'ff00fe' AS TEXT)",
     "the metadata": "UPDATE programs SET tail = x'7b7d'",
     "the cost": "UPDATE programs SET cost_ns = cost_ns + 1",
-    "a cost that is no number": "UPDATE programs SET cost_ns = 'much'",
+    "a cost that is not a number": "UPDATE programs SET cost_ns = 'much'",
     "the digest": "UPDATE programs SET digest = zeroblob(16)",
     "another key's row": "UPDATE entries SET key = CAST(CASE key WHEN x'6b' THEN 'o' ELSE 'k' END || '2' AS BLOB)",
 }

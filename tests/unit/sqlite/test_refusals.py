@@ -196,7 +196,7 @@ def test_while_another_process_writes_hits_work_and_a_write_is_dropped_in_bounde
             assert cache["k"] == b"older"
             cache["k"] = b"newer"
             assert cache.stats().dropped_writes == 1
-            assert cache.get("k") is None  # invariant 2: rather nothing than the older value
+            assert cache.get("k") is None  # invariant 2 (last write wins): rather nothing than the older value
             assert cache["other"] == b"kept"
             for remove in (lambda: cache.__delitem__("other"), cache.clear):
                 with pytest.raises(LockTimeoutError, match="locked"):

@@ -23,7 +23,7 @@ def golden(tmp_path: Path) -> FileStreamProgramCache:
 def test_the_turn_is_that_of_the_last_tier_that_takes_writes(
     shared: FileStreamProgramCache, golden: FileStreamProgramCache
 ) -> None:
-    """Another process, which has the same directories, is told by the lease."""
+    """Another process, which has the same directories, learns it from the lease."""
     cache = TieredProgramCache(InMemoryProgramCache(), shared, golden)
     turn = cache.begin("k")
     assert isinstance(turn, Turn)

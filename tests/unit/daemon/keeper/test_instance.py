@@ -111,7 +111,7 @@ def test_what_somebody_planted_among_them_is_passed_over(layout: Layout, tmp_pat
 
 
 def forge(folder: Path, number: int) -> Path:
-    """Where one that waits on another host would say so: whether it lives is not known."""
+    """Returns the path for the file of one that waits on another host: whether it lives is not known."""
     return folder / f"{'f' * 16}.{number}.0"
 
 
@@ -145,7 +145,7 @@ def test_what_is_no_plain_file_is_neither_opened_nor_removed(
     forge(folder, 2).symlink_to(tmp_path / "secret")
     forge(folder, 3).mkdir()
     os.link(tmp_path / "secret", forge(folder, 4))
-    (folder / "not one of ours").write_text(SAID)
+    (folder / "not a standby").write_text(SAID)
     with contextlib.suppress(PermissionError):
         os.mknod(forge(folder, 5), stat.S_IFCHR | 0o600, os.makedev(1, 3))
     before, opened = sorted(os.listdir(folder)), []

@@ -34,7 +34,7 @@ def reasons(cache_path: Path) -> MissReasons:
 
 
 def looked(reasons: MissReasons) -> dict[str, int]:
-    """What is counted once all that was reported by now is compared."""
+    """Returns the counts once all that was reported by now is compared."""
     reasons._look_due = 0.0
     reasons.tick()
     while reasons._waiting:

@@ -1,4 +1,4 @@
-"""What the daemon knows of itself, and the hour that it remembers."""
+"""The board: what the daemon knows of itself, and the hour that it remembers."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_work_is_due_again_only_after_its_cost_is_a_small_share_of_the_time() ->
         assert pace.is_due
         with pace:
             sum(range(1000))
-        assert pace.is_due is not is_known  # one time is no rule
+        assert pace.is_due is not is_known  # one time is not a rule
 
 
 def test_work_that_fits_into_its_share_of_a_tick_is_due_at_every_one() -> None:

@@ -1,4 +1,4 @@
-"""What recounting costs where nobody writes, counted in recounts and not by a clock."""
+"""Costs of recounting a directory without writers, counted in recounts and not by a clock."""
 
 from __future__ import annotations
 
