@@ -30,17 +30,17 @@ class _Conditions:
 
     #: Whether workers are stopped now and then to count the bytes on the disk.
     samples: bool = True
-    #: Names of checks that are only reported here, since the trouble that this scenario makes breaks what they rest on.
+    #: Names of checks that are only reported here, because the scenario breaks what they need.
     excused: tuple[str, ...] = ()
     #: Counters that must not be zero, and how the verdict calls each. A run goes on a while past its time for them.
     must_happen: Mapping[str, str] = field(default_factory=dict)
-    #: The same for counters that have checks of their own, or none.
+    #: Counters that must not be zero either, but have checks of their own, or none.
     needs: tuple[str, ...] = ()
     #: Whether one ``recount()`` has to come before the accounting is compared with the disk.
     recounts_first: bool = False
     #: Whether a miss may mean that the disk gave no answer: then it proves nothing about what was there.
     misses_tell_nothing: bool = False
-    #: What only this scenario knows. ``cache``: options of the cache that every worker opens; ``damages``: whether
+    #: Settings of this scenario alone. ``cache``: options of the cache that every worker opens; ``damages``: whether
     #: entries are damaged on purpose; ``hot_keys``: how many of the first keys are in use all the time;
     #: ``longest_wait_seconds``: what no caller may wait for others; ``mpi``: whether the workers are ranks.
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -57,16 +57,16 @@ class Plan(_Conditions):
     max_size_bytes: int
     #: The cache under test.
     directory: str
-    #: What the processes share next to it: register, counters, findings, references.
+    #: The folder of what the processes share: register, counters, findings, references.
     control: str
     keys: int
     #: Legal contents per key; 1 where each value proves by itself which write it is.
     variants: int = 1
-    #: Writer numbers; more than ``processes`` where killed workers are replaced.
+    #: The number of writer numbers; more than ``processes`` where killed workers are replaced.
     writers: int = 0
     #: Makes a worker's step; a function at the top of its module, so that a spawned process finds it.
     make_step: Callable[[Any], Step] | None = None
-    #: Whether the cap is set by an operator (the daemon) and not by who opens the cache.
+    #: Whether the cap is set by an operator (the daemon) and not by the workers, which open the cache.
     cap_from_daemon: bool = False
     #: The fault to plant, to see the check fail.
     plant: str | None = None
@@ -95,7 +95,7 @@ class Plan(_Conditions):
 
 @dataclass(frozen=True)
 class Scenario(_Conditions):
-    """What a scenario module offers to the command line and to ``all``."""
+    """A scenario, for the command line and for ``all``."""
 
     name: str
     help: str
@@ -103,9 +103,9 @@ class Scenario(_Conditions):
     processes: int
     max_size_bytes: int
     keys: int
-    #: Without so many somebody of those whom it is about is missing, and it proves nothing.
+    #: With fewer processes a role is missing, and the scenario proves nothing.
     least_processes: int = 1
-    #: Keys on top of those, for each process.
+    #: Keys in addition to those, for each process.
     keys_each: int = 0
     #: SIGKILLs to spread over the run.
     kills: int = 0
@@ -120,9 +120,9 @@ class Scenario(_Conditions):
     #: Makes the place that the scenario needs (a small disk, a mount that fails), given a path and the seed, for as
     #: long as the block lasts; raises :class:`UnusableError` where that cannot be had.
     place: Callable[[str, int], AbstractContextManager[object]] | None = None
-    #: Why it cannot be run here; ``None`` if it can.
+    #: Returns why it cannot be run here; ``None`` if it can.
     why_not: Callable[[], str | None] = lambda: None
-    #: What this scenario asks of its outcome, beyond what all do.
+    #: The checks of this scenario, in addition to those of all.
     checks: Callable[[Any], list[Any]] = lambda outcome: []
 
     def conditions(self) -> dict[str, Any]:

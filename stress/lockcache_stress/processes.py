@@ -90,7 +90,7 @@ class Group:
         self._target, self._given = target, given
         self._count = processes
         self._limit_seconds = limit_seconds
-        #: How members ended that should not have.
+        #: The deaths of members that should not have died.
         self.deaths: list[str] = []
         self._context: Any = multiprocessing.get_context("forkserver" if preload else "spawn")
         if preload:
@@ -159,7 +159,7 @@ class Group:
                 missing.discard(connection)
                 try:
                     found.append(connection.recv())
-                except (EOFError, OSError):  # a reset: it died with something unread
+                except (EOFError, OSError):  # a reset: the member died with something unread
                     self._bury({connection}, "")
         if self.deaths and self._needs_all:
             raise RuntimeError(f"{'; '.join(self.deaths[:4])}; what it said is above")

@@ -36,18 +36,18 @@ class Line:
     floor: str = ""
     #: lockcache's against the cache that the bar compares with.
     ratio: str = ""
-    #: What must hold; empty for what is only reported.
+    #: The condition that must hold; empty for a line that is only reported.
     bar: str = ""
     ok: bool = True
-    #: The same as numbers, for ``--json``.
+    #: The line as numbers, for ``--json``.
     numbers: dict[str, Any] | None = None
-    #: Whether the bar is one of time, which a busy machine can miss.
+    #: Whether the bar is a time, which a busy machine can miss.
     is_time: bool = False
-    #: Processes that wanted a core, on the mean of the last minute, where a bar of time was missed.
+    #: The load average of the last minute, where a bar of time was missed.
     load: float | None = None
-    #: What others took or did, by name: those that no bar compares with.
+    #: The values of other caches, by name: those that no bar compares with.
     others: Mapping[str, str] = field(default_factory=dict)
-    #: Why it could not be had here; empty for what was measured.
+    #: Why it could not be measured here; empty if it was measured.
     skipped: str = ""
 
 
@@ -64,9 +64,9 @@ class Bench:
 
     root: str
     quick: bool
-    #: Called with what goes on.
+    #: Called with the share that is done, and words for it.
     show: Callable[[float, str], None]
-    #: Where what takes long to make is kept for the next run; nowhere by default.
+    #: The folder that keeps directories which take long to make for the next run; none by default.
     keep: str | None = None
     #: The daemons on every directory of lockcache's; none by default.
     daemons: Attending | None = None

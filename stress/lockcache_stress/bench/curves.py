@@ -23,11 +23,11 @@ _QUICK_ENTRIES: Final = (50, 100)
 _PROCESSES: Final = (1, 2, 4, 8, 16, 32)
 _QUICK_PROCESSES: Final = (1, 2)
 _OPERATIONS: Final = ("hit", "miss", "put", "put at cap", "open")
-# Of one point: enough for a mean, and few calls of what takes seconds.
+# The time of one point: enough for a mean, and few calls of an operation that takes seconds.
 _MOMENT_SECONDS: Final = 0.5
 _FEWEST_CALLS: Final = 3
 _OPENINGS: Final = 5
-# More than any of them takes on top of its values.
+# More than any cache takes on top of its values.
 _ROOM_BYTES: Final = 64 << 20
 _CAP_BYTES: Final = 10 << 20
 _PUTS_IN_ALL: Final = 3200

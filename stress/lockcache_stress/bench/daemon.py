@@ -1,4 +1,4 @@
-"""The real ``lockcache-daemon``: next to what is measured, all of which must hold with it too, and by itself.
+"""The real ``lockcache-daemon``: next to the other measurements, which must hold with it too, and by itself.
 
 By itself, over 100,000 entries: its share of one core while nothing happens, and one sweep by its own log. It is idle
 after its first count. For the sweep the directory is exactly full by its own accounting, so that the first tick sweeps
@@ -22,14 +22,15 @@ from lockcache_stress.processes import wait_until
 from lockcache_stress.run import DaemonProcess, find_daemon
 
 _LIMIT_SECONDS: Final = 120.0
-# A daemon wants a budget; where nothing is to be evicted, one that nothing reaches.
+# A daemon needs a budget; where nothing is to be evicted, it gets one that nothing reaches.
 _PLENTY_BYTES: Final = 1 << 50
 _BAR: Final = Bar("<", 1, " %")
 _SWEEP: Final = Bar("<", 2000, " ms")
 _NAME: Final = "idle daemon over {:,} entries, of a core"
 
-# It counts every shard once after its start. It has settled when all entries are accounted for and a second passed in
-# which it used less than a tenth of one; one that never does is measured all the same, and misses the bar.
+# The daemon counts every shard once after its start. It has settled when all entries are accounted for and a second
+# passed in which it used less than a tenth of a second of a core. A daemon that never settles is measured all the same,
+# and misses the bar.
 _SETTLED_SECONDS: Final = 0.1
 _MOST_SETTLING_SECONDS: Final = 30.0
 
@@ -41,7 +42,7 @@ class Daemons(ExitStack):
         super().__init__()
         self._logs = logs
         self.attended = 0
-        #: What was wrong with them: that one died, or complained.
+        #: The deaths and complaints of the daemons.
         self.troubles: list[str] = []
 
     @contextmanager
@@ -107,7 +108,7 @@ def measure_idle(bench: Bench) -> list[Line]:
         settle(process, path, entries)
         percent = idle_percent(bench, process, seconds)
         rss_bytes = process.memory_info().rss if daemon.is_alive() else 0
-    # The dead use no core either.
+    # A dead daemon uses no core either.
     trouble = daemon.trouble()
     return [idle_line(entries, percent, trouble, {"seconds": seconds, "rss_bytes": rss_bytes})]
 

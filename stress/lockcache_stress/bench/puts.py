@@ -27,7 +27,7 @@ from lockcache_stress.trouble import mounted_image, needs_mounts
 
 _NAME: Final = "put, new key, 16 KiB"
 _TIMES_FASTER: Final = 4.0
-# Some 40 MB for each cache. All inodes are written at once: the kernel would do that while puts are measured.
+# Some 40 MB for each cache. All inodes are written at once, or the kernel would write them while puts are measured.
 _DISK_MIB: Final = 1024
 _MKFS_OPTIONS: Final = ("-q", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 _GROWTH: Final = Bar("<=", 2, "x")

@@ -75,7 +75,7 @@ def _flip(path: str, other: str, rng: random.Random) -> None:
         file.write(bytes([byte ^ 1 << rng.randrange(8)]))
 
 
-#: What can happen to an entry's file, given the path of another's.
+#: Damages to an entry's file, given the path of another entry's.
 _KINDS: Final[dict[str, _Damage]] = {
     "one bit flipped": _flip,
     "cut to half": lambda path, other, rng: os.truncate(path, os.path.getsize(path) // 2),

@@ -16,7 +16,7 @@ from typing import Any
 from lockcache_stress.judge.linearizability import Checked, Ruling, check, held_before, is_illegal
 from lockcache_stress.judge.operations import OPEN, Kind, Operation, Value
 
-# Each may take a second where hours of overlapping operations lie before the mistake.
+# Each try may take a second where hours of overlapping operations lie before the mistake.
 _MOST_TRIES = 60
 
 _READS = (Kind.HIT, Kind.MISS, Kind.ABSENT, Kind.HIT_UNKNOWN)
@@ -94,14 +94,14 @@ class Judged:
 
     operations: int = 0
     ok: int = 0
-    #: Keys whose histories no register could have had, and those that were too tangled to decide.
+    #: Keys whose histories no register could have had, and keys whose histories were too tangled to decide.
     illegal: list[int] = field(default_factory=list)
     #: How often each key's entry was taken away.
     removals: dict[int, int] = field(default_factory=dict)
     unknown: list[int] = field(default_factory=list)
-    #: Of the illegal ones the shortest: its key, and the part of it that shows why.
+    #: The shortest illegal history: its key, and the part of it that shows why.
     smallest: tuple[int, Reduced] | None = None
-    #: Of which part of the run that is, where it has several.
+    #: The round of that history, where the run has several.
     smallest_in: str = ""
 
     def as_json(self) -> dict[str, Any]:

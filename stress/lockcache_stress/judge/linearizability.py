@@ -32,7 +32,7 @@ _WRITES: Final = (Kind.PUT, Kind.REMOVED, Kind.DROPPED)
 
 
 class Ruling(Enum):
-    """What was decided of a history."""
+    """The ruling on a history."""
 
     OK = "ok"
     ILLEGAL = "illegal"

@@ -48,16 +48,16 @@ class Kind(IntEnum):
     REMOVED = 5
     #: A delete that found nothing.
     ABSENT = 6
-    #: As begun: a read or a delete that has no outcome yet. Tells nothing.
+    #: A read or a delete that has begun and has no outcome yet. It tells nothing.
     READ = 7
     #: A hit whose bytes do not say which write they come from.
     HIT_UNKNOWN = 8
-    #: What turned out to be nothing: a removal that did not happen, a delete whose removal was recorded as such.
+    #: An operation that had no effect: a removal that did not happen, a delete whose removal was recorded as such.
     NOTHING = 9
 
 
 class Value(NamedTuple):
-    """Which write a value comes from. Unique within a key."""
+    """The write that a value comes from. Unique within a key."""
 
     writer: int
     serial: int
@@ -75,9 +75,9 @@ class Operation:
     begin_ns: int
     #: ``OPEN`` if it never returned.
     end_ns: int
-    #: Written or read; ``None`` where there is none.
+    #: The value that was written or read; ``None`` where there is none.
     value: Value | None
-    #: Name of the file that it comes from: which process did it.
+    #: The name of the file of its process.
     process: str
 
     @property
@@ -156,7 +156,7 @@ def _operations(path: Path) -> Iterator[tuple[bytes, Operation]]:
         open_now.pop((begun, name), None)
         if kind != Kind.NOTHING:
             yield name, Operation(Kind(kind), key, begun, now, value, process)
-    # What an open read would have given nobody knows; what an open write or removal did, others may have seen.
+    # The result of an open read is unknown; the effect of an open write or removal may have been seen by others.
     for (_, name), operation in open_now.items():
         if operation.kind in (Kind.PUT, Kind.REMOVED):
             yield name, operation

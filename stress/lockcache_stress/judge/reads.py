@@ -36,7 +36,7 @@ _POOL = random.Random(0).randbytes(1 << 20)
 
 
 class Verdict(Enum):
-    """What a read's bytes are."""
+    """The verdict on the bytes of a read."""
 
     OK = "ok"
     TORN = "torn"
@@ -45,7 +45,7 @@ class Verdict(Enum):
 
 
 class Judge(Protocol):
-    """Judges what a read gave."""
+    """Judges the result of a read."""
 
     def judge(
         self, key: int, snapshot: Snapshot, code: bytes, metadata: Mapping[str, Any] | None

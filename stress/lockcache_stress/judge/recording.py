@@ -64,7 +64,7 @@ class History:
             yield recorded
             if recorded.kind is Kind.PUT and self._watch.was_dropped:
                 recorded.kind = Kind.DROPPED
-                # Nobody knows what stands there: the older value, or its own if the disk lost only its answer.
+                # It is unknown which value is there: the older one, or its own if the disk lost only the answer.
                 recorded.is_undecided = self._watch.kept_older
 
     def delete(self, index: int, key: bytes) -> AbstractContextManager[Recorded]:

@@ -26,7 +26,7 @@ _TIME_MASK = (1 << _TIME_BITS) - 1
 
 
 class Stamp(NamedTuple):
-    """Which write a value comes from."""
+    """The write that a value comes from."""
 
     writer: int
     variant: int
@@ -37,7 +37,7 @@ class Stamp(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What was known about a key when a read began."""
+    """The knowledge about a key when a read began."""
 
     #: The latest begin of any write that had returned by then.
     floor_us: int

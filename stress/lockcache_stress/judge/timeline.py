@@ -86,7 +86,7 @@ def _bar(operation: Operation, row: int, begin: int, end: int, is_impossible: bo
     right = _LABEL_PIXELS + _WIDTH_PIXELS * _share(end if operation.is_open else operation.end_ns, begin, end)
     colour = "#dc2626" if is_impossible else _COLOURS.get(operation.kind, _READ_COLOUR)
     top, words = _ROW_PIXELS * row + 6, html.escape(describe(operation))
-    # A name longer than its bar would lie on the next one's; the pointer shows it.
+    # A name longer than its bar would cover the next one; the pointer shows it.
     has_room = is_impossible or right - left > _LETTER_PIXELS * len(words)
     name = f'<text x="{left + 3:.1f}" y="{top + 15}">{words}</text>' if has_room else ""
     return (

@@ -15,7 +15,7 @@ from typing import Final
 from lockcache_stress.judge import attach
 from lockcache_stress.plan import Plan
 
-#: What every worker counts, in the order of its row.
+#: The counters of every worker, in the order of its row.
 COUNTED: Final = (
     "ready",
     "finished",
@@ -43,7 +43,7 @@ COUNTED: Final = (
     "waited_us",
     "waiting_cpu_us",
 )
-#: Of those the ones whose sum says nothing: the largest counts.
+#: Counters whose sum says nothing: the largest counts.
 LARGEST: Final = ("longest_wait_us", "piles")
 _INDEX: Final = {name: index for index, name in enumerate(COUNTED)}
 # Before the rows: when workers may begin (0: not yet), and when they must stop, on the shared clock.

@@ -35,14 +35,14 @@ _COMPLAINTS: Final = ("error", "warning")
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 10.0
 
-# Long enough that mostly one has taken over and swept before the next death, short enough that some deaths fall into
-# a start, a takeover or another's death.
+# Long enough that mostly a daemon has taken over and swept before the next death, short enough that some deaths fall
+# into a start, a takeover or another death.
 _SHORTEST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 0.8
-# On a busy machine a daemon needs longer than that for its start: most deaths wait until somebody can take over.
+# On a busy machine a daemon needs longer for its start: most deaths wait until a daemon can take over.
 _AT_REST_SHARE: Final = 0.7
 _REST_SECONDS: Final = 10.0
-# A daemon that ticks often takes over at a tick; the others have to look in between.
+# A daemon that ticks often takes over at a tick; the others have to try in between.
 _INTERVALS: Final = ("20ms", "1s")
 _FIRST_SECONDS: Final = 60.0
 
@@ -69,7 +69,7 @@ class DaemonProcess:
         layout: str | None = None,
     ) -> None:
         """``history``: the folder in which what it removes is recorded. ``layout``: of another program's directory."""
-        # With a history it is the same program, but that what it removes is in the histories.
+        # With a history it is the same program, with its removals recorded in the histories.
         self._program = find_daemon() if history is None else recorded_command(history)
         self._options = ["--max-size", f"{max_size_bytes}B", "--interval", "0.5s", "--json", *options]
         self._options += [*(["--layout", layout] if layout else []), directory]
@@ -82,7 +82,7 @@ class DaemonProcess:
     def __enter__(self) -> DaemonProcess:
         if self._program is None:
             raise UnusableError(_MISSING.format(how_to_install("daemon")))
-        # First: to count 100,000 files takes longer than the daemon waits for a lock, and it would complain.
+        # Before the start: counting 100,000 files takes longer than the daemon waits for a lock, and it would complain.
         cache = FileStreamProgramCache(self._directory) if self._has_own_layout else None
         self._daemon = _Daemon("lockcache-daemon", self._log, [*self._program, *self._options])
         try:
@@ -213,7 +213,7 @@ class Relay:
         pause = _SHORTEST_PAUSE_SECONDS
         while not self._stop.wait(pause):
             victim = self._running.pop(self._rng.randrange(len(self._running)))
-            # Mostly the worst way; an end in good order hands over too, and a process that hangs hands over nothing.
+            # Mostly by SIGKILL. An orderly end hands over too, and a process that hangs hands over nothing.
             way = self._rng.random()
             if way < 0.1:
                 victim.send(signal.SIGSTOP)

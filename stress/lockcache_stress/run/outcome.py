@@ -1,4 +1,4 @@
-"""Outcomes: what a run found, and which of it is not as it must be; tables where a list of checks is not enough."""
+"""Outcomes: the findings of a run and its checks; tables where a list of checks is not enough."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockcache_stress.plan import Plan
 from lockcache_stress.run.counters import Latencies
 from lockcache_stress.run.sampler import Peaks
 
-# Of evictions of entries in use, so many are coincidence however few evictions there were.
+# So many evictions of entries in use are coincidence, however few evictions there were.
 _FEW: Final = 2
 # Operations, hits, torn, stale, foreign, deaths, peak over cap.
 _SUMMARY_CELLS: Final = 7
@@ -23,7 +23,7 @@ class Check:
 
     name: str
     value: str
-    #: What it must be, in words; empty for what is only reported.
+    #: The condition, in words; empty for a value that is only reported.
     must: str = ""
     ok: bool = True
 
@@ -85,19 +85,19 @@ class Outcome:
     peaks: Peaks = field(default_factory=Peaks)
     gets: Latencies = field(default_factory=Latencies)
     puts: Latencies = field(default_factory=Latencies)
-    #: How workers ended that should not have.
+    #: The deaths of workers that should not have died.
     deaths: list[str] = field(default_factory=list)
     kills: int = 0
     findings: list[dict[str, Any]] = field(default_factory=list)
-    #: What only some scenarios ask.
+    #: The checks of some scenarios only.
     extra_checks: list[Check] = field(default_factory=list)
     daemon: dict[str, Any] | None = None
     seconds: float = 0.0
-    #: What all keys together would take, where that is known.
+    #: The bytes of all keys together, where that is known.
     working_set_bytes: int | None = None
     #: Whether the recorded histories are those of registers.
     histories: Judged | None = None
-    #: Of a run in several rounds: what each of them came to.
+    #: The outcomes of the rounds, of a run in several rounds.
     rounds: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -274,14 +274,14 @@ class Grid:
 
 @dataclass
 class Tabled:
-    """What can be reported like the outcome of a scenario."""
+    """An outcome that is reported like that of a scenario."""
 
     name: str
     title: str
     lines: Sequence[Check]
     #: For ``--json``, in addition to name, verdict and checks.
     numbers: Mapping[str, Any]
-    #: How much was done, and what else of a scenario's summary there is.
+    #: The number of operations, and further cells of a scenario's summary.
     counts: Sequence[str]
     grids: Sequence[Grid] = ()
     findings: list[dict[str, Any]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A long run is cut into rounds, each a whole run in itself, and what they found is put together as one outcome.
+"""Rounds: cuts a long run into rounds, each a whole run in itself, and joins their findings into one outcome.
 
 Every operation of every round is recorded and judged, so that an hour is judged as wholly as a second: what a history
 takes to keep and to judge grows with its operations, and a round bounds it. Rounds share nothing but a directory that
@@ -174,7 +174,7 @@ class Rounds(Outcome):
     def _add_findings(self, each: Round, outcome: Outcome) -> None:
         found = [_of_round(each, finding) for finding in outcome.findings]
         if outcome.histories is not None and _add_histories(self, each, outcome.histories):
-            self.findings.insert(0, found.pop(0))  # its drawing, before those of larger ones
+            self.findings.insert(0, found.pop(0))  # its drawing, before those of larger histories
         self.findings += found
 
 

@@ -24,10 +24,10 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import Space, parse_staged_name, space_of
 from lockcache.lowlevel import Layout
 
-# More than a plot has columns; past twice as many they are halved.
+# More than a plot has columns; past twice as many samples they are halved.
 _KEPT: Final = 1000
 
-# A walk must not become the load: at least this many times its own duration passes between two.
+# A walk must not become the load: at least this many times its duration passes between two walks.
 _PAUSE_FACTOR: Final = 8
 _SHORTEST_PAUSE_SECONDS: Final = 0.04
 _STOPPED: Final = frozenset("TtZXx")
@@ -134,7 +134,7 @@ class Sampler:
 
     def _weigh(self) -> tuple[int, int, int]:
         """Returns the bytes by the accounting, on the disk, and on the disk beyond the accounting."""
-        # The page first: a daemon goes on, and what it removes in between must not look like bytes unaccounted for.
+        # The page first: a daemon goes on, and its removals in between must not look like bytes unaccounted for.
         accounted = self._cache.stats().bytes
         entries = _counted(self._directory, _ENTRY_FOLDERS)
         staged, own = _staged_bytes(self._directory)
@@ -173,7 +173,7 @@ def _space(directory: str) -> Space:
     try:
         return space_of(Layout(directory))
     except FileNotFoundError:
-        return Space(1)  # deleted underneath, or not there yet: there is nothing to count
+        return Space(1)  # deleted, or not there yet: there is nothing to count
 
 
 def _staged_bytes(directory: str) -> tuple[int, int]:
@@ -197,7 +197,7 @@ def _staged_bytes(directory: str) -> tuple[int, int]:
                 staged += _size(file, space.of_file)
                 own += _size(file, space.of_file if _is_no_entry(file.name) else of_empty)
     except FileNotFoundError:
-        return 0, 0  # deleted underneath, or not there yet
+        return 0, 0  # deleted, or not there yet
     return staged, own
 
 

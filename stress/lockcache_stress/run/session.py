@@ -1,4 +1,4 @@
-"""A stress run from options to outcome: rounds, directory, daemon, references, workers, and judging what is left.
+"""The session of a stress run, from options to outcome: rounds, directory, daemon, references, workers, judgement.
 
 Judged are the histories, and the directory when all workers have ended: accounting equals the disk, and every entry
 left is whole. After SIGKILLs that holds one ``recount()`` later (invariant 5, death is free); without them it holds at
@@ -31,13 +31,13 @@ from lockcache_stress.run.runner import run
 from lockcache_stress.run.sampler import drift_bytes
 from lockcache_stress.trouble import Workspace, open_workspace
 
-# As many as any slot has.
+# The most variants that a slot has.
 _NVRTC_VARIANTS: Final = 3
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says about a run."""
+    """The options of a run."""
 
     processes: int
     seconds: float
@@ -46,11 +46,11 @@ class Options:
     directory: str | None = None
     plant: str | None = None
     fail_fast: bool = False
-    #: Where to leave the histories, and the drawing of one that is illegal.
+    #: The folder for the histories, and the drawing of an illegal one.
     histories: str | None = None
     #: No round is longer.
     round_seconds: float = ROUND_SECONDS
-    #: Given what a run in rounds comes to when its first round is over, for a run that is interrupted.
+    #: Called with the outcome of a run in rounds when its first round is over, for a run that is interrupted.
     begun: Callable[[Outcome], object] = lambda outcome: None
 
 

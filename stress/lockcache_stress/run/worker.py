@@ -39,7 +39,7 @@ from lockcache_stress.trouble import FAULTS, plant, plant_bug
 _OPERATIONS_PER_FLUSH: Final = 64
 _POLL_SECONDS: Final = 0.005
 _COMPUTED_BYTES: Final = 4000
-# A few say what is wrong; a million fill the disk.
+# A few findings say what is wrong; a million fill the disk.
 _MOST_FINDINGS: Final = 20
 
 
@@ -48,15 +48,15 @@ class Worker:
 
     def __init__(self, plan: Plan, writer: int, index: int, epoch_us: int) -> None:
         self.plan = plan
-        #: This process's column in all shared tables; a replacement of a killed worker has one of its own.
+        #: This process's column in all shared tables; the replacement of a killed worker has another one.
         self.writer = writer
-        #: Which of the plan's processes this is: decides its role.
+        #: The number of the process in the plan, which decides its role.
         self.index = index
         self.rng = random.Random(f"{plan.seed}/{plan.scenario}/{writer}")
         self.register = Register(plan, writer, epoch_us)
         self.counters = Counters(plan)
         cap = None if plan.cap_from_daemon else plan.max_size_bytes
-        # Before the cache: opening one that is over its cap evicts.
+        # Before the cache: opening a cache that is over its cap evicts.
         self.history = History(plan, writer)
         self._real = FileStreamProgramCache(plan.directory, max_size_bytes=cap, **plan.extra.get("cache", {}))
         self.cache: ProgramCacheResource = plant(plan, writer, self._real)

@@ -36,7 +36,7 @@ class Workers(ABC):
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self.counters = Counters(plan)
-        #: How workers ended that should not have.
+        #: The deaths of workers that should not have died.
         self.deaths: list[str] = []
         self.kills = 0
 
@@ -151,7 +151,7 @@ class SpawnedWorkers(Workers):
 
 
 class Ranks(Workers):
-    """The job. No rank is killed on the way, since MPI would end the others, or stopped: its proxies would see that."""
+    """The ranks of one MPI job. None is killed, because MPI would end the others, or stopped: its proxies would see."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)

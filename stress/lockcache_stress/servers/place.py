@@ -1,4 +1,4 @@
-"""A server as a process: where it runs, on which ports, and when it listens. Names nothing of what it serves."""
+"""A server as a process: where it runs, on which ports, and when it listens; whatever it serves."""
 
 from __future__ import annotations
 

@@ -27,22 +27,22 @@ from lockcache_stress.judge import Stamp, make_value
 from lockcache_stress.plan import Plan
 
 _POLL_SECONDS: Final = 0.005
-# Of the reads or writes at which the fault could be planted. Often, so that a machine on which little gets done within
-# the time sees it too.
+# Every so many reads or writes the fault is planted. Often, so that it shows on a machine that does little within the
+# time too.
 _EVERY: Final = 5
 _AT_WRITES: Final = ("crash", "overshoot")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault, where it is found, and as what."""
+    """One fault, the scenario that finds it, and the checks that fail."""
 
     help: str
     #: Empty for one that any scenario finds.
     scenario: str = ""
     #: Names of checks; any of them failing is the fault found.
     found_by: tuple[str, ...] = ()
-    #: Breaks this process's library for good; ``None`` where something else makes the fault.
+    #: Breaks the library in this process, for good; ``None`` where something else makes the fault.
     plant: Callable[[], None] | None = None
 
 
