@@ -230,7 +230,7 @@ class TieredProgramCache(ProgramCacheResource):
         return code
 
     def _above(self, name: bytes, look: Callable[[ProgramCacheResource], _T | None]) -> _T | None:
-        """What an upper tier has, unless it is time to ask the last one; fills the tiers above the one that had it."""
+        """Returns the value of an upper tier, unless it is time to ask the last one. Fills the tiers above it."""
         if not self._uppers or self._is_due(name):
             return None
         version = self._version(name)
@@ -250,7 +250,7 @@ class TieredProgramCache(ProgramCacheResource):
             self._fill(self._uppers[:number], name, entry, version)
 
     def _below(self, name: bytes) -> Entry | None:
-        """What the last tier has, which is the truth: the upper tiers get it, or lose what they have."""
+        """Returns the entry of the last tier, which is the truth: the upper tiers get it, or lose the key."""
         version = self._version(name)
         entry = self._last.get_entry(name)
         if entry is not None or name in self._times or self._forgot_times:

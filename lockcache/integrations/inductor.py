@@ -63,7 +63,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
 
 
 def _back_ends(shared: Shared, base: Any) -> tuple[Any, Any]:
-    """What Inductor asks for graphs, and for what AOTAutograd makes. Both are empty after a failure of lockcache."""
+    """Make the two stores: of Inductor's graphs, and of AOTAutograd's. After a failure of lockcache both are empty."""
 
     class Graphs(base):  # type: ignore[misc]
         """By turns: Inductor stores each that it looked for, unless compiling raises."""
@@ -91,7 +91,7 @@ def _back_ends(shared: Shared, base: Any) -> tuple[Any, Any]:
 
 
 def _has_ranks() -> bool:
-    """Whether this is a rank of a distributed program: those talk to each other while they compile.
+    """Returns whether this is a rank of a distributed program. Such ranks talk to each other while they compile.
 
     A rank that waited for another one's graph would keep that waiting, until the lease timeout.
     """

@@ -30,7 +30,7 @@ _OLDEST = (0, 5)
 
 
 def initialize() -> None:
-    """What JAX calls when it looks for back ends: :func:`install` if ``$LOCKCACHE_JAX`` is set, else nothing."""
+    """Call :func:`install` if ``$LOCKCACHE_JAX`` is set. JAX calls this to find back ends."""
     if is_asked_for("LOCKCACHE_JAX"):
         install()
 
@@ -56,7 +56,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     queueing = _queueing(own_compile, shared)
 
     def will_store() -> bool:
-        """Whether JAX stores what it compiles now, of however small cost and size."""
+        """Returns whether JAX stores what it compiles now, however small its cost and size."""
         least = config.persistent_cache_min_compile_time_secs, config.persistent_cache_min_entry_size_bytes
         return all(state.value <= 0 for state in least) and distributed.global_state.process_id == 0
 

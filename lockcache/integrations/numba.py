@@ -90,7 +90,7 @@ def _name_of(file: Any, key: Any) -> str | None:
 
 
 def _details(part: Any, depth: int = _DEEPEST) -> str:
-    """What makes types differ that numba prints alike: a named tuple's fields, an enumeration's members.
+    """Returns the details of types that numba prints alike: a named tuple's fields, an enumeration's members.
 
     Types that numba compares are equal if their classes and their ``key`` are, whatever they print.
     """

@@ -115,6 +115,6 @@ def _is_abandoned(folder_fd: int, file: str, grace_seconds: float = FOREIGN_GRAC
 
 
 def was_left_by(owner: Owner, folder_fd: int, file: str, grace_seconds: float = FOREIGN_GRACE_SECONDS) -> bool:
-    """Whether a file or folder is its dead owner's, and not of this moment."""
+    """Returns whether the owner of a file or folder is dead, and the file is not of this moment."""
     age_seconds = age_seconds_of(folder_fd, file)
     return age_seconds >= YOUNG_SECONDS and is_abandoned(file, owner, age_seconds, grace_seconds)

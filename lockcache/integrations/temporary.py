@@ -57,7 +57,7 @@ class TemporaryFolders:
             return tempfile.mkdtemp(dir=self._base)
 
     def has(self, folder: str) -> bool:
-        """Whether this process made the folder, and not one that it was forked from."""
+        """Returns whether this process made the folder, and not a process from which it was forked."""
         return bool(self._base) and os.path.dirname(folder) == self._base
 
     def remove(self, folder: str) -> None:

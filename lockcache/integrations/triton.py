@@ -86,7 +86,7 @@ def _open(path: str | os.PathLike[str] | None = None, cap_bytes: int | None = No
 
 @functools.cache
 def _shared() -> Shared | None:
-    """What :func:`install` opened, or else what the variables name: once, whatever comes of it."""
+    """Returns the cache that :func:`install` opened, or else the one that the variables name. Tries it once only."""
     install_adapter("triton", _open)
     return installed("triton")
 
@@ -195,7 +195,7 @@ _begun = threading.local()
 
 
 def _compiling() -> list[_Files]:
-    """Those of this thread that still have their turn, the innermost last."""
+    """Returns the files of this thread's compilations that still have their turn, the innermost last."""
     begun: list[weakref.ref[_Files]] = _begun.__dict__.setdefault("compiling", [])
     found = [files for each in begun if (files := each()) is not None and files._turn is not None]
     begun[:] = map(weakref.ref, found)
@@ -333,7 +333,7 @@ def _reap_links(pid: int, folder: str) -> None:
 
 
 def describe_metadata(metadata: bytes) -> dict[str, str]:
-    """What Triton's metadata say of a kernel, for people."""
+    """Returns the architecture and compiler that Triton's metadata state, for people."""
     with contextlib.suppress(ValueError, LookupError, TypeError):
         said = json.loads(metadata)
         return {"arch": str(said["target"]["arch"]), "compiler": f"triton {said['triton_version']}"}

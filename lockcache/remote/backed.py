@@ -112,7 +112,7 @@ class BackedProgramCache(ProgramCacheResource):
         self._behind.clear()
 
     def stats(self) -> CacheStats:
-        """Those of the cache in front, with the damage that either met."""
+        """Returns the statistics of the cache in front, with the damage that either found."""
         front, behind = self._front.stats(), self._behind.stats()
         return dataclasses.replace(
             front,

@@ -125,7 +125,7 @@ class PyptxFiles:
         return _Finding.MISSING
 
     def _why_not(self, fd: int, sidecar: File, place: Place, name: str) -> _Finding:
-        """Whether a writer was at work: one of lockcache's takes the json away, pyptx's writes over it."""
+        """Returns whether a writer was at work: lockcache's removes the json file, pyptx's overwrites it."""
         with opened_part(place, name, "json") as now:
             is_same = now >= 0 and os.path.samestat(os.fstat(now), os.fstat(fd))
             found = read_opened(now)

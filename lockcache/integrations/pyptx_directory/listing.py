@@ -58,7 +58,7 @@ def look(root: str, name: str) -> Found | None:
 
 
 def changed_ns(root: str, name: str, ending: str = "") -> int:
-    """When the files of a name last changed or were put there: the ctime, which a copy that keeps times cannot set."""
+    """Returns when the files of a name last changed or appeared: the ctime, which no copy can set."""
     return max((status.st_ctime_ns for status in _parts(root, name, ending).values()), default=0)
 
 

@@ -80,7 +80,7 @@ def _open(place: Place, name: str, suffix: str) -> int:
 
 
 def read_opened(fd: int) -> File | None:
-    """What :func:`opened_part` gave, as it stands; ``None`` for whatever cannot be served."""
+    """Returns the bytes that :func:`opened_part` opened; ``None`` for a file that cannot be served."""
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE_BYTES:
@@ -98,7 +98,7 @@ def read_part(place: Place, name: str, suffix: str) -> File | None:
 
 
 def _unbound(place: Place, sidecar: File, name: str, ptx: File, cubin: File | None) -> _Found | None:
-    """What pyptx wrote, if it may be one entry."""
+    """Returns the entry that pyptx wrote, if the files may be one entry."""
     again = [read_part(place, name, suffix) for suffix in ("json", "ptx", "cubin")]
     # Not the json's time: another reader may just have stated its use there.
     if again[0] is None or again[0].content != sidecar.content or again[1:] != [ptx, cubin]:

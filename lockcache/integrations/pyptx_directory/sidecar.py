@@ -55,12 +55,12 @@ def pack(name: str, key: Mapping[str, Any], metadata: Mapping[str, Any], ptx: by
 
 
 def has_digest(sidecar: bytes) -> bool:
-    """Whether lockcache wrote this json file; if not, pyptx did."""
+    """Returns whether lockcache wrote this json file; if not, pyptx did."""
     return sidecar[-_SUFFIX_BYTES : -_SUFFIX_BYTES + len(_MARK)] == _MARK and sidecar.endswith(b'"}')
 
 
 def is_whole(sidecar: bytes, name: str, ptx: bytes, cubin: bytes | None) -> bool:
-    """Whether one writer put these together under this name. Requires: :func:`has_digest`."""
+    """Returns whether one writer stored these together under this name. Requires: :func:`has_digest`."""
     stated = sidecar[-_DIGEST_BYTES - 2 : -2]
     return stated == _digest(name, sidecar[:-_SUFFIX_BYTES], ptx, cubin)
 
@@ -89,7 +89,7 @@ def normalized(key: object) -> str:
 
 
 def is_plausible(sidecar: File, ptx: File, cubin: File | None) -> bool:
-    """Whether files without a digest may be one entry.
+    """Returns whether files without a digest may be one entry.
 
     pyptx writes PTX, cubin, json, in this order and in place. So a json older than one of the others is that of an
     earlier entry, whose successor was not written to its end: no entry. (A copy that does not keep times, ``cp -r``,
@@ -103,7 +103,7 @@ def is_plausible(sidecar: File, ptx: File, cubin: File | None) -> bool:
 
 
 def _is_cut_short(cubin: bytes) -> bool:
-    """Whether an ELF file for CUDA ends before its tables of sections and segments do."""
+    """Returns whether an ELF file for CUDA ends before its tables of sections and segments do."""
     if len(cubin) < _ELF_HEADER_BYTES or not cubin.startswith(_ELF_IDENT):
         return False  # nothing that we can judge
     machine = int.from_bytes(cubin[18:20], "little")
