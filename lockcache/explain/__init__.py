@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.explain.parts import *
+    from lockcache.explain.key_parts import *
     from lockcache.explain.statements import *
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "parts": (
+            "key_parts": (
                 "Difference MOST_BYTES Part WORKING_DIRECTORY bounded decode_label decode_parts differences "
                 "directory_needs looks_secret make_part"
             ),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
 from lockcache import metadata
-from lockcache.explain.parts import Part, bounded, decode_label, make_part
+from lockcache.explain.key_parts import Part, bounded, decode_label, make_part
 
 _T = TypeVar("_T")
 

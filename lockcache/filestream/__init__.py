@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry import ViewPath as ViewPath
     from lockcache.filestream.policy import *
     from lockcache.filestream.prefetching import Fetched as Fetched
-    from lockcache.filestream.seed import has_seed as has_seed
+    from lockcache.filestream.seed_marks import has_seed as has_seed
     from lockcache.filestream.seeding import (
         attach_seed as attach_seed,
         detach_if_too_large as detach_if_too_large,
@@ -42,7 +42,7 @@ else:
             "entry": "ViewPath",
             "policy": "PRIORITIES Policy PolicyFile Priority Seed stated_policy",
             "prefetching": "Fetched",
-            "seed": "has_seed",
+            "seed_marks": "has_seed",
             "seeding": "attach_seed detach_if_too_large detach_seed largest_bundle_bytes",
             "viewer": "Viewer",
             "writer": "EntryWriter Written",

@@ -8,7 +8,7 @@ entry  multiple     the record, head and tail in one (:mod:`lockcache.filestream
        of 64        then the payload, then zeros up to the next multiple of 64
 table  56 a slot    name (32, the sha256 of the key), offset of the record (u64), bytes of the
                     payload (u64), bytes of the record (u32), a byte that is not 0 in a directory's own copy
-                    for an entry that it does not serve (:mod:`.seed`), zeros; an empty slot is zeros
+                    for an entry that it does not serve (:mod:`.seed_marks`), zeros; an empty slot is zeros
 end    64           magic ``LCBTABLE``, offset of the table, slots, entries (u64 each), xxh3-128 of
                     head, table and what precedes it in the end, zeros
 ====== ============ =================================================================

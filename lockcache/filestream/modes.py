@@ -26,7 +26,7 @@ from lockcache.filestream.disk import Layout, Space, nearest_seen, ownership
 from lockcache.filestream.entry import EntryReader, Record
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import PolicyFile
-from lockcache.filestream.seed import has_seed
+from lockcache.filestream.seed_marks import has_seed
 from lockcache.filestream.writer import EntryWriter, Written
 
 _log = logging.getLogger("lockcache")

@@ -29,7 +29,7 @@ from lockcache.filestream.entry import KeyRing, unpack
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.manifest import read_manifest
 from lockcache.filestream.remote import NodeSeen, RemoteError, RemoteStore, Stamps, read_bulk
-from lockcache.filestream.seed import has_seed
+from lockcache.filestream.seed_marks import has_seed
 from lockcache.filestream.writer import NOT_WANTED, EntryWriter, Written
 from lockcache.fork import after_fork_in_child
 

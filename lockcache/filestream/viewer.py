@@ -30,7 +30,7 @@ from lockcache.filestream.entry import (
     unpack,
 )
 from lockcache.filestream.room import Room
-from lockcache.filestream.seed import is_served
+from lockcache.filestream.seed_marks import is_served
 from lockcache.filestream.writer import EntryWriter
 
 _log = logging.getLogger("lockcache")

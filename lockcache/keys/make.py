@@ -23,7 +23,7 @@ from lockcache.artifact import PTX_ENTRY
 from lockcache.explain import Stated, is_remembered, remember
 from lockcache.keys import cxx, hashing, nvvm, ptx
 from lockcache.keys.options import unwritable_field
-from lockcache.keys.parts import name_parts
+from lockcache.keys.part_names import name_parts
 from lockcache.keys.request import Request, coerce_request
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import pytest
 
 from lockcache.filestream.accounting.counters import Counters
 from lockcache.filestream.remote import ServerCounters, ServerSeen
+from lockcache_daemon.observe.board import Board, DirectoryView, Limits
 from lockcache_daemon.observe.metrics import Metrics
-from lockcache_daemon.observe.state import Board, DirectoryView, Limits
 from tests.daemon.running import SCRIPT, RunningDaemon, run_daemon, until
 from tests.daemon.tools import need_program, promtool
 

@@ -16,9 +16,9 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.accounting.counters import Counters
 from lockcache.filestream.disk.layout import entry_name
+from lockcache_daemon.observe.board import Board, Limits
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
 from lockcache_daemon.observe.history import Sample
-from lockcache_daemon.observe.state import Board, Limits
 from lockcache_daemon.observe.status_page import ago, render_page
 from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
 from tests.daemon.asking import Watched

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from lockcache_daemon.observe import http_server, state
+from lockcache_daemon.observe.board import Board
 from lockcache_daemon.observe.http_server import WebServer
-from lockcache_daemon.observe.state import Board
 from lockcache_daemon.settings.values import Address, AddressError, listen, parse_address
 from tests.daemon.asking import Watched, get
 from tests.daemon.material import bytes_on_disk, fill

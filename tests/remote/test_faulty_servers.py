@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lockcache import RemoteProgramCache
-from lockcache.filestream.remote.health import _patience
+from lockcache.filestream.remote.patience import _patience
 from lockcache_stress.trouble import can_mount, mounted_tmpfs
 from tests.remote.cluster import Cluster
 from tests.remote.servers import FAULTS, KINDS, FaultProxy, Nginx, Valkey, free_port

@@ -29,7 +29,7 @@ from lockcache.filestream.remote import (
     take_turn,
     transport,
 )
-from lockcache.filestream.remote.health import Patience
+from lockcache.filestream.remote.patience import Patience
 from lockcache.filestream.remote.sending import Sender
 from tests.cli.running import run
 from tests.remote.servers import Valkey

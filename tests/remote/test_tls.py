@@ -18,8 +18,8 @@ from tests.remote.servers import Nginx, Valkey
 _USE = """
 import sys
 from lockcache import RemoteProgramCache
-from lockcache.filestream.remote import health
-health.LIFE_SECONDS = health._LONGEST_CALL_SECONDS = 60.0  # a busy machine's late answers are not what is tried
+from lockcache.filestream.remote import patience
+patience.LIFE_SECONDS = patience._LONGEST_CALL_SECONDS = 60.0  # a busy machine's late answers are not what is tried
 with RemoteProgramCache(sys.argv[1]) as cache:
     for number in range(20):
         assert cache.get_or_compute(f"k{number}", lambda: b"code") == b"code"

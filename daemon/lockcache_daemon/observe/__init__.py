@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache_daemon.observe.board import *
     from lockcache_daemon.observe.http_server import *
     from lockcache_daemon.observe.log import *
     from lockcache_daemon.observe.metrics import *
     from lockcache_daemon.observe.metrics_file import *
     from lockcache_daemon.observe.miss_reasons import *
     from lockcache_daemon.observe.page_style import *
-    from lockcache_daemon.observe.state import *
     from lockcache_daemon.observe.top_entries import *
 else:
     __getattr__, __dir__ = door(
@@ -28,7 +28,7 @@ else:
             "metrics_file": "MetricsFile",
             "miss_reasons": "MissReasons",
             "page_style": "PAGE_STYLE",
-            "state": "Board Limits Repairs Summary Sweep shown",
+            "board": "Board Limits Repairs Summary Sweep shown",
             "top_entries": "Standouts in_shards in_walks",
         },
     )

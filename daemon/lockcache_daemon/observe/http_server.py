@@ -35,8 +35,8 @@ from typing import Any, Final, NamedTuple
 
 from lockcache import __version__
 from lockcache.filestream.remote import ServerSeen
+from lockcache_daemon.observe.board import Board, DirectoryView, shown
 from lockcache_daemon.observe.metrics import Metrics
-from lockcache_daemon.observe.state import Board, DirectoryView, shown
 from lockcache_daemon.observe.status_page import render_page
 
 # Sized for a Prometheus or two, a load balancer's probes and some people.

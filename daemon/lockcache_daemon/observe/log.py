@@ -21,7 +21,7 @@ from lockcache.errors import in_words
 from lockcache.lowlevel import Evicted, Policy, Slot, Verdict
 from lockcache.sizes import counted, format_size, printable
 from lockcache_daemon.errors import AlreadyServedError
-from lockcache_daemon.observe.state import Board, Repairs, Summary, Sweep, of_directory, shown
+from lockcache_daemon.observe.board import Board, Repairs, Summary, Sweep, of_directory, shown
 from lockcache_daemon.settings import Watermarks
 
 # The time between two lines about repairs: drift is not repaired in silence, and a log stays readable next to programs

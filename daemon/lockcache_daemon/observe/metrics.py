@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from lockcache import __version__
 from lockcache.filestream.remote import ServerSeen
-from lockcache_daemon.observe.state import SWEEP_BUCKETS_SECONDS, Board, DirectoryView, shown
+from lockcache_daemon.observe.board import SWEEP_BUCKETS_SECONDS, Board, DirectoryView, shown
 
 
 class _Value(NamedTuple):

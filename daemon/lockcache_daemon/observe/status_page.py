@@ -17,9 +17,9 @@ from lockcache import __version__
 from lockcache.filestream.entry import UNKNOWN
 from lockcache.filestream.remote import ServerSeen
 from lockcache.sizes import format_duration, format_size
+from lockcache_daemon.observe.board import Board, DirectoryView, Limits, shown
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
 from lockcache_daemon.observe.page_style import PAGE_STYLE
-from lockcache_daemon.observe.state import Board, DirectoryView, Limits, shown
 from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
 
 #: The page reloads itself so often: a sample's time.

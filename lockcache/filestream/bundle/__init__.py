@@ -3,7 +3,7 @@
 Promises invariant 1 (a hit is whole) in :class:`BundleFile`, whatever the file holds; and reads a directory's own copy
 of one, its seed (:class:`SeedFile`). A directory's bundles are made and merged by :mod:`lockcache.bundle`.
 
-May use: entry, seed, bundle_format, disk.
+May use: entry, seed_marks, bundle_format, disk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.bundle.reader import *
-    from lockcache.filestream.bundle.seed import *
+    from lockcache.filestream.bundle.seed_reader import *
     from lockcache.filestream.bundle.writer import *
 
 if not TYPE_CHECKING:
@@ -22,7 +22,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "reader": "BundleFile RefusedEntryError is_bundle refuse_unsafe",
-            "seed": "SeedFile SeededReader",
+            "seed_reader": "SeedFile SeededReader",
             "writer": "BundleWriter",
         },
     )

@@ -3,7 +3,7 @@
 Promises invariant 1 (a hit is whole) in :class:`EntryReader`, and that an entry is inspected without being used
 (:func:`describe_entry`). What a record's bytes mean is decided in its codec.
 
-May use: accounting, directory, disk, seed.
+May use: accounting, directory, disk, seed_marks.
 """
 
 from typing import TYPE_CHECKING

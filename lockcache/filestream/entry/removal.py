@@ -2,8 +2,8 @@
 
 Keeps invariant 2 (last write wins) for dropped writes, which remove the older value, and the remover's share of 3 (hard
 cap): an entry is unlinked before its bytes are given back, so that a death in between leaves the accounting too high,
-never too low. What a seed has under its name is hidden first (:mod:`.seed`). Not promised: that the lock is held (see
-:func:`remove_entry`); a recount corrects the accounting then.
+never too low. What a seed has under its name is hidden first (:mod:`.seed_marks`). Not promised: that the lock is held
+(see :func:`remove_entry`); a recount corrects the accounting then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lockcache.filestream.disk import (
     revalidate_shard_locked,
     unlink_below,
 )
-from lockcache.filestream.seed import hide
+from lockcache.filestream.seed_marks import hide
 
 _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 

@@ -37,7 +37,7 @@ from lockcache.filestream.entry import (
     remove_views_locked,
 )
 from lockcache.filestream.eviction.choose import Goal
-from lockcache.filestream.seed import hide
+from lockcache.filestream.seed_marks import hide
 
 # Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
 _REMOVALS_PER_LOCK: Final = 32

@@ -16,8 +16,8 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.remote.bulk import *
     from lockcache.filestream.remote.calls import *
-    from lockcache.filestream.remote.health import *
     from lockcache.filestream.remote.node import *
+    from lockcache.filestream.remote.patience import *
     from lockcache.filestream.remote.sealing import *
     from lockcache.filestream.remote.store import *
     from lockcache.filestream.remote.tally import *
@@ -30,7 +30,7 @@ if not TYPE_CHECKING:
         {
             "bulk": "read_bulk",
             "calls": "call_within",
-            "health": "Breaker",
+            "patience": "Breaker",
             "node": "NodeSeen SharedBreaker Stamps make_server_folder",
             "sealing": "seal unseal",
             "store": "RemoteCounts RemoteStore",

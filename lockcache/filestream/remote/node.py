@@ -41,7 +41,7 @@ from lockcache.filestream.disk import (
     replace_file,
     unlink_below,
 )
-from lockcache.filestream.remote.health import PROBE_AFTER_SECONDS, Breaker
+from lockcache.filestream.remote.patience import PROBE_AFTER_SECONDS, Breaker
 from lockcache.filestream.remote.transport import RemoteUrl
 from lockcache.fork import after_fork_in_child
 
@@ -99,12 +99,12 @@ class SharedBreaker(Breaker):
         self._was_open = False
 
     def is_open(self) -> bool:
-        """See :class:`.health.Breaker`."""
+        """See :class:`.patience.Breaker`."""
         self._was_open = self._until() > 0
         return self._was_open
 
     def takes_probe(self) -> bool:
-        """See :class:`.health.Breaker`. Of two at the same moment both may be."""
+        """See :class:`.patience.Breaker`. Of two at the same moment both may be."""
         until = self._until()
         if not 0 < until <= time.time():
             return False
@@ -112,7 +112,7 @@ class SharedBreaker(Breaker):
         return True
 
     def open(self) -> None:
-        """See :class:`.health.Breaker`."""
+        """See :class:`.patience.Breaker`."""
         super().open()
         try:
             until = time.time() + PROBE_AFTER_SECONDS
@@ -121,7 +121,7 @@ class SharedBreaker(Breaker):
             _log.debug("%s: the others do not know that a server does not answer: %s", self._path, error)
 
     def note_success(self) -> None:
-        """See :class:`.health.Breaker`."""
+        """See :class:`.patience.Breaker`."""
         super().note_success()
         if self._was_open:
             self._was_open = False

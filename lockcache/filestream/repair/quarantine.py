@@ -33,7 +33,7 @@ from lockcache.filestream.disk import (
     space_of,
 )
 from lockcache.filestream.entry import remove_locked, remove_views_locked
-from lockcache.filestream.seed import hide
+from lockcache.filestream.seed_marks import hide
 
 #: Enough to show a pattern; each takes inodes, a name to list at each recount, and a line in `ls`.
 MOST_ENTRIES: Final = 64

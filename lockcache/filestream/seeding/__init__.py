@@ -1,9 +1,10 @@
 """Seeding: copies a bundle below a directory, once for all of its processes, and takes it away.
 
 Promises invariant 2 (last write wins) and 3 (hard cap) across seeds that come, are replaced and go, if processes die
-meanwhile. :mod:`lockcache.filestream.bundle` reads a seed, and :mod:`lockcache.filestream.seed` marks what is not read.
+meanwhile. :mod:`lockcache.filestream.bundle` reads a seed, and :mod:`lockcache.filestream.seed_marks` marks what is
+not read.
 
-May use: room, eviction, bundle, directory, accounting, policy, seed, disk.
+May use: room, eviction, bundle, directory, accounting, policy, seed_marks, disk.
 """
 
 from __future__ import annotations

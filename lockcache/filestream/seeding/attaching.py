@@ -31,7 +31,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, READ, opened
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import Seed, most_seed_bytes
-from lockcache.filestream.seed import entries_of, has_seed, is_in_order, stands
+from lockcache.filestream.seed_marks import entries_of, has_seed, is_in_order, stands
 from lockcache.filestream.seeding.copying import detached, replace_copy, settle, take_away, taken_bytes
 from lockcache.filestream.seeding.locking import seed_lock
 from lockcache.filestream.seeding.looks import Look, was_looked_at, was_refused

@@ -34,7 +34,7 @@ from lockcache.filestream.disk import (
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import Seed
 from lockcache.filestream.room import evict_to_policy
-from lockcache.filestream.seed import entries_of, hidden_in, hide_in, is_in_order, known_in, opened_seed, withdraw
+from lockcache.filestream.seed_marks import entries_of, hidden_in, hide_in, is_in_order, known_in, opened_seed, withdraw
 from lockcache.filestream.seeding.locking import all_shards
 from lockcache.filestream.seeding.past import Past, read_past, taken_by_past, write_past
 

@@ -16,7 +16,7 @@ from lockcache.filestream.bundle import reader
 from lockcache.filestream.bundle.reader import BundleFile
 from lockcache.filestream.bundle_format import END_BYTES, SLOT, START_BYTES, Place, encode_end, encode_start, lay_out
 from lockcache.filestream.entry.signing import KeyRing
-from lockcache.filestream.seed import is_in_order
+from lockcache.filestream.seed_marks import is_in_order
 from tests.threads import running
 from tests.unit.bundle.bundles import bundle_of, name_of, write
 

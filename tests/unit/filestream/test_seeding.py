@@ -14,7 +14,7 @@ from lockcache.filestream.bundle_format import START_BYTES
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry import unpack
 from lockcache.filestream.repair import reap
-from lockcache.filestream.seed import is_served
+from lockcache.filestream.seed_marks import is_served
 from lockcache.filestream.seeding import attach_seed, detach_seed
 from tests.unit.bundle.bundles import bundle_of, made_of, write
 from tests.unit.filestream.seeds import KEYS, OLDER, evict_all, make_due

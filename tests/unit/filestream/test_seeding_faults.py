@@ -14,7 +14,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.errors import PolicyError
-from lockcache.filestream.bundle.seed import SeedFile
+from lockcache.filestream.bundle.seed_reader import SeedFile
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.locks import ProcessLock

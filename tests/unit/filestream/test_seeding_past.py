@@ -12,7 +12,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.bundle import promote
 from lockcache.filestream.disk.layout import Layout
-from lockcache.filestream.seed import has_seed
+from lockcache.filestream.seed_marks import has_seed
 from lockcache.filestream.seeding import attach_seed, detach_seed, largest_bundle_bytes
 from lockcache.filestream.seeding.past import Past, read_past, write_past
 from tests.unit.bundle.bundles import bundle_of, write

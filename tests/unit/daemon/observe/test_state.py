@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockcache.filestream.accounting.usage import Slot
+from lockcache_daemon.observe.board import Board, Limits
 from lockcache_daemon.observe.history import Sample, rates, recorded
-from lockcache_daemon.observe.state import Board, Limits
 from tests.daemon.running import RunningDaemon, run_daemon
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from lockcache.filestream.remote import ServerCounters, ServerSeen
 from lockcache.lowlevel import Counters, Slot
+from lockcache_daemon.observe.board import Board, Limits
 from lockcache_daemon.observe.metrics import Metrics
-from lockcache_daemon.observe.state import Board, Limits
 from lockcache_daemon.observe.status_page import render_page
 
 COUNTERS = ServerCounters(hits=3, misses=1, puts=2, lost_puts=5, errors=7, answers=4, answers_ns=2 * 10**9)

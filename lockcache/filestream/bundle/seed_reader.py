@@ -1,8 +1,8 @@
 """Reading a directory's seed: its own copy of a bundle, below its entries.
 
 Keeps invariant 2 (last write wins) for readers: an entry in ``entries/``, damaged or not, hides the one in the seed;
-:mod:`lockcache.filestream.seed` hides those of removed entries. Keeps invariant 7 (never take the job down): whatever
-becomes of the seed, a read is a hit or a miss.
+:mod:`lockcache.filestream.seed_marks` hides those of removed entries. Keeps invariant 7 (never take the job down):
+whatever becomes of the seed, a read is a hit or a miss.
 
 Not promised: that an entry which the disk does not show just now (EIO for a folder) counts as present.
 """
@@ -19,7 +19,7 @@ from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError
 from lockcache.filestream.bundle_format import HIDDEN_AT, SLOT, Table
 from lockcache.filestream.disk import READ, Descriptor, Layout, open_below
 from lockcache.filestream.entry import EntryReader, KeyRing, Loader, cost_of
-from lockcache.filestream.seed import WITHDRAWN
+from lockcache.filestream.seed_marks import WITHDRAWN
 
 __all__ = ["SeedFile", "SeededReader"]
 

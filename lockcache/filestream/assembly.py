@@ -30,7 +30,7 @@ from lockcache.filestream.entry import EntryReader, KeyRing, Loader, load_keys, 
 from lockcache.filestream.modes import in_mode, open_in_mode
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.room import apply_policy
-from lockcache.filestream.seed import has_seed
+from lockcache.filestream.seed_marks import has_seed
 from lockcache.filestream.seeding import detach_before_cap, seed_if_possible
 from lockcache.filestream.viewer import Viewer
 from lockcache.filestream.writer import EntryWriter
