@@ -25,7 +25,7 @@ from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteErr
 __all__ = ["HttpTransport", "connect"]
 
 #: Requests at once, each with a connection of its own.
-_AT_ONCE: Final = 32
+_AT_ONCE: Final = 64
 _PIECE_BYTES: Final = 1 << 20
 # The time for a body of any length: a thread for which no one waits any more must not receive for ever.
 _LONGEST_BODY_SECONDS: Final = 10.0

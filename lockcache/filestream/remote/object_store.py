@@ -30,7 +30,7 @@ from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteErr
 __all__ = ["ObjectTransport", "connect"]
 
 #: Requests at once.
-_AT_ONCE: Final = 32
+_AT_ONCE: Final = 64
 # A lease's state at other holders; of more names, all are forgotten, and watched from now on.
 _MOST_WATCHED: Final = 65_536
 
