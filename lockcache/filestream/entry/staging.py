@@ -310,8 +310,8 @@ class StagedEntry:
                 self.usage, self._entries = self._directory.usage(), 0
                 hold = lock.hold(patience_seconds)
         except OSError:
-            # Without the lock the page is not to be changed. The file goes, and a recount finds the reservation.
-            self._discard(path)
+            # Without the lock the page is not to be changed. What stays of the file says so to the next reap.
+            self._leave_to_reap(path)
             return
         try:
             # A missing file was taken for a dead owner's, and its reservation was given back with it.
@@ -329,6 +329,12 @@ class StagedEntry:
         except OSError:
             give_up(os.path.basename(path))
             return False
+
+    def _leave_to_reap(self, path: str) -> None:
+        """Leave an empty file, for whose shard the next reap corrects the accounting."""
+        give_up(os.path.basename(path))
+        with contextlib.suppress(OSError):
+            truncate_below(self._directory.layout, path, 0)
 
     def _staged_path(self, size_bytes: int) -> str:
         return self._directory.layout.staged(StagedName(self._shard, size_bytes, *myself(), next_serial()))

@@ -17,7 +17,7 @@ from lockcache.filestream.entry import staging
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, AttributeRefusedError, Record, RecordPlacement, pack
 from lockcache.filestream.entry.removal import remove_entry
 from lockcache.filestream.entry.staging import StagedEntry
-from lockcache.filestream.repair import recount_all
+from lockcache.filestream.repair import reap, recount_all
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory, put, record_path, shard_of
 
 NAME = entry_name(b"k")
@@ -113,14 +113,20 @@ def test_abandoning_after_any_step_gives_everything_back(directory, step):
     assert len(descriptors()) <= len(before)
 
 
-def test_abandoning_beside_a_stuck_lock_removes_the_file_and_leaves_the_rest_to_a_recount(cache_path):
+def test_abandoning_next_to_a_stuck_lock_leaves_the_accounting_to_the_next_reap(cache_path):
     directory = open_directory(cache_path, timeout_seconds=0.05)
     staged = stage(directory)
     stuck = ProcessLock(directory.layout.lock(shard_of(b"k")), 1.0)
     with stuck:
         staged.abandon()
-    assert os.listdir(directory.layout.tmp) == []
+    [name] = os.listdir(directory.layout.tmp)
+    path = os.path.join(directory.layout.tmp, name)
+    assert os.path.getsize(path) == 0
     assert directory.usage().total_bytes() == 7  # too much, never too little
+    os.utime(path, (0, 0))
+    assert reap(directory) == 1
+    assert os.listdir(directory.layout.tmp) == []
+    assert directory.usage().total_bytes() == 0
     stuck.close()
     directory.close()
 
