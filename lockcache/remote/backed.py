@@ -13,6 +13,7 @@ Compile-once: the turn is that of the cache in front. A server is asked for one 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 
@@ -30,6 +31,10 @@ class BackedProgramCache(ProgramCacheResource):
         self._front = front
         self._behind = behind
 
+    @property
+    def _is_only_read(self) -> bool:  # type: ignore[override]
+        return self._front._is_only_read
+
     def __getitem__(self, key: bytes | str) -> bytes:
         entry = self.get_entry(key)
         if entry is None:
@@ -43,8 +48,10 @@ class BackedProgramCache(ProgramCacheResource):
         if entry is not None:
             return entry
         entry = self._behind.get_entry(name)
-        if entry is not None:
-            self._front.put_entry(name, entry)
+        if entry is not None and not self._is_only_read:
+            # A front that may not be written, or keeps no metadata, has no copy.
+            with contextlib.suppress(OSError, TypeError):
+                self._front.put_entry(name, entry)
         return entry
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
@@ -70,7 +77,10 @@ class BackedProgramCache(ProgramCacheResource):
             mine.give_up()
             raise
         if isinstance(found, Entry):
-            return mine.store(found)
+            if not self._is_only_read:
+                return mine.store(found)
+            mine.give_up()
+            return found
         every, turn = found, mine
 
         def publish(value: object, cost_ns: int) -> Entry:
@@ -200,6 +210,11 @@ def with_backing(tiers: tuple[ProgramCacheResource, ...]) -> tuple[ProgramCacheR
 
 
 def _last_that_decides(tiers: tuple[ProgramCacheResource, ...]) -> int:
-    """The last tier that takes writes; where none does, the last that is not a server."""
+    """Returns the index of the last tier that takes writes; where none does, of the first that is read.
+
+    A server never decides.
+    """
     here = [index for index, tier in enumerate(tiers) if not tier._is_backing] or [0]
-    return max((index for index in here if not (tiers[index]._is_only_read or tiers[index]._is_off)), default=here[-1])
+    read = [index for index in here if not tiers[index]._is_off]
+    written = [index for index in read if not tiers[index]._is_only_read]
+    return written[-1] if written else (read or here[-1:])[0]

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache, InMemoryProgramCache, TieredProgramCache, Turn
+from lockcache import (
+    Entry,
+    FileStreamProgramCache,
+    InMemoryProgramCache,
+    ProgramCacheResource,
+    TieredProgramCache,
+    Turn,
+)
 
 
 @pytest.fixture
@@ -107,3 +114,51 @@ def test_where_a_variable_stops_all_writes_every_caller_computes(
     turns = [cache.begin("k") for _ in range(2)]
     assert [turn.store(b"code").code for turn in turns if isinstance(turn, Turn)] == [b"code"] * 2
     assert cache.get("k") is None
+
+
+def test_where_no_tier_takes_writes_none_is_the_truth_for_the_others(
+    shared: FileStreamProgramCache,
+    golden: FileStreamProgramCache,
+    clock: Callable[[float], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As with ``LOCKCACHE_READONLY``: what is in the first only stays readable when it is time to ask again."""
+    shared["mine"] = b"code"
+    cache = TieredProgramCache(FileStreamProgramCache(shared.path, read_only=True), golden)
+    for _ in range(2):
+        with caplog.at_level(logging.INFO, "lockcache"):
+            assert (cache["mine"], cache["old"]) == (b"code", b"golden")
+            assert cache.get_or_compute("old", lambda: pytest.fail("computed")) == b"golden"
+        clock(1000)
+    assert (caplog.messages, cache.stats().dropped_writes) == ([], 0), "no copy was tried"
+
+
+class Plain(ProgramCacheResource):
+    """A third party's back end, which keeps no metadata."""
+
+    def __init__(self) -> None:
+        self.codes: dict[object, bytes] = {}
+
+    def __getitem__(self, key: bytes | str) -> bytes:
+        return self.codes[key]
+
+    def __setitem__(self, key: bytes | str, value: object) -> None:
+        assert isinstance(value, bytes)
+        self.codes[key] = value
+
+    def __delitem__(self, key: bytes | str) -> None:
+        del self.codes[key]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def clear(self) -> None:
+        self.codes.clear()
+
+
+def test_a_tier_that_keeps_no_metadata_is_no_obstacle(tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "golden") as writer:
+        writer.put_entry("k", Entry(b"code", {"arch": "sm_90"}))
+    cache = TieredProgramCache(Plain(), FileStreamProgramCache(tmp_path / "golden", read_only=True))
+    assert cache["k"] == b"code"
+    assert cache.get_entry("k") == Entry(b"code", {"arch": "sm_90"})
