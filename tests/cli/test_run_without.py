@@ -35,7 +35,11 @@ def test_a_directory_that_may_not_be_reached_keeps_no_command_from_running(below
 def test_a_directory_that_cannot_be_made_or_is_unsafe_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    for directory, why in (("/proc/lockcache", "No such file or directory"), (tmp_path / "open", "mode 0777")):
+    for directory, why in (
+        ("/proc/lockcache", "No such file or directory"),
+        (tmp_path / "open", "mode 0777"),
+        (tmp_path / ("long" * 99), "File name too long"),  # as a dead mount, it cannot be listed
+    ):
         environment = {"LOCKCACHE_DIR": str(directory), "PYTHONPATH": "/own"}
         ended = run("run", "--", "python3", "-c", ITS_OWN, **environment)
         assert (ended.returncode, json.loads(ended.stdout)) == (3, [None, None, str(directory), "/own"])

@@ -137,8 +137,12 @@ def _layout(directory: str | None) -> Layout:
     layout = Layout(resolve_path(directory))
     if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
         raise no_cache(directory, layout)
-    with contextlib.suppress(PermissionError):  # nothing can be seen: it cannot be used either
+    try:
         refuse_other_things(layout)
+    except NotADirectoryError:
+        raise
+    except OSError:
+        return layout  # nothing can be seen, and _why_unusable says why
     return layout
 
 
