@@ -8,6 +8,7 @@ import pty
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -39,6 +40,18 @@ def test_the_command_has_the_variables_and_its_exit_code_comes_back(cache_path: 
     code, out, err = finish("--dir", str(cache_path), "--max-size", "1G", "--", sys.executable, "-c", program)
     assert (code, out.split()) == (7, ["1", str(cache_path), "1000000000"])
     assert err.strip() == f"lockcache: 1 hit, 1 compiled and stored, 2.5 s of compiling saved, in {cache_path}"
+
+
+@pytest.mark.slow
+def test_whoever_makes_the_directory_for_a_seed_asks_no_server(tmp_path: Path) -> None:
+    """Its threads would take signals that are meant for the command: this one never answers."""
+    manifest, look_up = tmp_path / "manifest", "from lockcache import FileStreamProgramCache as C; C().get('k')"
+    finish("--dir", str(tmp_path / "a"), "--manifest", str(manifest), "--", sys.executable, "-c", look_up)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        words = ["-q", "--dir", str(tmp_path / "b"), "--seed", str(tmp_path / "no.lcb"), "--promote", "--"]
+        variables = {"LOCKCACHE_REMOTE": url, "LOCKCACHE_MANIFEST": str(manifest)}
+        assert finish(*words, "sh", "-c", "ls /proc/$PPID/task | wc -l", **variables)[:2] == (0, "1\n")
 
 
 @pytest.mark.slow

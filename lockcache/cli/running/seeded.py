@@ -41,7 +41,8 @@ class SeededRun:
     def prepare(self, directory: str, max_size: str | None) -> None:
         """Make the directory and seed it, before the command runs."""
         try:
-            with variables_left_alone(POLICY_VARIABLES):
+            # Nor the server's: its threads would take signals that are meant for the command.
+            with variables_left_alone([*POLICY_VARIABLES, "LOCKCACHE_REMOTE", "LOCKCACHE_MANIFEST"]):
                 cap = None if max_size is None else parse_size(max_size)
                 FileStreamProgramCache(directory, max_size_bytes=cap, seed=self.path).close()
             self._is_ready = True
