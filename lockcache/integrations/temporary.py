@@ -50,7 +50,7 @@ class TemporaryFolders:
             if not self._has_begun:
                 self._has_begun = True
                 self._begin()
-            if not self._base:
+            if not _is_own(self._base):  # or what cleans $TMPDIR up has removed it
                 owner = myself()
                 suffix = f".{owner.host}.{owner.pid}.{owner.start_ticks}"
                 self._base = tempfile.mkdtemp(suffix, self._prefix)
@@ -96,7 +96,14 @@ class TemporaryFolders:
 
 def _is_left(root_fd: int, name: str) -> bool:
     match = _OWNER.fullmatch(name.removeprefix("lockcache-"))
-    found = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
-    if match is None or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    if match is None or not _is_own(name, root_fd):
         return False
     return was_left_by(Owner(match[1], int(match[2]), int(match[3])), root_fd, name, COMPILING_SECONDS)
+
+
+def _is_own(folder: str, root_fd: int | None = None) -> bool:
+    """Returns whether a folder is there and is this user's: others may plant anything under a name that they saw."""
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(folder, dir_fd=root_fd, follow_symlinks=False)
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,19 @@ def test_the_last_folder_that_is_removed_takes_the_one_around_it_along(root: Pat
     third = folders.make()
     assert (folders.has(third), folders.has(second), folders.has("")) == (True, False, False)
     folders.remove(third)
+
+
+def test_where_a_cleaner_of_temporary_files_was_there_others_are_made(root: Path, tmp_path: Path) -> None:
+    folders = TemporaryFolders("some")
+    first = Path(folders.make())
+    shutil.rmtree(first.parent)
+    second = Path(folders.make())
+    assert second.is_dir()
+    shutil.rmtree(second.parent)
+    (tmp_path / "planted").mkdir()
+    second.parent.symlink_to(tmp_path / "planted")
+    assert Path(folders.make()).resolve().is_relative_to(root)
+    assert [*(tmp_path / "planted").iterdir()] == []
 
 
 def test_a_forked_child_has_none_of_its_parents(root: Path) -> None:
