@@ -230,6 +230,28 @@ def test_a_process_that_waits_no_longer_for_the_copy_reads_it_once_it_is_there(
         assert impatient[0][KEYS[0]] == OLDER[KEYS[0]]
 
 
+def test_a_copy_that_begins_while_a_process_waits_for_the_lock_is_read_too(
+    cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy names the seed only after the process that waits has read the policy."""
+    real_lock, real_replace, impatient = attaching.seed_lock, attaching.replace_copy, []
+
+    def replace_copy(directory: CacheDirectory, source_fd: int, size_bytes: int, wanted: Seed, past: Any) -> object:
+        def lock_of_what_is_named_by_now(*arguments: Any) -> object:
+            directory.policy.replace_seed(replace(wanted, bytes=1, version=""))
+            return real_lock(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(attaching, "seed_lock", lock_of_what_is_named_by_now)
+            impatient.append(FileStreamProgramCache(cache_path, seed=bundle))
+        return real_replace(directory, source_fd, size_bytes, wanted, past)
+
+    monkeypatch.setattr(attaching, "_LONGEST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(attaching, "replace_copy", replace_copy)
+    with FileStreamProgramCache(cache_path, seed=bundle):
+        assert impatient[0][KEYS[0]] == OLDER[KEYS[0]]
+
+
 def test_an_entry_that_does_not_fit_into_memory_is_a_miss(
     cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
