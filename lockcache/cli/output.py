@@ -6,6 +6,7 @@ without control characters: letters stay, so that a path can be copied.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -30,6 +31,12 @@ _ANY_LINE: Final = 100_000
 def plain(text: object) -> str:
     """Returns a text from anywhere as :func:`printable` does, in the encoding of stdout."""
     return printable(text, sys.stdout.encoding)
+
+
+def say(line: str) -> None:
+    """Print a line to stderr where the exit code is another program's. Ignore a full disk, and a reader who left."""
+    with contextlib.suppress(OSError):
+        click.echo(plain(f"lockcache: {line}"), err=True)
 
 
 def reason(error: Exception) -> str:

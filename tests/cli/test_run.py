@@ -131,6 +131,15 @@ def test_a_last_line_that_cannot_be_written_does_not_change_the_exit_code(tmp_pa
         os.close(write_end)
 
 
+@pytest.mark.parametrize("words", [("sh", "-c", "exit 7"), ("no such command",)])
+def test_nor_does_any_other_line_that_cannot_be_written(words: tuple[str, ...], tmp_path: Path) -> None:
+    """That nothing was promoted, that the bundle is none, and that there is no such command."""
+    command = [LOCKCACHE, "run", "--dir", str(tmp_path / "cache"), "--seed", "/proc/version", "--promote", "--", *words]
+    with open("/dev/full", "wb") as full:
+        code = subprocess.run(command, stderr=full, check=False).returncode
+    assert code == (7 if words[0] == "sh" else 127)
+
+
 def test_a_program_without_ranks_prints_the_last_line(tmp_path: Path) -> None:
     command = [LOCKCACHE, "run", "--dir", str(tmp_path / "cache"), "--", "true"]
     environment = {**os.environ, "LOCAL_RANK": "-1"}

@@ -21,7 +21,7 @@ from lockcache.arguments import (
 )
 from lockcache.cli import options
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, no_cache, refuse_other_things
-from lockcache.cli.output import plain, reason
+from lockcache.cli.output import plain, reason, say
 from lockcache.cli.running.child import WAITED_FOR, end_as, run_child
 from lockcache.cli.running.daemon import daemon_for
 from lockcache.cli.running.ranks import is_first
@@ -114,8 +114,7 @@ def command(
 def _say(*lines: str) -> None:
     """Print what is true of all ranks of a node, once."""
     for line in filter(None, lines if is_first() else ()):
-        with contextlib.suppress(OSError):  # a full disk, or a reader who went away: the exit code is CMD's
-            click.echo(plain(f"lockcache: {line}"), err=True)
+        say(line)
 
 
 def _run_in(

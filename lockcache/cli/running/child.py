@@ -11,9 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-import click
-
-from lockcache.cli.output import plain
+from lockcache.cli.output import say
 from lockcache.cli.signals import FATAL
 
 #: The signals that :func:`run_child` fetches, without a handler.
@@ -32,7 +30,7 @@ def run_child(words: tuple[str, ...], environment: Mapping[str, str], mask: set[
     try:
         child = _spawn(words, environment, mask)
     except OSError as error:
-        click.echo(f"lockcache: {plain(words[0])}: {error.strerror}", err=True)
+        say(f"{words[0]}: {error.strerror}")
         sys.exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE)
     while True:
         info = signal.sigwaitinfo(WAITED_FOR)

@@ -19,7 +19,7 @@ from typing import Final
 import click
 
 from lockcache.arguments import configured_cap, default_cap
-from lockcache.cli.output import plain
+from lockcache.cli.output import plain, say
 from lockcache.cli.running.ranks import Leaving, is_first, is_rank, staying, wait_for_last
 from lockcache.errors import how_to_install
 from lockcache.lowlevel import Layout, PolicyFile
@@ -52,8 +52,7 @@ def daemon_for(layout: Layout, directory: str | None, max_size: str | None) -> I
                 process = _start(layout.root if leaving.is_shared else str(os.getpid()), words)
             yield
             if process is not None and process.poll():
-                code = process.returncode
-                click.echo(f"lockcache: the daemon ended with exit code {code}, and kept no cap", err=True)
+                say(f"the daemon ended with exit code {process.returncode}, and kept no cap")
     finally:
         if process is not None and (leaving.is_last or not leaving.is_shared):
             process.terminate()

@@ -12,7 +12,7 @@ import click
 from lockcache import FileStreamProgramCache
 from lockcache.arguments import POLICY_VARIABLES, coerce_seed, variables_left_alone
 from lockcache.bundle import Promoted, promote
-from lockcache.cli.output import plain
+from lockcache.cli.output import plain, say
 from lockcache.cli.progress import progress_bar
 from lockcache.cli.running.ranks import Leaving, staying
 from lockcache.cli.signals import EndedBySignal, interruptible
@@ -47,7 +47,7 @@ class SeededRun:
                 FileStreamProgramCache(directory, max_size_bytes=cap, seed=self.path).close()
             self._is_ready = True
         except (OSError, LockcacheError) as error:
-            click.echo(f"lockcache: {in_words(error)}", err=True)
+            say(in_words(error))
 
     @contextlib.contextmanager
     def used(self, layout: Layout, *, quiet: bool) -> Iterator[None]:
@@ -78,12 +78,11 @@ class SeededRun:
         except (OSError, LockcacheError, ValueError, MemoryError) as error:
             why = in_words(error) or "it does not fit into memory"
         if promoted is None:
-            click.echo(plain(f"lockcache: nothing was promoted: {why}"), err=True)
+            say(f"nothing was promoted: {why}")
         elif promoted.promoted and not quiet:
             new = counted(promoted.promoted, "program")
             full = f" (half of the cap; the {promoted.too_old} oldest are left out)" if promoted.too_old else ""
-            said = f"lockcache: {new} promoted into {self.path}, which has {promoted.entries} now{full}"
-            click.echo(plain(said), err=True)
+            say(f"{new} promoted into {self.path}, which has {promoted.entries} now{full}")
 
 
 def missing_seed(bundle: SeededRun | None) -> str:
