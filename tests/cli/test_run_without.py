@@ -54,6 +54,13 @@ def test_where_nothing_is_to_be_made_nothing_is_made(name: str, tmp_path: Path) 
     assert not (tmp_path / "cache").exists()
 
 
+def test_a_variable_that_cannot_be_understood_keeps_no_command_with_a_seed_from_running(tmp_path: Path) -> None:
+    words = ("run", "-q", "--dir", tmp_path / "cache", "--seed", tmp_path / "k.lcb", "--promote", "--", "sh", "-c")
+    ended = run(*words, "exit 3", LOCKCACHE_COMPILE_ONCE="perhaps")
+    assert (ended.returncode, ended.stderr.count("\n")) == (3, 1)
+    assert ended.stderr.startswith("lockcache: LOCKCACHE_COMPILE_ONCE: 'perhaps' is not")
+
+
 def test_a_misspelled_variable_is_named_once(cache_path: Path) -> None:
     said = "lockcache: LOCKCACHE_MAXSIZE is not a variable of lockcache's; did you mean LOCKCACHE_MAX_SIZE?\n"
     words = ("run", "-q", "--dir", cache_path, "--", "sh", "-c", "exit 3")

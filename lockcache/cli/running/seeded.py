@@ -46,7 +46,7 @@ class SeededRun:
                 cap = None if max_size is None else parse_size(max_size)
                 FileStreamProgramCache(directory, max_size_bytes=cap, seed=self.path).close()
             self._is_ready = True
-        except (OSError, LockcacheError) as error:
+        except (OSError, LockcacheError, ValueError) as error:
             say(in_words(error))
 
     @contextlib.contextmanager
