@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_daemon.observe import board, http_server
+from lockcache_daemon.observe import board as board_module, http_server
 from lockcache_daemon.observe.board import Board
 from lockcache_daemon.observe.http_server import WebServer
 from lockcache_daemon.settings.values import Address, AddressError, listen, parse_address
@@ -229,7 +229,7 @@ def test_health_is_200_while_all_is_well_and_503_with_the_reason_else(port: int,
 def test_a_daemon_whose_ticks_stay_away_is_not_healthy(
     port: int, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(board, "_LATE_SECONDS", -1.0)
+    monkeypatch.setattr(board_module, "_LATE_SECONDS", -1.0)
     status, _, body = get(port, "/healthz")
     assert status == 503
     assert "the daemon: no progress for" in json.loads(body)["problems"][0]
@@ -241,7 +241,7 @@ def test_a_directory_whose_step_hangs_is_not_up_while_the_others_are(
     board.update("/a", is_open=True)
     board.update("/b", is_open=True)
     with board.at_work("/a"):
-        monkeypatch.setattr(board, "_LATE_SECONDS", -1.0)
+        monkeypatch.setattr(board_module, "_LATE_SECONDS", -1.0)
         said = json.loads(get(port, "/healthz")[2])
         assert said["directories"] == [{"directory": "/a", "state": "problem"}, {"directory": "/b", "state": "kept"}]
         assert "/a: no progress for" in said["problems"][0]
