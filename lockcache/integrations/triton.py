@@ -157,7 +157,7 @@ def _end_turns_where_compiling_raises() -> None:
     with contextlib.suppress(AttributeError):
         for source in (compiler.ASTSource, compiler.IRSource):
             _end_turns_of(source)
-            source.__init_subclass__ = classmethod(_end_turns_of)  # Gluon's may be imported later
+            _end_turns_of_later(source)
         for backend in {each.compiler for each in backends.backends.values()}:
             backend.add_stages = add_stages_of(backend.add_stages)
         build._build = _ending_turn(build._build)
@@ -169,6 +169,16 @@ def _end_turns_of(source: Any) -> None:
         source.make_ir = _ending_turn(source.make_ir)
     for derived in source.__subclasses__():
         _end_turns_of(derived)
+
+
+def _end_turns_of_later(source: Any) -> None:
+    """Wrap the steps of kinds of source that are derived later: Gluon's may be imported after this."""
+
+    def begin(derived: Any, /, **options: Any) -> None:
+        super(source, derived).__init_subclass__(**options)
+        _end_turns_of(derived)
+
+    source.__init_subclass__ = classmethod(begin)
 
 
 def _ending_turn(step: Callable[..., Any]) -> Callable[..., Any]:
