@@ -64,7 +64,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "herd": {
         "keys": 8,
         "processes": 16,
-        **{order: {"computes": 8, "wrong": 0} for order in ("equal order", "random order", "looked up before")},
+        **{
+            order: {"computes": 8, "wrong": 0, "dropped": 0}
+            for order in ("equal order", "random order", "looked up before")
+        },
     },
     "kill": {
         "takeover": {"waited": True, "taken_over": True, "seconds": 0.5},

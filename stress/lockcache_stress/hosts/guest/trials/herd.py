@@ -45,7 +45,9 @@ def _run(site: Site, name: str, seed: int | None, *, has_looked: bool) -> dict[s
         for number, rank in enumerate(ranks):
             rank.begin("compute_each", _ordered(seed, number), _VALUE, _COMPUTE_SECONDS)
         results = [rank.result() for rank in ranks]
-    return {"computes": sum(computes for computes, _ in results), "wrong": sum(wrong for _, wrong in results)}
+        dropped = sum(rank.call("dropped_writes") for rank in ranks)
+    computes, wrong = (sum(each) for each in zip(*results, strict=True))
+    return {"computes": computes, "wrong": wrong, "dropped": dropped}
 
 
 def _ordered(seed: int | None, number: int) -> list[str]:
