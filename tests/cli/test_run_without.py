@@ -48,6 +48,12 @@ def test_a_directory_that_cannot_be_made_or_is_unsafe_is_left_out(tmp_path: Path
     assert os.listdir(tmp_path / "open") == []
 
 
+def test_where_lockcache_is_off_no_variable_of_a_framework_is_set(tmp_path: Path) -> None:
+    ended = run("run", "--dir", tmp_path / "c", "--", "env", LOCKCACHE_DISABLE="1")
+    assert "LOCKCACHE_DISABLE=1\n" in ended.stdout
+    assert "JAX" not in ended.stdout
+
+
 @pytest.mark.parametrize("name", ["LOCKCACHE_DISABLE", "LOCKCACHE_READONLY"])
 def test_where_nothing_is_to_be_made_nothing_is_made(name: str, tmp_path: Path) -> None:
     assert run("run", "-q", "--dir", tmp_path / "cache", "--", "true", **{name: "1"}).stderr == ""

@@ -159,7 +159,8 @@ def _why_unusable(layout: Layout, directory: str | None) -> str:
 def _variables(directory: str | None, max_size: str | None, behind: dict[str, str]) -> dict[str, str]:
     """The variables that CMD gets: what was asked for (``behind``), and of the others those that are not set."""
     stated = {"LOCKCACHE_DIR", *behind} if max_size is None else {"LOCKCACHE_DIR", "LOCKCACHE_MAX_SIZE", *behind}
-    variables = variables_for(FRAMEWORKS, directory, max_size, is_hooked=True) | behind
+    frameworks = () if is_disabled() else FRAMEWORKS  # else JAX's own cache would be set for lockcache
+    variables = variables_for(frameworks, directory, max_size, is_hooked=True) | behind
     return {name: value for name, value in variables.items() if name in stated or name not in os.environ}
 
 
