@@ -34,6 +34,7 @@ def _opened(root: Path, bundle: Path | None = None) -> FileStreamProgramCache:
     return FileStreamProgramCache(root, seed=bundle, lock_timeout_seconds=2)
 
 
+@pytest.mark.long
 def test_attaching(cache_path: Path, bundle: Path) -> None:
     def prepare() -> Callable[[], object]:
         empty(cache_path)
@@ -92,6 +93,7 @@ def test_replacing(cache_path: Path, bundle: Path) -> None:
         assert cache[KEYS[2]] == NEWER[KEYS[2]], died_at
 
 
+@pytest.mark.long
 def test_removing_what_the_seed_has_too(cache_path: Path, bundle: Path) -> None:
     def prepare() -> Callable[[], object]:
         empty(cache_path)
@@ -119,6 +121,7 @@ def test_clearing(cache_path: Path, bundle: Path) -> None:
             assert len(cache) == 0, died_at
 
 
+@pytest.mark.long
 def test_promoting(cache_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "promoted.lcb"
     with FileStreamProgramCache(cache_path) as cache:

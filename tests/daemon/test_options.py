@@ -159,7 +159,7 @@ def test_a_dry_run_that_cannot_say_what_would_go_has_failed(cache_path: Path, ou
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", ["", "--json"])
+@pytest.mark.parametrize("options", ["", pytest.param("--json", marks=pytest.mark.long)])
 def test_a_pass_that_cannot_say_what_it_did_has_failed(cache_path: Path, options: str) -> None:
     FileStreamProgramCache(cache_path).close()
     pass_once = f'"$0" -m lockcache_daemon --once {options} --max-size 1M "$1"'
