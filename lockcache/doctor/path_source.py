@@ -32,11 +32,7 @@ def origin(given: str | None, root: str) -> Finding:
     shown = ", ".join(f"{name}={value}" for name, value in environment.items() if name not in _OTHERS)
     found = f"{root} ({source}); {shown or 'no LOCKCACHE_ variable is set'}"
     try:
-        stated_policy(None)
-        is_on = [name for name in SWITCHES if configured_switch(name)]
-        coerce_compile_once(None)
-        coerce_lease_timeout(None)
-        configured_url()
+        is_on = check_variables()
     except ValueError as error:
         return Finding("path", UNUSABLE, str(error), "programs fail when they open a cache", "lockcache config")
     unknown = unknown_variables(os.environ)
@@ -45,6 +41,16 @@ def origin(given: str | None, root: str) -> Finding:
     advice = "lockcache config" if unknown else ""
     measured = {"source": source, "environment": environment, "unknown_variables": unknown}
     return Finding("path", NOTE, found, means, advice, measured)
+
+
+def check_variables() -> list[str]:
+    """Returns the switches that are on. Raises :class:`ValueError` for a variable with which no cache can be opened."""
+    stated_policy(None)
+    is_on = [name for name in SWITCHES if configured_switch(name)]
+    coerce_compile_once(None)
+    coerce_lease_timeout(None)
+    configured_url()
+    return is_on
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:

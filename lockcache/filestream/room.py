@@ -288,7 +288,10 @@ def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority 
             done += _replace_policy(directory, wanted)
         elif cap is not None and cap != policy.max_size_bytes:
             _log.warning(
-                "%s: max_size_bytes=%s is not applied, an operator set it to %s", root, cap, policy.max_size_bytes
+                "%s: max_size_bytes=%s is not applied, an operator set it to %s (change: lockcache policy set)",
+                root,
+                cap,
+                policy.max_size_bytes,
             )
     return done + evict_to_policy(directory, directory.policy.current())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_a_directory_that_cannot_be_made_or_is_unsafe_is_left_out(tmp_path: Path
     ):
         environment = {"LOCKCACHE_DIR": str(directory), "PYTHONPATH": "/own"}
         ended = run("run", "--", "python3", "-c", ITS_OWN, **environment)
-        assert (ended.returncode, json.loads(ended.stdout)) == (3, [None, None, str(directory), "/own"])
+        assert (ended.returncode, json.loads(ended.stdout)) == (3, [None, None, None, "/own"])
         assert (why in ended.stderr, ended.stderr.endswith(f"{END}\n"), ended.stderr.count("\n")) == (True, True, 1)
         assert run("run", "--", "true", **environment, SLURM_LOCALID="1").stderr == ""
     assert os.listdir(tmp_path / "open") == []
@@ -52,6 +53,22 @@ def test_where_lockcache_is_off_no_variable_of_a_framework_is_set(tmp_path: Path
     ended = run("run", "--dir", tmp_path / "c", "--", "env", LOCKCACHE_DISABLE="1")
     assert "LOCKCACHE_DISABLE=1\n" in ended.stdout
     assert "JAX" not in ended.stdout
+    assert ended.stderr == "lockcache: lockcache was off, as LOCKCACHE_DISABLE says\n"
+
+
+@pytest.mark.parametrize(
+    "name, value", [("MAX_SIZE", "1Q"), ("POLICY", "newest"), ("REMOTE", "redsi://x"), ("READONLY", "?")]
+)
+def test_a_value_with_which_no_cache_can_be_opened_is_kept_from_the_command(
+    name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "from lockcache import FileStreamProgramCache as Cache; print(Cache('own').get('k'))"
+    variables = {f"LOCKCACHE_{name}": value}
+    ended = run("run", "--dir", tmp_path / "c", "--", sys.executable, "-c", program, **variables)
+    assert (ended.returncode, ended.stdout) == (0, "None\n"), ended.stderr
+    assert (f"LOCKCACHE_{name}" in ended.stderr, ended.stderr.endswith(f"{END}\n")) == (True, True)
+    assert not (tmp_path / "own").exists()
 
 
 @pytest.mark.parametrize("name", ["LOCKCACHE_DISABLE", "LOCKCACHE_READONLY"])
@@ -83,7 +100,7 @@ def test_a_seed_that_is_not_there_is_named_once(cache_path: Path, tmp_path: Path
         ("--seed", run(*words, "--seed", seed, *command)),
         ("LOCKCACHE_SEED", run(*words, *command, LOCKCACHE_SEED=str(seed))),
     ):
-        said = f"lockcache: {name}: {seed}: there is no such file, so all is compiled\n"
+        said = f"lockcache: {name}: {seed}: there is no such file, so nothing is read from it\n"
         assert (ended.returncode, ended.stderr) == (3, said)
     assert run(*words, *command, LOCKCACHE_SEED=str(seed), LOCAL_RANK="1").stderr == ""
     assert run(*words, "--seed", seed, *command, LOCAL_RANK="1").stderr == ""

@@ -27,6 +27,7 @@ from lockcache.cli.running.daemon import daemon_for
 from lockcache.cli.running.ranks import is_first
 from lockcache.cli.running.seeded import SeededRun, missing_seed
 from lockcache.cli.signals import held_back
+from lockcache.doctor.path_source import check_variables
 from lockcache.errors import LockcacheError
 from lockcache.filestream.accounting import saved_in_words
 from lockcache.filestream.manifest import read_manifest
@@ -98,7 +99,7 @@ def command(
     why, nothing = _why_unusable(layout, directory), contextlib.nullcontext()
     if why:
         _say(f"{why}; the command goes on without lockcache")
-        return end_as(_run_in(words, os.environ, nothing, nothing))
+        return end_as(_run_in(words, _without_lockcache(os.environ), nothing, nothing))
     if bundle is not None:
         bundle.prepare(layout.root, max_size)
         variables["LOCKCACHE_SEED"] = bundle.path
@@ -106,7 +107,9 @@ def command(
     kept = daemon_for(layout, directory, max_size) if daemon else nothing
     used = nothing if bundle is None else bundle.used(layout, quiet=quiet)
     status = _run_in(words, hooked({**os.environ, **variables}, FRAMEWORKS), kept, used)
-    if not quiet:
+    if not quiet and is_disabled():
+        _say("lockcache was off, as LOCKCACHE_DISABLE says")
+    elif not quiet:
         _say(f"{_difference(before, read_counters(layout))}, in {layout.root}")
     return end_as(status)
 
@@ -148,12 +151,23 @@ def _layout(directory: str | None) -> Layout:
 def _why_unusable(layout: Layout, directory: str | None) -> str:
     """Make the directory, as the first program in it would. Returns why it cannot be used, if it cannot."""
     try:
+        check_variables()
+    except ValueError as error:
+        return str(error)
+    try:
         if not is_disabled() and coerce_read_only("auto") is not True:
             CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS, first_cap_bytes=default_cap(directory)).close()
     except (OSError, LockcacheError, ValueError) as error:
         why = reason(error)
         return why if layout.root in why else f"{layout.root}: {why}"  # which may be about a folder above it
     return ""
+
+
+def _without_lockcache(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables for a CMD whose caches, too, are to be off: none of them is to raise, or to be another."""
+    return {name: value for name, value in environment.items() if not name.startswith("LOCKCACHE_")} | {
+        "LOCKCACHE_DISABLE": "1"
+    }
 
 
 def _variables(directory: str | None, max_size: str | None, behind: dict[str, str]) -> dict[str, str]:

@@ -90,7 +90,11 @@ def missing_seed(bundle: SeededRun | None) -> str:
     if bundle is not None and bundle.promotes:
         return ""
     name, path = ("LOCKCACHE_SEED", coerce_seed(None)) if bundle is None else ("--seed", bundle.path)
-    return f"{name}: {path}: there is no such file, so all is compiled" if path and not os.path.lexists(path) else ""
+    return (
+        f"{name}: {path}: there is no such file, so nothing is read from it"
+        if path and not os.path.lexists(path)
+        else ""
+    )
 
 
 def promote_with_bar(layout: Layout, file: str, max_size: int | None = None, *, may_shrink: bool = True) -> Promoted:
