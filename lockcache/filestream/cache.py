@@ -396,6 +396,5 @@ class FileStreamProgramCache(ProgramCacheResource):
 
 
 def _reopen(kind: type[FileStreamProgramCache], arguments: dict[str, Any]) -> FileStreamProgramCache:
-    # The policy of a copy is the directory's by now.
-    with variables_left_alone(POLICY_VARIABLES):
+    with variables_left_alone(POLICY_VARIABLES):  # the policy of a copy is the directory's by now
         return kind(**arguments)
