@@ -20,9 +20,9 @@ from lockcache.errors import (
     UncacheableError,
     UnsafeCacheDirError,
 )
-from lockcache.flight import Turn
 from lockcache.memory import InMemoryProgramCache
 from lockcache.resource import CacheStats, Entry, ProgramCacheResource
+from lockcache.single_flight import Turn
 from lockcache.sqlite import SQLiteProgramCache
 from lockcache.tiered import TieredProgramCache
 

@@ -37,9 +37,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar, overload
 
 from lockcache.arguments import coerce_recheck_seconds, coerce_seconds
-from lockcache.flight import Turn, refuse_reentrance
 from lockcache.fork import after_fork_in_child
 from lockcache.resource import CacheStats, Entry, ProgramCacheResource, coerce_key, coerce_value
+from lockcache.single_flight import Turn, refuse_reentrance
 
 __all__ = ["TieredProgramCache"]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from lockcache import metadata
-from lockcache.archive.looking import Onlooker
 from lockcache.archive.members import possible
+from lockcache.archive.reading import Onlooker
 from lockcache.filestream.entry import describe_bytes, pack, read_note, unpack
 from lockcache.lowlevel import Described, Found, KeyRing, Layout, Selection, all_entries, describe_entry
 

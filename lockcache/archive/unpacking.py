@@ -19,8 +19,8 @@ from typing import BinaryIO, Final, cast
 
 import zstandard
 
-from lockcache.archive.looking import Onlooker, StatedUse
 from lockcache.archive.members import Manifest, Member, Members, possible
+from lockcache.archive.reading import Onlooker, StatedUse
 from lockcache.errors import ArchiveError
 from lockcache.filestream import EntryWriter
 from lockcache.filestream.entry import Record, is_understood, is_whole, unpack

@@ -17,7 +17,6 @@ from typing import Any, TypeVar, overload
 from lockcache.arguments import coerce_seconds, configured_switch, is_disabled, resolve_path
 from lockcache.filestream.bundle import BundleFile, RefusedEntryError
 from lockcache.filestream.entry import KeyRing, as_entry, load_keys
-from lockcache.flight import Turn
 from lockcache.resource import (
     CacheStats,
     Entry,
@@ -28,6 +27,7 @@ from lockcache.resource import (
     computed_entry,
     in_namespace,
 )
+from lockcache.single_flight import Turn
 
 __all__ = ["BundleProgramCache"]
 

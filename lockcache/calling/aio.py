@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lockcache.flight import Turn, computing
+from lockcache.single_flight import Turn, computing
 
 if TYPE_CHECKING:
     from lockcache.resource import Entry, ProgramCacheResource

@@ -18,14 +18,13 @@ from typing import Any, Final, Literal, TypeVar, overload
 from lockcache.arguments import POLICY_VARIABLES, coerce_seconds, default_cap, variables_left_alone
 from lockcache.explain import Stated, statement_of
 from lockcache.filestream.accounting import Miss, Slot, count_shard, report_at_end, scan_shard
-from lockcache.filestream.assembly import Parts, coerce_arguments, lookups
+from lockcache.filestream.cache_parts import Parts, coerce_arguments, lookups
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import Record, as_entry
 from lockcache.filestream.policy import stated_policy
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
 from lockcache.filestream.seeding import detach_seed
-from lockcache.flight import Turn, refuse_reentrance
 from lockcache.resource import (
     CacheStats,
     Entry,
@@ -39,6 +38,7 @@ from lockcache.resource import (
     key_in_words,
     split_metadata,
 )
+from lockcache.single_flight import Turn, refuse_reentrance
 
 _T = TypeVar("_T")
 

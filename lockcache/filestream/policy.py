@@ -66,7 +66,7 @@ class Seed:
     #: Of the bundle that was copied; an absolute path.
     path: str
     #: The bytes that the directory's copy takes of the cap, and what it leaves when it is removed
-    #: (:mod:`.seeding.past`).
+    #: (:mod:`.seeding.tombstones`).
     bytes: int
     #: Tells one file under that path from the next: its size and its time.
     version: str

@@ -10,7 +10,7 @@ never removed; a death between mark and removal leaves an entry that is read as 
 evicted. Not promised: that marks of the last seconds survive a power cut.
 
 A copy is made, replaced and removed with the locks of all shards held (:mod:`.seeding`), so that no mark is lost
-meanwhile; its marks outlive it (:mod:`.seeding.past`). Not promised: marks for removals without the shard's lock,
+meanwhile; its marks outlive it (:mod:`.seeding.tombstones`). Not promised: marks for removals without the shard's lock,
 without a free descriptor, or in a directory that was deleted meanwhile. Readers and removals ignore anything in the
 copy's place that is not a plain file.
 """

@@ -24,8 +24,8 @@ from lockcache.arguments import is_disabled
 from lockcache.calling import joined_files, parted_files
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream import FileStreamProgramCache
-from lockcache.flight import Turn
 from lockcache.resource import Entry
+from lockcache.single_flight import Turn
 
 if TYPE_CHECKING:
     import os

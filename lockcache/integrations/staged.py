@@ -2,7 +2,7 @@
 
 Keeps invariant 5 (death is free): a name says who stages, so what a killed writer left goes as soon as somebody looks.
 pyptx's are in ``lockcache/staged/``. There lie too, under the names that :mod:`lockcache.filestream.disk.layout` gives
-them, small files that are being replaced, and what :mod:`.pyptx_directory.kept` puts aside, which is nobody's stage.
+them, small files that are being replaced, and what :mod:`.pyptx_directory.backup` puts aside, which is nobody's stage.
 Those of Warp and Triton lie next to what they become.
 """
 

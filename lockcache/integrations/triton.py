@@ -32,7 +32,6 @@ from collections.abc import Callable
 from typing import Any
 
 from lockcache.filestream import ViewPath
-from lockcache.flight import Turn
 from lockcache.integrations.adapter import (
     Shared,
     UnsupportedError,
@@ -45,6 +44,7 @@ from lockcache.integrations.adapter import (
 from lockcache.integrations.staged import reap_folder, staged_name
 from lockcache.integrations.temporary import TemporaryFolders
 from lockcache.resource import Entry
+from lockcache.single_flight import Turn
 
 __all__ = ["install"]
 

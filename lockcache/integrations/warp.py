@@ -21,7 +21,6 @@ import os
 import shutil
 from typing import Any
 
-from lockcache.flight import Turn
 from lockcache.integrations.adapter import (
     Shared,
     UnsupportedError,
@@ -31,6 +30,7 @@ from lockcache.integrations.adapter import (
     warn,
 )
 from lockcache.integrations.staged import reap_folder, staged_name
+from lockcache.single_flight import Turn
 
 _OLDEST = (1, 19)
 _PARAMETERS = ["self", "device", "output_dir", "output_name", "output_arch", "use_ptx", "options"]

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.layouts.guests import *
     from lockcache.layouts.protocol import *
     from lockcache.layouts.pyptx import *
     from lockcache.layouts.recognition import *
+    from lockcache.layouts.registry import *
     from lockcache.layouts.tree_scan import *
     from lockcache.layouts.triton_import import *
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "guests": "GUESTS SETTLE_SECONDS",
+            "registry": "GUESTS SETTLE_SECONDS",
             "protocol": "Files Held described evict_each measure",
             "pyptx": "PyptxEntries",
             "recognition": "WrongLayoutError guests_in has_entries kept_as recognise refuse_unless_cache",

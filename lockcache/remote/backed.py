@@ -18,8 +18,8 @@ import dataclasses
 import functools
 
 from lockcache.arguments import coerce_seconds
-from lockcache.flight import Turn
 from lockcache.resource import CacheStats, Entry, ProgramCacheResource, coerce_key, coerce_value, computed_entry
+from lockcache.single_flight import Turn
 
 __all__ = ["BackedProgramCache", "with_backing"]
 

@@ -26,7 +26,6 @@ from lockcache.filestream.remote import (
     require_client,
     take_turn,
 )
-from lockcache.flight import Flight, Turn, refuse_reentrance, take_off
 from lockcache.resource import (
     CacheStats,
     Entry,
@@ -37,6 +36,7 @@ from lockcache.resource import (
     computed_entry,
     in_namespace,
 )
+from lockcache.single_flight import Flight, Turn, refuse_reentrance, take_off
 
 __all__ = ["RemoteProgramCache"]
 

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 from lockcache.arguments import coerce_seconds, configured_switch
-from lockcache.flight import Flight, Turn, refuse_reentrance, take_off, wait_for_flight
 from lockcache.resource.values import Entry, coerce_key, computed_entry, in_namespace, run_compute
+from lockcache.single_flight import Flight, Turn, refuse_reentrance, take_off, wait_for_flight
 
 _log = logging.getLogger("lockcache")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from tests.access.group_members import ALICE, BOB, GROUP
 from tests.access.keys import OLD, write_keys
-from tests.access.members import ALICE, BOB, GROUP
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A member swaps folders and files for symlinks while a daemon keeps another program's directory, or writes metrics.
 
 Each act of the daemon's is done a fixed number of times, as root. What the swaps make of its work is an error or
-nothing; nobody judges that here. What is outside may not even be opened (:func:`.racing.untouched`).
+nothing; nobody judges that here. What is outside may not even be opened (:func:`.symlink_racer.untouched`).
 
 Two ways in. Folders of Triton's and of any program's may be open to a group below a root that is not. And a whole
 directory may be given to a group between the daemon's look at its modes and the end of its work, which in a complete
@@ -27,17 +27,17 @@ from lockcache.integrations.pyptx_directory import files as pyptx_files
 from lockcache.integrations.pyptx_directory.files import PyptxFiles
 from lockcache.integrations.pyptx_directory.sidecar import pack
 from lockcache.layouts import pyptx as scrubbed, triton
-from lockcache_daemon.keeper.instance import Instance
+from lockcache_daemon.keeper.single_instance import Instance
 from lockcache_daemon.observe.metrics_file import MetricsFile
 from lockcache_daemon.scrub.scrub import Scrub
 from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.signals import StopSignals
+from lockcache_daemon.stores.foreign import ForeignStore
 from lockcache_daemon.stores.layouts import store_of
 from lockcache_daemon.stores.protocol import Opening
-from lockcache_daemon.stores.walked import WalkedStore
-from tests.access.members import GROUP, run_as
-from tests.access.racing import leading_out, replacing_new_files, untouched
-from tests.thinning import all_but
+from tests.access.group_members import GROUP, run_as
+from tests.access.symlink_racer import leading_out, replacing_new_files, untouched
+from tests.matrix_sampling import all_but
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -183,7 +183,7 @@ def _keep(root: Path, case: Case, begin: Callable[[], object], after_opening: Ca
     with StopSignals() as stop:
         opening = Opening(str(root), Rules(settle_seconds=0.0), stop, 1.0)
         store = store_of(case.layout)(opening)
-        assert isinstance(store, WalkedStore)
+        assert isinstance(store, ForeignStore)
         after_opening()
         begin()
         evicted = 0
@@ -193,7 +193,7 @@ def _keep(root: Path, case: Case, begin: Callable[[], object], after_opening: Ca
     return evicted
 
 
-def _keep_once(root: Path, case: Case, store: WalkedStore) -> int:
+def _keep_once(root: Path, case: Case, store: ForeignStore) -> int:
     evicted = 0
 
     def sweep() -> None:

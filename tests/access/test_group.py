@@ -15,8 +15,8 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.lowlevel import read_status
-from tests.access.members import ALICE, BOB, GROUP, MALLORY, as_member, run_as, run_meanwhile_as, start_as
-from tests.daemon.running import until
+from tests.access.group_members import ALICE, BOB, GROUP, MALLORY, as_member, run_as, run_meanwhile_as, start_as
+from tests.daemon.daemon_process import until
 from tests.unit.material import entry_path, on_disk, set_last_use
 
 pytestmark = pytest.mark.root

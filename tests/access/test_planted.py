@@ -19,8 +19,8 @@ from lockcache.cli.program import run as run_command
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache_daemon.command import run as run_daemon
-from tests.access.planted import FORGED, KEY, OBJECTS, PLACES, READABLE, Outside, plant
-from tests.thinning import diagonals
+from tests.access.planted_files import FORGED, KEY, OBJECTS, PLACES, READABLE, Outside, plant
+from tests.matrix_sampling import diagonals
 
 OURS = b"ours" * 100
 

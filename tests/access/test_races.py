@@ -23,10 +23,10 @@ from lockcache.filestream.policy import Policy
 from lockcache.filestream.repair.quarantine import empty_quarantine, measure_quarantine
 from lockcache.filestream.repair.recount import reap, recount_shard
 from lockcache.filestream.repair.verify import OwnEntries, verify_entry
-from lockcache_daemon.keeper.instance import Instance
+from lockcache_daemon.keeper.single_instance import Instance
 from lockcache_daemon.scrub.scrub import Scrub
-from tests.access.members import ALICE, as_member, run_as
-from tests.access.racing import exchanging, leading_out, picture, untouched
+from tests.access.group_members import ALICE, as_member, run_as
+from tests.access.symlink_racer import exchanging, leading_out, picture, untouched
 
 pytestmark = [pytest.mark.root, pytest.mark.long]
 

@@ -15,9 +15,9 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache_daemon.command import run
-from tests.access.members import ALICE, GROUP
-from tests.daemon.keeping import Kept, keep
-from tests.daemon.material import photograph
+from tests.access.group_members import ALICE, GROUP
+from tests.daemon.directories import photograph
+from tests.daemon.keepers import Kept, keep
 
 __all__ = ["keep"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from tests.cli.examining import until
+from tests.cli.doctor import until
 
 
 @pytest.fixture

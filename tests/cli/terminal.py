@@ -9,7 +9,7 @@ from types import TracebackType
 
 import psutil
 
-from tests.cli.running import LOCKCACHE
+from tests.cli.command import LOCKCACHE
 
 # A guard against hangs, never a measurement.
 _HANG_SECONDS = 60.0

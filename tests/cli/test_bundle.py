@@ -15,8 +15,8 @@ import pytest
 from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
 from lockcache.explain import state
 from lockcache.filestream.disk import turn_to_replace
-from tests.cli.running import run
-from tests.processes.proof import value_for
+from tests.cli.command import run
+from tests.processes.provable_values import value_for
 
 KEYS = [b"%d" % number for number in range(60)]
 

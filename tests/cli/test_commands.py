@@ -17,8 +17,8 @@ from lockcache import FileStreamProgramCache
 from lockcache.cli.program import cli
 from lockcache.errors import how_to_install
 from lockcache.lowlevel import entry_name
-from tests.cli.running import LOCKCACHE, run
-from tests.daemon.running import RunningDaemon
+from tests.cli.command import LOCKCACHE, run
+from tests.daemon.daemon_process import RunningDaemon
 
 
 def test_path_prints_the_directory_that_the_environment_names(cache_path: Path) -> None:

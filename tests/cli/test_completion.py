@@ -13,7 +13,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.cli.key_argument import complete_name
 from lockcache.filestream.disk.layout import entry_name
-from tests.cli.running import LOCKCACHE, run
+from tests.cli.command import LOCKCACHE, run
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

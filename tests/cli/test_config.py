@@ -13,7 +13,7 @@ from lockcache.arguments import PROGRAM_VARIABLES, SWITCHES, VARIABLES, unknown_
 from lockcache.lowlevel import Layout, Policy, PolicyFile
 from lockcache_daemon.settings.model import DirectorySettings, Settings
 from lockcache_daemon.settings.sources import keys_of, variable_of
-from tests.cli.running import run
+from tests.cli.command import run
 
 
 def config(*words: str, **variables: str) -> dict[str, object]:

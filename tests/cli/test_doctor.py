@@ -19,12 +19,12 @@ from lockcache.doctor import checks_worker
 from lockcache.doctor.files import group_member
 from lockcache.doctor.findings import Subject
 from lockcache.doctor.probe_dir import PREFIX
-from tests.access.members import MALLORY, run_as
-from tests.cli.examining import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, everything_in, examined, until, verdicts
-from tests.cli.running import LOCKCACHE, run, run_as_somebody
-from tests.daemon.running import RunningDaemon
+from tests.access.group_members import MALLORY, run_as
+from tests.cli.command import LOCKCACHE, run, run_as_somebody
+from tests.cli.doctor import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, everything_in, examined, until, verdicts
+from tests.daemon.daemon_process import RunningDaemon
+from tests.matrix_sampling import all_but
 from tests.processes.crowd import HANG_SECONDS, run_all
-from tests.thinning import all_but
 
 
 @pytest.fixture

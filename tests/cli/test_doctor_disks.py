@@ -14,8 +14,8 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.doctor.probe_dir import PREFIX
-from tests.cli.examining import DEGRADED, GOOD, NOTE, UNUSABLE, examined, verdicts
-from tests.cli.running import run
+from tests.cli.command import run
+from tests.cli.doctor import DEGRADED, GOOD, NOTE, UNUSABLE, examined, verdicts
 
 # What a good cache on each is found to lack, and what is said of the file system itself.
 FILE_SYSTEMS: dict[str, tuple[tuple[Any, ...], dict[str, str]]] = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.examining import DEGRADED, UNTESTED, UNUSABLE, examined, verdicts
-from tests.thinning import all_but
+from tests.cli.doctor import DEGRADED, UNTESTED, UNUSABLE, examined, verdicts
+from tests.matrix_sampling import all_but
 
 FAULTS = {
     "none": ({}, "passthrough"),

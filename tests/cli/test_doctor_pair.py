@@ -16,12 +16,12 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.doctor.pair.hosts import Card
-from lockcache.doctor.pair.meeting import TOKEN_PREFIX, Meeting
+from lockcache.doctor.pair.rendezvous import TOKEN_PREFIX, Meeting
 from lockcache.doctor.probe_dir import PREFIX
 from lockcache.filestream.disk import Layout
-from tests.cli.examining import GOOD, NOTE, UNTESTED, UNUSABLE, everything_in, examined, until, verdicts
-from tests.cli.pairing import certified, start_half
-from tests.cli.running import LOCKCACHE
+from tests.cli.command import LOCKCACHE
+from tests.cli.doctor import GOOD, NOTE, UNTESTED, UNUSABLE, everything_in, examined, until, verdicts
+from tests.cli.doctor_pair import certified, start_half
 from tests.processes.crowd import HANG_SECONDS
 
 CHECKS = "two hosts|locks|exclusive creation|new names|replaced files|removed files|rename|attributes|open pages|clocks"

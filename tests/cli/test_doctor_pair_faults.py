@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.examining import DEGRADED, GOOD, NOTE, UNUSABLE, verdicts
-from tests.cli.pairing import certified, start_half
-from tests.thinning import all_but
+from tests.cli.doctor import DEGRADED, GOOD, NOTE, UNUSABLE, verdicts
+from tests.cli.doctor_pair import certified, start_half
+from tests.matrix_sampling import all_but
 
 FAULTS = {
     "none": ({}, ""),

@@ -12,7 +12,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import entry_name
-from tests.cli.running import run
+from tests.cli.command import run
 from tests.cli.terminal import OnTerminal
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.cli.running import run
-from tests.daemon.material import photograph
+from tests.cli.command import run
+from tests.daemon.directories import photograph
 
 GROUPED, ALONE = "A" * 52, "B" * 52
 

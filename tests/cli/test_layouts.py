@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from lockcache.layouts import pyptx as verifying, triton
-from tests.cli.running import run
+from tests.cli.command import run
 from tests.daemon import pyptx_crowd, triton_format, warp_format
-from tests.daemon.running import run_daemon
+from tests.daemon.daemon_process import run_daemon
 
 COUNT = 3
 

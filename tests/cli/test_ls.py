@@ -12,7 +12,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import entry_name
-from tests.cli.running import LOCKCACHE, give_to_somebody, run, run_as_somebody
+from tests.cli.command import LOCKCACHE, give_to_somebody, run, run_as_somebody
 
 PTX = b"// Cuda compilation tools, release 12.4, V12.4.1\n.version 8.4\n.target sm_75\n"
 

@@ -16,9 +16,9 @@ from lockcache import FileStreamProgramCache
 from lockcache.cli.program import COMMANDS
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock
-from tests.cli.running import LOCKCACHE, run
+from tests.cli.command import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
-from tests.thinning import EXHAUSTIVE, all_but
+from tests.matrix_sampling import EXHAUSTIVE, all_but
 
 # How each command that takes a directory is called. A new command has to be added here.
 ON_A_DIRECTORY = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.cli.running import run
+from tests.cli.command import run
 
 _COMMANDS = {
     "an archive": ("pack", "{file}", "{cache}"),

@@ -14,10 +14,10 @@ from zstandard import FRAME_HEADER
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.lowlevel import Layout, Policy, PolicyFile
-from tests.cli.running import LOCKCACHE, give_to_somebody, run, run_as_somebody
+from tests.cli.command import LOCKCACHE, give_to_somebody, run, run_as_somebody
 from tests.crash.measure import assert_one_recount_repairs_all
 from tests.processes.crowd import HANG_SECONDS, crowd
-from tests.processes.proof import prove, value_for
+from tests.processes.provable_values import prove, value_for
 from tests.unit.archive.archives import archive_of, entry
 
 KEYS = [b"%d" % number for number in range(300)]

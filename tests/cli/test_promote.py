@@ -18,7 +18,7 @@ from lockcache import BundleProgramCache, FileStreamProgramCache
 from lockcache.cli.commands import policy
 from lockcache.filestream import detach_if_too_large
 from lockcache.lowlevel import CacheDirectory
-from tests.cli.running import LOCKCACHE, run
+from tests.cli.command import LOCKCACHE, run
 from tests.processes.crowd import HANG_SECONDS
 
 COMPILE = """

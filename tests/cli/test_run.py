@@ -18,7 +18,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.lowlevel import Layout, PolicyFile, keeper_of
-from tests.cli.running import KEPT, LOCKCACHE, ROOT, RUN, run, start, until_free
+from tests.cli.command import KEPT, LOCKCACHE, ROOT, RUN, run, start, until_free
 
 # A framework, as one is on disk: what it imports last is there when its adapter is installed.
 FRAMEWORK = "import sys\nis_whole = False\nfrom cupy import inner\nis_whole = True\n"

@@ -14,7 +14,7 @@ import pytest
 
 from lockcache.lowlevel import Layout, keeper_of
 from lockcache_stress.run import find_mpiexec
-from tests.cli.running import KEPT, ROOT, RUN, start, until_free
+from tests.cli.command import KEPT, ROOT, RUN, start, until_free
 from tests.processes.crowd import HANG_SECONDS
 
 

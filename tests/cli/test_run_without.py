@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.cli.running import run, run_as_somebody
+from tests.cli.command import run, run_as_somebody
 
 NAMES = ("LOCKCACHE_INSTALL", "LOCKCACHE_JAX", "LOCKCACHE_DIR", "PYTHONPATH")
 ITS_OWN = f"import json, os, sys; json.dump([os.environ.get(name) for name in {NAMES}], sys.stdout); exit(3)"

@@ -10,7 +10,7 @@ import pytest
 
 from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
 from lockcache.filestream.disk import last_use_ns
-from tests.cli.running import run
+from tests.cli.command import run
 from tests.unit.bundle.bundles import CREATED_NS, bundle_of, write
 from tests.unit.material import entry_path
 

@@ -14,8 +14,8 @@ import lockcache_daemon.cli
 import lockcache_stress.cli
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.bundle import BundleWriter
+from tests.matrix_sampling import EXHAUSTIVE
 from tests.programs import run_forked
-from tests.thinning import EXHAUSTIVE
 
 MAINS: Final[dict[str, Callable[[], object]]] = {
     "lockcache": lockcache.cli.main,

@@ -10,8 +10,8 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.accounting.measure import spread
-from tests.cli.running import run
-from tests.daemon.running import RunningDaemon
+from tests.cli.command import run
+from tests.daemon.daemon_process import RunningDaemon
 
 
 @pytest.fixture

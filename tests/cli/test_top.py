@@ -19,7 +19,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.cli.keyboard import wait_for_key
 from lockcache.cli.top.sample import Watch
 from lockcache.filestream.disk.layout import Layout, entry_name
-from tests.cli.running import LOCKCACHE, run
+from tests.cli.command import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
 
 

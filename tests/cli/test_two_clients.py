@@ -14,7 +14,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.lowlevel import entry_name
-from tests.daemon.running import until
+from tests.daemon.daemon_process import until
 
 #: Keys of one shard, which both write to in turn.
 KEYS = list(islice((f"{number}" for number in count() if entry_name(b"%d" % number).startswith("00")), 6))

@@ -14,10 +14,10 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import entry_name
-from tests.cli.running import LOCKCACHE, run
+from tests.cli.command import LOCKCACHE, run
 from tests.crash.damage import fill_to_damage, spoil
 from tests.crash.measure import accounted, on_disk
-from tests.daemon.material import photograph
+from tests.daemon.directories import photograph
 
 KEYS = [b"%d" % number for number in range(40)]
 

@@ -11,7 +11,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.explain import state
 from lockcache.filestream.disk.layout import entry_name
-from tests.cli.running import run
+from tests.cli.command import run
 
 PARTS = {"compiler": "NVRTC 13.5 build 3f2a9c41", "option arch": "sm_90", "code": "c" * 80, "define A": "1"}
 

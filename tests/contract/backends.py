@@ -22,8 +22,8 @@ from lockcache import (
 )
 from lockcache.arguments import PROGRAM_VARIABLES, is_disabled, variables_left_alone
 from lockcache.filestream.entry.codec import HEAD_BYTES
-from lockcache.filestream.remote import patience
-from lockcache.filestream.remote.patience import _patience
+from lockcache.filestream.remote import wait_limits
+from lockcache.filestream.remote.wait_limits import _patience
 from tests.unit.bundle.bundles import bundle_of, write
 
 
@@ -144,7 +144,7 @@ def endless_patience() -> Iterator[None]:
     _patience.clear()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("LIFE_SECONDS", "_LONGEST_CALL_SECONDS", "_PROMPT_SECONDS"):
-            patch.setattr(patience, name, 60.0)
+            patch.setattr(wait_limits, name, 60.0)
         yield
     _patience.clear()
 

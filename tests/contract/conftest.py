@@ -10,8 +10,8 @@ import pytest
 
 from tests.contract.backends import BACK_ENDS, SERVER, UPSTREAM, BackEnd, endless_patience
 from tests.in_memory import run_path, tmp_path
+from tests.matrix_sampling import EXHAUSTIVE
 from tests.remote.servers import valkey
-from tests.thinning import EXHAUSTIVE
 
 __all__ = ["run_path", "tmp_path"]  # what is written is in memory
 

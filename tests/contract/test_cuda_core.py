@@ -9,7 +9,7 @@ import pytest
 
 from lockcache import Entry
 from tests.contract.backends import BACK_ENDS
-from tests.thinning import EXHAUSTIVE
+from tests.matrix_sampling import EXHAUSTIVE
 
 pytestmark = pytest.mark.cuda
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import parse_staged_name
-from lockcache_stress.experiments.kill_death import deaths
+from lockcache_stress.experiments.kill_points import deaths
 
 Shards = dict[int, tuple[int, int]]
 

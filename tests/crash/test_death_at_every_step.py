@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache_stress.experiments.kill_death import CHANGES
+from lockcache_stress.experiments.kill_points import CHANGES
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_repairs_all, empty, every_death
-from tests.thinning import all_but
+from tests.matrix_sampling import all_but
 
 OLD = Entry(b"old" * 500, {"name": "old", "symbols": {b"f": b"_Z1fv"}})
 NEW = Entry(b"newer" * 700, {"name": "new", "symbols": {b"g": b"_Z1gv"}})

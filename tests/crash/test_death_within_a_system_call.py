@@ -13,7 +13,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_repairs_all
-from tests.crash.traced import run_traced
+from tests.crash.strace import run_traced
 
 OLD, NEW = b"old" * 3000, b"new" * 4000
 PROGRAM = """

@@ -14,7 +14,7 @@ from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.space import stated_space
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_repairs_all
-from tests.processes.proof import Proof, prove, value_for
+from tests.processes.provable_values import Proof, prove, value_for
 
 pytestmark = pytest.mark.root
 

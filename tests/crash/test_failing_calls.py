@@ -18,7 +18,7 @@ from lockcache.filestream.eviction import evict_to_limit
 from lockcache_stress.trouble import has_failed, mount_failing_disk, set_failures, why_no_failing_disk
 from tests.crash.failing_calls import KINDS, FailingCalls, failing_calls
 from tests.crash.interrupted import assert_nothing_is_held, assert_nothing_is_left
-from tests.thinning import all_but
+from tests.matrix_sampling import all_but
 
 __all__ = ["failing_calls"]
 

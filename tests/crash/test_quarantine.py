@@ -22,8 +22,8 @@ from tests.crash.measure import (
     every_death,
     on_disk,
 )
+from tests.crash.strace import run_traced
 from tests.crash.test_disk_full import DISKS, _fill_up
-from tests.crash.traced import run_traced
 from tests.verifying import verify_shard
 
 KEY = b"the key"

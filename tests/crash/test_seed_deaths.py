@@ -13,7 +13,7 @@ from lockcache.bundle import promote
 from lockcache.filestream.bundle import BundleFile
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.eviction import evict_to_limit
-from lockcache_stress.experiments.kill_death import deaths
+from lockcache_stress.experiments.kill_points import deaths
 from tests.crash.measure import empty
 from tests.unit.bundle.bundles import bundle_of, write
 from tests.unit.filestream.seeds import make_due

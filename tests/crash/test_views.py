@@ -9,7 +9,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import Space
-from lockcache_stress.experiments.kill_death import CHANGES
+from lockcache_stress.experiments.kill_points import CHANGES
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_repairs_all, empty, every_death
 
 OLD = {"kernel.cubin": b"old" * 300, "kernel.json": b"{}"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.access.members import MALLORY, run_as
+from tests.access.group_members import MALLORY, run_as
 
 pytestmark = [pytest.mark.cuda, pytest.mark.root]
 

@@ -23,7 +23,7 @@ nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
 from lockcache.errors import UncacheableError  # noqa: E402
 from lockcache.headers import closure_cache, files, fingerprint, source  # noqa: E402
-from tests.thinning import EXHAUSTIVE  # noqa: E402
+from tests.matrix_sampling import EXHAUSTIVE  # noqa: E402
 
 pytestmark = pytest.mark.cuda
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.daemon.kinds import KINDS
-from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, is_accounted_for, names_on_disk
+from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
+from tests.daemon.directories import accounting_is_exact, bytes_on_disk, fill, is_accounted_for, names_on_disk
+from tests.daemon.directory_kinds import KINDS
 from tests.daemon.pyptx_crowd import SUFFIXES, bytes_of, key_of, store
-from tests.daemon.running import RunningDaemon, run_daemon, until
 
 
 def once(*arguments: object) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from lockcache.filestream.accounting.counters import Counters
 from lockcache.filestream.remote import ServerCounters, ServerSeen
 from lockcache_daemon.observe.board import Board, DirectoryView, Limits
 from lockcache_daemon.observe.metrics import Metrics
-from tests.daemon.running import SCRIPT, RunningDaemon, run_daemon, until
+from tests.daemon.daemon_process import SCRIPT, RunningDaemon, run_daemon, until
 from tests.daemon.tools import need_program, promtool
 
 DAEMON = Path(__file__).parents[2] / "daemon" / "lockcache_daemon" / "deploy"
@@ -275,7 +275,7 @@ def test_every_file_that_comes_with_the_daemon_is_listed_and_printed_as_it_is() 
     assert run_daemon("files", "--path").stdout == f"{DAEMON}\n"
 
 
-@pytest.mark.parametrize("name", ["no-such", "../found.py", "found.py", "/etc/passwd"])
+@pytest.mark.parametrize("name", ["no-such", "../files.py", "files.py", "/etc/passwd"])
 def test_a_file_that_does_not_come_with_the_daemon_is_refused_by_name(name: str) -> None:
     ended = run_daemon("files", name)
     assert (ended.returncode, ended.stdout) == (2, "")

@@ -15,7 +15,7 @@ import pytest
 from lockcache.filestream.accounting.usage import Slot
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.lowlevel import measure_shard
-from tests.daemon.running import HANG_SECONDS, RunningDaemon, until
+from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, until
 
 FILES = 250_000
 LAST = 0xFF

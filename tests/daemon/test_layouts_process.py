@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.daemon.kinds import KINDS, bytes_of
-from tests.daemon.material import grow, photograph
+from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
+from tests.daemon.directories import grow, photograph
+from tests.daemon.directory_kinds import KINDS, bytes_of
 from tests.daemon.pyptx_crowd import store
-from tests.daemon.running import RunningDaemon, run_daemon, until
 from tests.daemon.triton_format import compile_many, fill, keys_on_disk, put
 from tests.processes.crowd import crowd
 

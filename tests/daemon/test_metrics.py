@@ -14,9 +14,9 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.explain import state
-from tests.daemon.asking import Watched, get
-from tests.daemon.material import fill, make_directory
-from tests.daemon.running import HANG_SECONDS, run_daemon, until
+from tests.daemon.daemon_process import HANG_SECONDS, run_daemon, until
+from tests.daemon.directories import fill, make_directory
+from tests.daemon.http_client import Watched, get
 from tests.daemon.tools import promtool
 
 

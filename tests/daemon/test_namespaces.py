@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache, Turn
-from tests.cli.running import run
+from tests.cli.command import run
 from tests.daemon import warp_format
-from tests.daemon.asking import Watched
-from tests.daemon.material import photograph
-from tests.daemon.running import RunningDaemon, run_daemon, until
+from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
+from tests.daemon.directories import photograph
+from tests.daemon.http_client import Watched
 
 
 def store(root: Path, namespace: str, entries: int, first: int = 0) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from lockcache_daemon.run.systemd import Notifier
 from lockcache_daemon.signals import StopSignals
-from tests.daemon.running import HANG_SECONDS, RunningDaemon, until
+from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, until
 
 
 class Manager:

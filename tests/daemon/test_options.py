@@ -16,8 +16,8 @@ import pytest
 from lockcache import FileStreamProgramCache, __version__
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.policy import Policy, PolicyFile
-from lockcache_daemon.keeper.instance import Instance
-from tests.daemon.running import RunningDaemon, run_daemon
+from lockcache_daemon.keeper.single_instance import Instance
+from tests.daemon.daemon_process import RunningDaemon, run_daemon
 
 
 @pytest.mark.parametrize(

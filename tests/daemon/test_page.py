@@ -21,9 +21,9 @@ from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit
 from lockcache_daemon.observe.history import Sample
 from lockcache_daemon.observe.status_page import ago, render_page
 from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
-from tests.daemon.asking import Watched
 from tests.daemon.browser import Browser
-from tests.daemon.running import HANG_SECONDS, until
+from tests.daemon.daemon_process import HANG_SECONDS, until
+from tests.daemon.http_client import Watched
 
 EVIL = '<script>document.title="run"</script>"\'&amp;'
 NOW = 1_800_000_000.0

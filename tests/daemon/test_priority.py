@@ -10,8 +10,8 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.policy import Policy, PolicyFile
-from tests.daemon.material import accounting_is_exact, bytes_on_disk, make_directory
-from tests.daemon.running import RunningDaemon, run_daemon, until
+from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
+from tests.daemon.directories import accounting_is_exact, bytes_on_disk, make_directory
 from tests.processes.crowd import crowd
 
 SIZE = 5000

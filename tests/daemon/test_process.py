@@ -19,17 +19,17 @@ from lockcache.filestream.disk.layout import SHARDS, Layout
 from lockcache.filestream.disk.space import space_of
 from lockcache.filestream.policy import Policy
 from lockcache.sizes import parse_size
-from tests.daemon.kinds import KINDS, bytes_of
-from tests.daemon.material import (
+from tests.daemon.daemon_process import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
+from tests.daemon.directories import (
     accounting_is_exact,
     bytes_on_disk,
     fill,
     names_on_disk,
 )
-from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
+from tests.daemon.directory_kinds import KINDS, bytes_of
+from tests.matrix_sampling import all_but
 from tests.processes.crowd import crowd
 from tests.processes.sampler import watch_bytes_in_use
-from tests.thinning import all_but
 
 #: Above what a sweep begins, for a cap of 1M. A sweep that strangers write into ends between this and 900,000.
 HIGH = 950_000

@@ -10,6 +10,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.integrations.pyptx import CubinCache
 from lockcache_daemon.stores.layouts import choose_layout
+from tests.daemon.daemon_process import run_daemon
 from tests.daemon.pyptx_crowd import (
     bytes_of,
     entry_of,
@@ -17,7 +18,6 @@ from tests.daemon.pyptx_crowd import (
     parts,
     store,
 )
-from tests.daemon.running import run_daemon
 
 CAP = 1_000_000
 LOW = 900_000

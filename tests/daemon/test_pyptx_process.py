@@ -15,7 +15,8 @@ import pytest
 
 from lockcache.integrations.pyptx import CubinCache
 from lockcache.integrations.pyptx_directory import files as pyptx_files
-from tests.daemon.keeping import CAP, LOW, Kept
+from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, run_daemon, until
+from tests.daemon.keepers import CAP, LOW, Kept
 from tests.daemon.pyptx_crowd import (
     SUFFIXES,
     bytes_of,
@@ -28,7 +29,6 @@ from tests.daemon.pyptx_crowd import (
     read_many,
     store,
 )
-from tests.daemon.running import HANG_SECONDS, RunningDaemon, run_daemon, until
 from tests.processes.crowd import crowd
 
 #: Above what a sweep begins.
@@ -37,7 +37,7 @@ HIGH = 950_000
 
 def ticks(kept: Kept, count: int) -> None:
     for _ in range(count):
-        kept.keeper.store._walking._due = 0.0  # type: ignore[attr-defined] # the pace is not what is tested
+        kept.keeper.store._walking._due = 0.0  # type: ignore[attr-defined] # the throttle is not what is tested
         kept.keeper.tick()
 
 

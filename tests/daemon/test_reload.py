@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.daemon.asking import Watched, get
-from tests.daemon.material import bytes_on_disk, fill, make_directory
-from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
+from tests.daemon.daemon_process import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
+from tests.daemon.directories import bytes_on_disk, fill, make_directory
+from tests.daemon.http_client import Watched, get
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.repair.quarantine import list_quarantine, measure_quarantine
 from tests.crash.damage import fill_to_damage, spoil
 from tests.crash.measure import accounted, assert_accounting_is_not_too_low, on_disk
-from tests.daemon.material import accounting_is_exact, fill, names_on_disk
-from tests.daemon.running import RunningDaemon, run_daemon, until
+from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
+from tests.daemon.directories import accounting_is_exact, fill, names_on_disk
 
 KEYS = [b"%d" % number for number in range(100)]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.daemon.material import fill
-from tests.daemon.running import HANG_SECONDS, SCRIPT, until
+from tests.daemon.daemon_process import HANG_SECONDS, SCRIPT, until
+from tests.daemon.directories import fill
 from tests.daemon.tools import need_program
 
 SLURM = Path(__file__).parents[2] / "daemon" / "lockcache_daemon" / "deploy" / "slurm"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from lockcache.filestream.disk.layout import Layout
-from lockcache_daemon.keeper.instance import Instance
-from tests.daemon.material import bytes_on_disk, fill
+from lockcache_daemon.keeper.single_instance import Instance
+from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, until
+from tests.daemon.directories import bytes_on_disk, fill
 from tests.daemon.pyptx_crowd import store
-from tests.daemon.running import HANG_SECONDS, RunningDaemon, until
 
 HIGH = 950_000
 

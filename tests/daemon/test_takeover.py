@@ -8,7 +8,7 @@ import pytest
 
 from lockcache_stress.run.session import Options, run_bytes
 from lockcache_stress.scenarios.takeover import SCENARIO
-from tests.thinning import all_but
+from tests.matrix_sampling import all_but
 
 
 @pytest.mark.long

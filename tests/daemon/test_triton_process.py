@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.kinds import bytes_of
-from tests.daemon.running import HANG_SECONDS, RunningDaemon
+from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon
+from tests.daemon.directory_kinds import bytes_of
 
 _PYTHON = os.environ.get("LOCKCACHE_TRITON_PYTHON") or (sys.executable if importlib.util.find_spec("triton") else None)
 _SCRIPT = Path(__file__).with_name("triton_crowd.py")

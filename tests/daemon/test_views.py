@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.cli.running import run
+from tests.cli.command import run
 from tests.crash.measure import accounted, on_disk
-from tests.daemon.running import run_daemon
+from tests.daemon.daemon_process import run_daemon
 
 FILES = {"kernel.so": b"\x7fELF" * 1000, "kernel.json": b"{}"}
 

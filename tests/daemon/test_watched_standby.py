@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.asking import Watched, get
-from tests.daemon.running import RunningDaemon, until
+from tests.daemon.daemon_process import RunningDaemon, until
+from tests.daemon.http_client import Watched, get
 
 
 @pytest.mark.long

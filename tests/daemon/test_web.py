@@ -17,9 +17,9 @@ from lockcache_daemon.observe import board as board_module, http_server
 from lockcache_daemon.observe.board import Board
 from lockcache_daemon.observe.http_server import WebServer
 from lockcache_daemon.settings.values import Address, AddressError, listen, parse_address
-from tests.daemon.asking import Watched, get
-from tests.daemon.material import bytes_on_disk, fill
-from tests.daemon.running import HANG_SECONDS, RunningDaemon, run_daemon, until
+from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, run_daemon, until
+from tests.daemon.directories import bytes_on_disk, fill
+from tests.daemon.http_client import Watched, get
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 
 from lockcache.cli.program import COMMANDS
+from tests.docs.follow_page import follow
 from tests.docs.pages import PAGES, PROJECT, Block, blocks, name
-from tests.docs.reading import follow
-from tests.thinning import all_but
+from tests.matrix_sampling import all_but
 
 # Run or read here. "text" is not an example: drawings, parts of files, what is said elsewhere.
 LANGUAGES = {"python", "console", "toml", "yaml", "json", "text"}

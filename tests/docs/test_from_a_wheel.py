@@ -47,7 +47,7 @@ def test_a_reader_with_the_wheel_alone_can_follow(page: Path, python: Path, mate
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LOCKCACHE"))}
     environment["PYTHONPATH"] = str(material)
     shown = material / page.relative_to(PROJECT)
-    command = [python, "-m", "tests.docs.reading", shown, root]
+    command = [python, "-m", "tests.docs.follow_page", shown, root]
     ran = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

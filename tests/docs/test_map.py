@@ -46,12 +46,13 @@ def test_each_rule_is_there_once() -> None:
 
 def test_what_is_not_there_is_found() -> None:
     places = _PLACE.findall(
-        "`lockcache/no_such.py`, `lockcache/flight.py: take_off, gone`, `lockcache/flight.py: Flight.gone`"
+        "`lockcache/no_such.py`, `lockcache/single_flight.py: take_off, gone`, "
+        "`lockcache/single_flight.py: Flight.gone`"
     )
     assert list(_missing(places)) == [
         "lockcache/no_such.py",
-        "lockcache/flight.py: gone",
-        "lockcache/flight.py: Flight.gone",
+        "lockcache/single_flight.py: gone",
+        "lockcache/single_flight.py: Flight.gone",
     ]
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.crash.measure import accounted, on_disk
-from tests.daemon.running import run_daemon
+from tests.daemon.daemon_process import run_daemon
 from tests.frameworks.support import HANG_SECONDS, HERDS, Programs, answer, sampled_answers, tell, total
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

@@ -12,7 +12,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.lowlevel import Layout, measured
 from tests.processes.crowd import HANG_SECONDS, crowd, run_all
-from tests.processes.proof import prove, value_for
+from tests.processes.provable_values import prove, value_for
 
 pytestmark = pytest.mark.cuda
 

@@ -12,10 +12,10 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.run.sampler import used_bytes
+from tests.matrix_sampling import EXHAUSTIVE
 from tests.processes.crowd import METHODS, run_all
-from tests.processes.proof import prove, value_for
+from tests.processes.provable_values import prove, value_for
 from tests.processes.sampler import watch_bytes_in_use
-from tests.thinning import EXHAUSTIVE
 
 MIB = 1 << 20
 

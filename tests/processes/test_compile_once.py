@@ -18,12 +18,12 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache, InMemoryProgramCache, TieredProgramCache, Turn
 from lockcache.filestream.compile_once import turns
 from lockcache.filestream.compile_once.lease import Holder
-from lockcache.filestream.compile_once.pace import Pace
-from lockcache.filestream.disk.bell import Sleeper
+from lockcache.filestream.compile_once.polling import Pace
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
+from lockcache.filestream.disk.wakeups import Sleeper
+from tests.matrix_sampling import EXHAUSTIVE
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
-from tests.thinning import EXHAUSTIVE
 from tests.threads import run_threads, running
 from tests.unit.forked import in_child
 

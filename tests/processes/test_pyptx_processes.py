@@ -18,8 +18,8 @@ from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
 from lockcache.integrations.pyptx_directory import files as pyptx_files
 from lockcache.integrations.pyptx_directory.files import PyptxFiles
 from tests.crash.measure import every_death
+from tests.matrix_sampling import diagonals
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
-from tests.thinning import diagonals
 from tests.unit.integrations.pyptx_format import read_entry
 
 PROCESSES = 6

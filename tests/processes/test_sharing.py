@@ -12,7 +12,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import recency
 from lockcache.filestream.disk.layout import entry_name
 from tests.processes.crowd import HANG_SECONDS, crowd
-from tests.processes.proof import Proof, prove, value_for
+from tests.processes.provable_values import Proof, prove, value_for
 
 KEY = b"key"
 

@@ -18,10 +18,10 @@ from lockcache.filestream.disk.space import Space, space_of, stated_space
 from lockcache.filestream.entry import StagedEntry
 from lockcache.lowlevel import CacheDirectory, Layout, Policy, entry_name, find_drift
 from lockcache_stress.run.sampler import used_bytes
-from tests.daemon.running import until
+from tests.daemon.daemon_process import until
+from tests.matrix_sampling import EXHAUSTIVE, all_but
 from tests.processes.crowd import run_all
 from tests.processes.sampler import watch_bytes_in_use
-from tests.thinning import EXHAUSTIVE, all_but
 
 MIB = 1 << 20
 PROCESSES = 4

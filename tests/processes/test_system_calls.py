@@ -13,7 +13,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import entry_name
-from tests.crash.traced import trace
+from tests.crash.strace import trace
 
 pytestmark = pytest.mark.unmeasured
 

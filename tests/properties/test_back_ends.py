@@ -6,9 +6,9 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.contract.backends import BACK_ENDS, BackEnd
+from tests.matrix_sampling import diagonals
 from tests.properties.examples import examples
 from tests.properties.model import CAPS, machine_for
-from tests.thinning import diagonals
 
 
 # Hundreds of calls an example, each with its accounting compared with the disk: seconds, and on a busy machine minutes.

@@ -12,8 +12,8 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.entry.staging import StagedEntry
+from tests.matrix_sampling import diagonals
 from tests.races.steps import alongside, into, stop_before
-from tests.thinning import diagonals
 from tests.unit.material import on_disk, open_directory
 
 

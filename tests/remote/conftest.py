@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lockcache import RemoteProgramCache
-from lockcache.filestream.remote.patience import _patience
+from lockcache.filestream.remote.wait_limits import _patience
 from tests.in_memory import run_path, tmp_path
 from tests.remote.servers import FaultProxy, Valkey, valkey
 

@@ -16,10 +16,10 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache, RemoteProgramCache, Turn
 from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout, entry_name
-from lockcache.filestream.remote import NodeSeen, node
+from lockcache.filestream.remote import NodeSeen, node_state
 from lockcache.filestream.writer import EntryWriter
-from tests.cli.running import run
-from tests.remote.computing import holder_of_a_turn, times_computed
+from tests.cli.command import run
+from tests.remote.compute_processes import holder_of_a_turn, times_computed
 from tests.remote.servers import FaultProxy, Valkey, free_port
 
 
@@ -233,7 +233,7 @@ def test_a_copy_that_is_stored_right_behind_a_removal_does_not_stay(server: Valk
 def test_what_one_process_cannot_remember_is_believed_by_the_others(
     server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "_MOST_SEEN", 2)
+    monkeypatch.setattr(node_state, "_MOST_SEEN", 2)
     cache = FileStreamProgramCache(tmp_path)
     assert cache._backed is not None
     reading = cache._backed.backing.seen
@@ -334,7 +334,7 @@ def test_nobody_listens_and_the_directory_goes_on(tmp_path: Path, monkeypatch: p
 
 def test_many_writes_that_could_not_be_sent_become_one_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKCACHE_REMOTE", f"redis://127.0.0.1:{free_port()}")
-    monkeypatch.setattr("lockcache.filestream.remote.node._MOST_MARKS", 100)
+    monkeypatch.setattr("lockcache.filestream.remote.node_state._MOST_MARKS", 100)
     monkeypatch.setattr("random.randrange", lambda most: 0)  # after how many they are counted
     with FileStreamProgramCache(tmp_path) as cache:
         for number in range(256):

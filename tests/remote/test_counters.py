@@ -21,9 +21,9 @@ from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout
 from lockcache.filestream.remote import read_servers
 from lockcache.lowlevel import read_counters
-from tests.cli.running import run
-from tests.daemon.asking import Watched
-from tests.daemon.running import until
+from tests.cli.command import run
+from tests.daemon.daemon_process import until
+from tests.daemon.http_client import Watched
 from tests.daemon.test_metrics import lint
 from tests.remote.servers import FaultProxy, Valkey, free_port
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import ClassVar
 
-from tests.cli.running import run
+from tests.cli.command import run
 from tests.remote.servers import FaultProxy, Nginx, Valkey, free_port
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from lockcache import RemoteProgramCache
-from lockcache.filestream.remote.patience import _patience
+from lockcache.filestream.remote.wait_limits import _patience
 from lockcache_stress.trouble import can_mount, mounted_tmpfs
+from tests.matrix_sampling import all_but, diagonals
 from tests.remote.cluster import Cluster
 from tests.remote.servers import FAULTS, KINDS, FaultProxy, Nginx, Valkey, free_port
-from tests.thinning import all_but, diagonals
 
 # What one process does: it looks for 40 programs, compiles what is missing, and says for how long it waited in vain.
 # That is the project's own count: how long it took is this machine's, which has more to do than processors.

@@ -29,9 +29,9 @@ from lockcache.filestream.remote import (
     take_turn,
     transport,
 )
-from lockcache.filestream.remote.patience import Patience
 from lockcache.filestream.remote.sending import Sender
-from tests.cli.running import run
+from lockcache.filestream.remote.wait_limits import Patience
+from tests.cli.command import run
 from tests.remote.servers import Valkey
 
 CacheAt = Callable[..., RemoteProgramCache]

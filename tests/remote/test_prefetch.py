@@ -18,7 +18,7 @@ from lockcache.filestream import backing, prefetching
 from lockcache.filestream.disk import Layout, entry_name
 from lockcache.filestream.manifest import add_to_manifest, read_manifest, recorder
 from lockcache.filestream.remote import read_bulk, read_servers
-from tests.cli.running import run
+from tests.cli.command import run
 from tests.remote.servers import FaultProxy, Nginx, Valkey, free_port
 
 _FORK = multiprocessing.get_context("fork")

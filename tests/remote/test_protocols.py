@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.remote.cluster import Cluster
-from tests.remote.computing import holder_of_a_turn
+from tests.remote.compute_processes import holder_of_a_turn
 from tests.remote.servers import KINDS as SERVERS
 
 KINDS = [*SERVERS, "cluster"]

@@ -16,7 +16,7 @@ from lockcache import (
     TieredProgramCache,
     Turn,
 )
-from tests.remote.computing import times_computed
+from tests.remote.compute_processes import times_computed
 from tests.remote.servers import Valkey
 
 CacheAt = Callable[..., RemoteProgramCache]

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import run
+from tests.cli.command import run
 from tests.remote.servers import Nginx, Valkey
 
 _USE = """
 import sys
 from lockcache import RemoteProgramCache
-from lockcache.filestream.remote import patience
+from lockcache.filestream.remote import wait_limits
 patience.LIFE_SECONDS = patience._LONGEST_CALL_SECONDS = 60.0  # a busy machine's late answers are not what is tried
 with RemoteProgramCache(sys.argv[1]) as cache:
     for number in range(20):

@@ -24,8 +24,8 @@ from lockcache_stress.commands import scenarios
 from lockcache_stress.commands.bench import _chosen
 from lockcache_stress.report.terminal import print_bench
 from tests.docs.pages import load_script
+from tests.matrix_sampling import EXHAUSTIVE
 from tests.stress.support import stress, stress_json
-from tests.thinning import EXHAUSTIVE
 
 _NAMES = [
     "hit",

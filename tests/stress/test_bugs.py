@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lockcache_stress.trouble.faults import BUGS
+from tests.matrix_sampling import all_but
 from tests.stress.support import stress_json
-from tests.thinning import all_but
 
 
 @pytest.mark.parametrize("name", all_but(["no-lock-in-publish"], BUGS))

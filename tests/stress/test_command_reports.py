@@ -22,8 +22,8 @@ from lockcache_stress.commands.power_cut import _tabulate as tabulate_cuts
 from lockcache_stress.experiments.kill_table import Row, Survey
 from lockcache_stress.experiments.power_cut import Cut
 from lockcache_stress.experiments.proofs import Tried
+from lockcache_stress.report.content import Ran, Written
 from lockcache_stress.report.files import Files
-from lockcache_stress.report.written import Ran, Written
 from lockcache_stress.run.outcome import Check
 from lockcache_stress.trouble.faults import BUGS
 from tests.stress.reports import Page, assert_is_junit, make_outcome, run_with_files

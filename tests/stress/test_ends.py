@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.daemon.running import until
+from tests.daemon.daemon_process import until
 from tests.stress.support import PROGRAM, environment
 
 

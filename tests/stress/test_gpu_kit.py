@@ -20,7 +20,7 @@ from lockcache_stress.commands import gpu
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.gpu_kit import (
     Found,
-    evicted,
+    eviction,
     framework_rows as running,
     frameworks as framework,
     member,
@@ -37,7 +37,7 @@ from lockcache_stress.gpu import machine
 from lockcache_stress.gpu.kernels import LAUNCHED, make_pairs, make_templates
 from lockcache_stress.run.daemons import DaemonProcess
 from lockcache_stress.run.outcome import zero
-from tests.daemon.running import until
+from tests.daemon.daemon_process import until
 from tests.stress.reports import Page, assert_is_junit
 from tests.stress.support import PROGRAM, environment, failed_checks, stress
 
@@ -270,7 +270,7 @@ class _WrongLauncher:
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     "work, phase, launches",
-    [(symbols._get_by_name, 1, 12), (symbols._link_all, 1, 3), (evicted._work, 0, 8), (timing._work, 0, 12)],
+    [(symbols._get_by_name, 1, 12), (symbols._link_all, 1, 3), (eviction._work, 0, 8), (timing._work, 0, 12)],
 )
 def test_what_a_gpu_computes_wrong_is_counted_at_every_launch(
     work: Any, phase: int, launches: int, run_path: Path, monkeypatch: pytest.MonkeyPatch

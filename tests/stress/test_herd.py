@@ -10,8 +10,8 @@ import pytest
 
 from lockcache_stress.experiments.herd import HerdOutcome, Phase
 from lockcache_stress.experiments.herd_member import Answer, Compiled, HerdOptions, HerdPlan
+from tests.matrix_sampling import EXHAUSTIVE
 from tests.stress.support import failed_checks, stress_json
-from tests.thinning import EXHAUSTIVE
 
 _SMALL = ("herd", "--processes", "3", "--kernels", "2", "--seed", "1")
 _PHASES = ("cold", "changed")

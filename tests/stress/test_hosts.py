@@ -23,7 +23,7 @@ from lockcache_stress.hosts.kernel import Package, archive, parse_record
 from lockcache_stress.hosts.machine import Guest, in_namespaces
 from lockcache_stress.hosts.needs import why_no_hosts
 from lockcache_stress.hosts.running import HostsOptions, _fill
-from tests.daemon.running import until
+from tests.daemon.daemon_process import until
 from tests.stress.support import PROGRAM, environment, stress
 
 

@@ -13,8 +13,8 @@ import pytest
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache_stress.experiments.kill_actions import ACTIONS, KEY
 from lockcache_stress.experiments.kill_table import Row, Survey, as_markdown, make_rows, survey
+from tests.matrix_sampling import all_but
 from tests.stress.support import stress
-from tests.thinning import all_but
 
 PAGE = Path(__file__).parents[2] / "docs/kill-table.md"
 
@@ -64,7 +64,7 @@ def test_ctrl_c_while_a_death_is_forked_is_not_lost() -> None:
     """As logging does, a callback around the fork: what a signal raises within one is only printed."""
     program = """\
 import os, signal
-from lockcache_stress.experiments.kill_death import die
+from lockcache_stress.experiments.kill_points import die
 os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
 try:
     die(lambda: signal.pause(), 1)

@@ -17,8 +17,8 @@ import pytest
 from lockcache_stress.commands import scenarios
 from lockcache_stress.commands.shell import Shell
 from lockcache_stress.errors import UnusableError
+from lockcache_stress.report.content import Ran, Written
 from lockcache_stress.report.files import Files
-from lockcache_stress.report.written import Ran, Written
 from lockcache_stress.run.outcome import Check, Outcome
 from lockcache_stress.run.sampler import Samples
 from lockcache_stress.trouble.workspace import can_mount, mounted_tmpfs

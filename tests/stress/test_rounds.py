@@ -31,7 +31,7 @@ from lockcache_stress.run.worker import Worker
 from lockcache_stress.scenarios import nvrtc
 from lockcache_stress.scenarios.registry import BYTE_SCENARIOS, TROUBLE_SCENARIOS
 from lockcache_stress.trouble.faults import plant
-from tests.daemon.running import until
+from tests.daemon.daemon_process import until
 from tests.stress.reports import Page
 from tests.stress.support import environment, make_plan
 

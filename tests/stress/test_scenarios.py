@@ -10,8 +10,8 @@ import pytest
 from lockcache_stress.judge.histories import judge_histories
 from lockcache_stress.judge.operations import load_histories
 from lockcache_stress.scenarios.registry import BYTE_SCENARIOS
+from tests.matrix_sampling import all_but
 from tests.stress.support import failed_checks, stress, stress_json
-from tests.thinning import all_but
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lockcache_stress.scenarios.registry import TROUBLE_SCENARIOS
+from tests.matrix_sampling import all_but
 from tests.stress.support import failed_checks, stress, stress_json
-from tests.thinning import all_but
 
 REASONS = {scenario.name: scenario.why_not() for scenario in TROUBLE_SCENARIOS}
 

@@ -2,7 +2,7 @@
 
 Promises that ``--dry-run`` changes nothing.
 
-May use: observe, pace, settings, signals, stores.
+May use: observe, throttle, settings, signals, stores.
 """
 
 from typing import TYPE_CHECKING

@@ -16,8 +16,8 @@ from typing import Final, Protocol
 
 from lockcache.lowlevel import Evicted, Found, Slot
 from lockcache_daemon.budgets.choose import Member, Room, free_shortage, share_out, total_surplus
-from lockcache_daemon.pace import Pace
 from lockcache_daemon.settings import Excess, Rules, Settings
+from lockcache_daemon.throttle import Throttle
 
 # To compare the ages of entries, all directories are walked. Where a walk led to no eviction (all entries are in use,
 # or being written), the next walk may take this share of the time.
@@ -49,7 +49,7 @@ class SharedBudgets:
 
     def __init__(self, look: Callable[[str], Room] | None = None) -> None:
         self._look = look or look_at_file_system
-        self._pace = Pace(_FRUITLESS_DUTY, 0.0)
+        self._throttle = Throttle(_FRUITLESS_DUTY, 0.0)
         self._was_fruitless = False
         #: By device: until when it may take to free what was evicted, and the free bytes that show that it has begun.
         self._late: dict[int, tuple[float, float]] = {}
@@ -109,10 +109,10 @@ class SharedBudgets:
         self, budget: str, needed: Slot, held: Sequence[tuple[Directory, Slot]], evicted: dict[str, Evicted]
     ) -> int:
         """Sweep ``needed`` from ``held``. Returns the bytes that were evicted."""
-        if self._was_fruitless and not self._pace.is_due:
+        if self._was_fruitless and not self._throttle.is_due:
             return 0
         done = Evicted()
-        with self._pace:
+        with self._throttle:
             members = [Member(slot, keeper.rules.floor_bytes, keeper.entries()) for keeper, slot in held]
             for (keeper, _), goal in zip(held, share_out(needed, members), strict=True):
                 if goal is not None:

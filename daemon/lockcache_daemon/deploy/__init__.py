@@ -11,6 +11,6 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_daemon.deploy.found import *
+    from lockcache_daemon.deploy.files import *
 else:
-    __getattr__, __dir__ = door(__name__, {"found": "FOLDER deployment_files read_file systemd_unit"})
+    __getattr__, __dir__ = door(__name__, {"files": "FOLDER deployment_files read_file systemd_unit"})

@@ -3,7 +3,7 @@
 Promises one daemon for a directory, invariant 3 (hard cap) for programs that know of no cap, and that a directory which
 became unsafe or was unmounted is not touched.
 
-May use: errors, observe, pace, settings, signals, stores.
+May use: errors, observe, throttle, settings, signals, stores.
 """
 
 from typing import TYPE_CHECKING
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_daemon.keeper.instance import *
     from lockcache_daemon.keeper.keeper import *
     from lockcache_daemon.keeper.root_user import *
+    from lockcache_daemon.keeper.single_instance import *
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "instance": "LOOK_SECONDS",
+            "single_instance": "LOOK_SECONDS",
             "keeper": "Keeper",
             "root_user": "refuse_as_root",
         },

@@ -20,11 +20,11 @@ from lockcache.errors import LockcacheError, LockTimeoutError, PolicyError
 from lockcache.filestream.disk import space_of
 from lockcache.lowlevel import Evicted, Found, Layout, Slot
 from lockcache_daemon.errors import AlreadyServedError
-from lockcache_daemon.keeper.instance import Instance, Standby, Status
 from lockcache_daemon.keeper.max_age import Ageing
 from lockcache_daemon.keeper.policy import Cap, repair_policy
 from lockcache_daemon.keeper.root_user import refuse_as_root
-from lockcache_daemon.keeper.still_safe import MountCheck, SafetyCheck
+from lockcache_daemon.keeper.safety_checks import MountCheck, SafetyCheck
+from lockcache_daemon.keeper.single_instance import Instance, Standby, Status
 from lockcache_daemon.observe import Report, Summary, Sweep, UnreportedRepairs
 from lockcache_daemon.settings import Exceeded, Excess, Rules, Watermarks, of_namespaces, of_size, own_budgets
 from lockcache_daemon.signals import StopSignals

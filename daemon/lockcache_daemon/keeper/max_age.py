@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from lockcache.lowlevel import Found
-from lockcache_daemon.pace import Pace
+from lockcache_daemon.throttle import Throttle
 
 # A share of one core, for all directories together: with the share of counting an idle daemon stays below 1 %.
 _DUTY: Final = 0.002
@@ -37,14 +37,14 @@ class Ageing:
     ) -> None:
         self._entries = entries
         self._clock = clock
-        self._pace = Pace(_DUTY * share_of_duty, tick_seconds)
+        self._throttle = Throttle(_DUTY * share_of_duty, tick_seconds)
         self._walk: Iterator[Found] | None = None
         self._oldest_ns = 0
         self._next_walk = 0.0
 
     def change(self, tick_seconds: float, share_of_duty: float) -> None:
         """Use other settings, and walk again."""
-        self._pace.change(_DUTY * share_of_duty, tick_seconds)
+        self._throttle.change(_DUTY * share_of_duty, tick_seconds)
         self._walk = None
         self._next_walk = 0.0
 
@@ -56,13 +56,13 @@ class Ageing:
         now = self._clock()
         if self._walk is None and now < self._next_walk:
             return []
-        if not self._pace.is_due:
+        if not self._throttle.is_due:
             return []
         walk, self._walk = self._walk, None
         if walk is None:
             walk, self._oldest_ns = self._entries(), int(now * 1e9)
         before_ns = int((now - max_age_seconds) * 1e9)
-        with self._pace:
+        with self._throttle:
             old, is_done = self._slice(walk, before_ns)
         if is_done:
             pause = self._oldest_ns / 1e9 + max_age_seconds - now
@@ -70,7 +70,7 @@ class Ageing:
         else:
             self._walk = walk
         if old:
-            self._pace.forgive()  # the bound is for an idle daemon, and there is work to do
+            self._throttle.forgive()  # the bound is for an idle daemon, and there is work to do
         return old
 
     def _slice(self, walk: Iterator[Found], before_ns: int) -> tuple[list[Found], bool]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from lockcache.errors import PolicyError
 from lockcache.lowlevel import Layout, Policy, PolicyFile, check_directory
 from lockcache.sizes import format_size
-from lockcache_daemon.keeper.instance import Instance
+from lockcache_daemon.keeper.single_instance import Instance
 from lockcache_daemon.observe import Report
 from lockcache_daemon.settings import Rules
 

@@ -2,7 +2,7 @@
 
 Promises that nothing here changes a directory or holds up a tick, and that text from outside is escaped.
 
-May use: errors, pace, settings.
+May use: errors, throttle, settings.
 """
 
 from typing import TYPE_CHECKING

@@ -19,7 +19,7 @@ from typing import Final
 from lockcache.filestream.accounting import Miss, read_misses
 from lockcache.filestream.entry import Search, consider_all
 from lockcache.lowlevel import Layout
-from lockcache_daemon.pace import Pace
+from lockcache_daemon.throttle import Throttle
 
 #: The same key was compiled before: its entry had gone, or was not waited for.
 GONE: Final = "stored before"
@@ -45,7 +45,7 @@ class MissReasons:
 
     def __init__(self, layout: Layout, share_of_duty: float, tick_seconds: float) -> None:
         self._layout = layout
-        self._pace = Pace(_DUTY * share_of_duty, tick_seconds)
+        self._throttle = Throttle(_DUTY * share_of_duty, tick_seconds)
         # Misses that were reported before were counted by the daemon that ran then, or by none.
         self._seen_ns = time.time_ns()
         self._look_due = 0.0
@@ -57,9 +57,9 @@ class MissReasons:
 
     def tick(self) -> None:
         """Compare some more, if it is due. Raises :class:`OSError`."""
-        if not self._pace.is_due:
+        if not self._throttle.is_due:
             return
-        with self._pace:
+        with self._throttle:
             if not self._waiting and time.monotonic() >= self._look_due:
                 self._look_due = time.monotonic() + _BETWEEN_LOOKS_SECONDS
                 self._begin(read_misses(self._layout))

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from lockcache.filestream.disk import last_use_ns
 from lockcache.filestream.entry import Prices, Statement, read_statement
 from lockcache.lowlevel import SHARDS, Described, Found, Layout, scan_shard
-from lockcache_daemon.pace import Pace
+from lockcache_daemon.throttle import Throttle
 
 #: Entries on each of the three lists.
 LISTED: Final = 10
@@ -113,7 +113,7 @@ class Standouts:
 
     def __init__(self, source: Source, share_of_duty: float, tick_seconds: float) -> None:
         self._source = source
-        self._pace = Pace(_DUTY * share_of_duty, tick_seconds)
+        self._throttle = Throttle(_DUTY * share_of_duty, tick_seconds)
         self._best: dict[int, tuple[list[Standout], ...]] = {}
         self._rotation = self._rotate()
         self._review_due = self._join_due = 0.0
@@ -121,9 +121,9 @@ class Standouts:
 
     def tick(self) -> None:
         """Scan some more entries, if it is due. Raises :class:`OSError`."""
-        if not self._pace.is_due:
+        if not self._throttle.is_due:
             return
-        with self._pace:
+        with self._throttle:
             until = time.perf_counter() + _SLICE_SECONDS
             for _ in self._rotation:
                 if time.perf_counter() >= until:

@@ -25,12 +25,12 @@ from lockcache_daemon.scrub import make_scrubber
 from lockcache_daemon.settings import DirectorySettings, Settings, rules_for
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import (
+    ForeignStore,
     KeptDirectory,
     MakePart,
     Opening,
     OpenStore,
     Store,
-    WalkedStore,
     choose_layout,
     open_shards,
     store_of,
@@ -193,10 +193,10 @@ class Watching:
         self._due = 0.0
         self._standouts = self._reasons = None
         store = kept.store
-        if seeks_reasons and not isinstance(store, WalkedStore):
+        if seeks_reasons and not isinstance(store, ForeignStore):
             self._reasons = MissReasons(store.layout, kept.share_of_duty, kept.rules.interval_seconds)
         if seeks_standouts:
-            if isinstance(store, WalkedStore):
+            if isinstance(store, ForeignStore):
                 source = in_walks(store.entries, store.describe)
             else:
                 source = in_shards(store.layout)

@@ -14,7 +14,7 @@ from lockcache.errors import LockcacheError, how_to_install, in_words
 from lockcache.sizes import format_size
 from lockcache_daemon.keeper import Keeper
 from lockcache_daemon.observe import Board, MetricsFile, Report, shown
-from lockcache_daemon.run.alive import AliveService
+from lockcache_daemon.run.alive_file import AliveService
 from lockcache_daemon.run.systemd import Notifier
 from lockcache_daemon.settings import Address, AddressError, Settings, listen
 

@@ -2,7 +2,7 @@
 
 Promises a bounded share of the processor and the disk, and that corrupt entries go into quarantine.
 
-May use: observe, pace, stores.
+May use: observe, throttle, stores.
 """
 
 from typing import TYPE_CHECKING

@@ -29,13 +29,13 @@ from lockcache.integrations.pyptx_directory import PyptxFiles
 from lockcache.layouts import PyptxEntries
 from lockcache.lowlevel import SHARDS, Layout, Verdict, measure_quarantine
 from lockcache_daemon.observe import Report
-from lockcache_daemon.pace import Pace
-from lockcache_daemon.stores import KeptDirectory, Part, ShardStore, Store, WalkedStore
+from lockcache_daemon.stores import ForeignStore, KeptDirectory, Part, ShardStore, Store
+from lockcache_daemon.throttle import Throttle
 
 # A share of one core, for all directories together, next to that of counting (see recount_schedule.py), so that an idle
 # daemon stays under 1 %. An entry of 16 KiB costs some 25 us: 80 entries a second, a million in three and a half hours.
 _DUTY: Final = 0.002
-# One slice of work. Long enough for Pace to measure, short enough for a tick: a megabyte takes 0.3 ms of it.
+# One slice of work. Long enough for Throttle to measure, short enough for a tick: a megabyte takes 0.3 ms of it.
 _SLICE_SECONDS: Final = 0.004
 # The rate holds over so long, because slices are seconds apart.
 _BURST_SECONDS: Final = 10.0
@@ -84,7 +84,7 @@ class Scrub:
         """``found`` is called with the verdict on each corrupt or unreadable entry, after its repair."""
         self._entries = entries
         self._rate_bytes = rate_bytes
-        self._pace = Pace(_DUTY * share_of_duty, interval_seconds)
+        self._throttle = Throttle(_DUTY * share_of_duty, interval_seconds)
         self._found = found
         self._position = _load(entries.layout)
         self._saved = self._position
@@ -110,9 +110,9 @@ class Scrub:
         Raises :class:`OSError`; the next slice passes over the entry that failed.
         """
         self._refill()
-        if self._allowance <= 0 or time.monotonic() < self._rests_until or not self._pace.is_due:
+        if self._allowance <= 0 or time.monotonic() < self._rests_until or not self._throttle.is_due:
             return False
-        with self._pace:
+        with self._throttle:
             is_over = self._work_until(time.monotonic() + _SLICE_SECONDS, should_stop)
         self._save(at_once=is_over)
         return is_over
@@ -270,7 +270,7 @@ def _verifiable(store: Store) -> Verifiable | None:
     """Returns the entries to verify; ``None`` for layouts whose files carry no digest or record."""
     if isinstance(store, ShardStore):
         return OwnEntries(store.directory)
-    if isinstance(store, WalkedStore) and isinstance(store.files, PyptxFiles):
+    if isinstance(store, ForeignStore) and isinstance(store.files, PyptxFiles):
         return PyptxEntries(store.files)
     return None
 

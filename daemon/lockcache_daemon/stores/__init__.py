@@ -2,7 +2,7 @@
 
 Promises the keeper one protocol for all layouts (:class:`Store`): measure, sweep, recount.
 
-May use: observe, pace, settings, signals.
+May use: observe, throttle, settings, signals.
 """
 
 from typing import TYPE_CHECKING
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache_daemon.stores.foreign import *
     from lockcache_daemon.stores.layouts import *
     from lockcache_daemon.stores.protocol import *
     from lockcache_daemon.stores.sharded import *
     from lockcache_daemon.stores.views import *
-    from lockcache_daemon.stores.walked import *
 else:
     __getattr__, __dir__ = door(
         __name__,
@@ -23,6 +23,6 @@ else:
             "protocol": "HasStatusFields KeptDirectory MakePart OpenStore Opening Part Step Store",
             "sharded": "ShardStore open_shards",
             "views": "Seen View view_lockcache",
-            "walked": "WalkedStore",
+            "foreign": "ForeignStore",
         },
     )

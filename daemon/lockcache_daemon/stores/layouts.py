@@ -1,6 +1,6 @@
 """Layouts: which store manages a directory of each layout, and how it is viewed without being changed.
 
-Layouts of other programs are all managed alike (:mod:`.walked`), by their rows in :data:`lockcache.layouts.GUESTS`.
+Layouts of other programs are all managed alike (:mod:`.foreign`), by their rows in :data:`lockcache.layouts.GUESTS`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from functools import partial
 from typing import Final
 
 from lockcache.layouts import GUESTS, WrongLayoutError, guests_in, has_entries, recognise, refuse_unless_cache
+from lockcache_daemon.stores.foreign import ForeignStore
 from lockcache_daemon.stores.protocol import Opening, OpenStore
 from lockcache_daemon.stores.sharded import open_shards
 from lockcache_daemon.stores.views import View, view_guest, view_lockcache
-from lockcache_daemon.stores.walked import WalkedStore
 
 
 def choose_layout(root: str, wanted: str, warn: Callable[[str], None], *, has_namespaces: bool = False) -> str:
@@ -62,9 +62,9 @@ def view(layout: str) -> View:
     return _VIEWS[layout]
 
 
-def _open_guest(name: str, opening: Opening) -> WalkedStore:
+def _open_guest(name: str, opening: Opening) -> ForeignStore:
     guest = GUESTS[name]
-    return WalkedStore(
+    return ForeignStore(
         opening,
         lambda root: guest.open_files(root, opening.rules.settle_seconds, opening.stop.raise_if_set),
         partial(guest.describe, opening.root),

@@ -13,7 +13,7 @@ from typing import Final
 
 from lockcache.filestream.entry import add_namespaces, count_namespaces
 from lockcache.lowlevel import SHARDS, Layout, Slot
-from lockcache_daemon.pace import Pace
+from lockcache_daemon.throttle import Throttle
 
 #: All namespaces beyond the fifty. No budget can have this name.
 OTHER: Final = "(other)"
@@ -31,7 +31,7 @@ class NamespaceTally:
     def __init__(self, layout: Layout, budgeted: Collection[str], share_of_duty: float, tick_seconds: float) -> None:
         self._layout = layout
         self._budgeted = budgeted
-        self._pace = Pace(0.0, 0.0)
+        self._throttle = Throttle(0.0, 0.0)
         self.change(budgeted, share_of_duty, tick_seconds)
         self._slots: list[Slot | None] = [None] * SHARDS
         self._counted: list[dict[str, Slot]] = [{}] * SHARDS
@@ -42,13 +42,13 @@ class NamespaceTally:
     def change(self, budgeted: Collection[str], share_of_duty: float, tick_seconds: float) -> None:
         """Use other settings from the next tick on."""
         self._budgeted = budgeted
-        self._pace.change((_BUDGET_DUTY if budgeted else _IDLE_DUTY) * share_of_duty, tick_seconds)
+        self._throttle.change((_BUDGET_DUTY if budgeted else _IDLE_DUTY) * share_of_duty, tick_seconds)
 
     def tick(self, slots: Sequence[Slot]) -> None:
         """Count some shards, if it is due. ``slots``: the accounting as it stands. Raises :class:`OSError`."""
-        if not self._pace.is_due:
+        if not self._throttle.is_due:
             return
-        with self._pace:
+        with self._throttle:
             until = time.perf_counter() + (_BUDGET_SLICE_SECONDS if self._budgeted else _IDLE_SLICE_SECONDS)
             in_turn = [*range(self._next, SHARDS), *range(self._next)]
             changed = [shard for shard in in_turn if slots[shard] != self._slots[shard]]

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from lockcache.errors import LockTimeoutError
 from lockcache.lowlevel import SHARDS, CacheDirectory, Layout, Repair, Slot, recount_shard
 from lockcache_daemon.observe import Repairs
-from lockcache_daemon.pace import Pace
+from lockcache_daemon.throttle import Throttle
 
 # Shares of one core, for all directories together. Their sum is what an idle daemon costs, but for 0.1 % of wake-ups,
 # policy and reaping: sized to stay below 0.8 %. Looking costs 0.3 ms, so it fits into every tick down to one of 60 ms.
@@ -68,8 +68,8 @@ class Counting:
         self._interval_seconds = interval_seconds
         self._between = between
         self._watch = ShardWatch(directory.layout)
-        self._looking = Pace(_LOOKING_DUTY * share_of_duty, interval_seconds)
-        self._background = Pace(_BACKGROUND_DUTY * share_of_duty, interval_seconds)
+        self._looking = Throttle(_LOOKING_DUTY * share_of_duty, interval_seconds)
+        self._background = Throttle(_BACKGROUND_DUTY * share_of_duty, interval_seconds)
         self._rotation = itertools.cycle(range(SHARDS))
         # In the order in which they came: a dict, so that none waits for ever.
         self._at_once: dict[int, None] = dict.fromkeys(range(SHARDS))

@@ -31,11 +31,11 @@ from lockcache.lowlevel import (
     sweep,
 )
 from lockcache_daemon.observe import Repairs
-from lockcache_daemon.pace import Pace
 from lockcache_daemon.settings import Rules
 from lockcache_daemon.stores.namespaces import NamespaceTally
 from lockcache_daemon.stores.protocol import Opening, Step
 from lockcache_daemon.stores.recount_schedule import Counting
+from lockcache_daemon.throttle import Throttle
 
 # Short, because the daemon has to act on a signal within a second also while some writer hangs with a lock.
 _LOCK_TIMEOUT_SECONDS: Final = 0.25
@@ -62,10 +62,10 @@ class ShardStore:
         self._counting = Counting(
             self.directory, opening.rules.interval_seconds, opening.share_of_duty, self._stop.raise_if_set
         )
-        self._sweeping = Pace(_FRUITLESS_DUTY, 0.0)
+        self._sweeping = Throttle(_FRUITLESS_DUTY, 0.0)
         budgeted = dict(opening.rules.namespaces)
         self._tally = NamespaceTally(self.layout, budgeted, opening.share_of_duty, opening.rules.interval_seconds)
-        self._sweeping_namespace = Pace(_FRUITLESS_DUTY, 0.0)
+        self._sweeping_namespace = Throttle(_FRUITLESS_DUTY, 0.0)
         self._was_fruitless = False
         self._rules = opening.rules
         self.busy = 0

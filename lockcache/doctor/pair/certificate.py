@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lockcache.doctor.examine import Examination
 from lockcache.doctor.findings import UNTESTED, Finding, Report
-from lockcache.doctor.pair.meeting import TOKEN_PREFIX
+from lockcache.doctor.pair.rendezvous import TOKEN_PREFIX
 from lockcache.doctor.pair.worker import TRIALS
 
 #: The wait for the other host, and the time that one trial may take. If all is seen late, one takes 20 seconds.

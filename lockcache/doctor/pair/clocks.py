@@ -7,7 +7,7 @@ from typing import Final
 
 from lockcache.doctor.files import SKEW_SECONDS
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding
-from lockcache.doctor.pair.link import Numbers
+from lockcache.doctor.pair.messages import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, span_of
 from lockcache.filestream.disk import Sleeper, ring
 

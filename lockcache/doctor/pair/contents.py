@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding
-from lockcache.doctor.pair.link import Numbers
+from lockcache.doctor.pair.messages import Numbers
 from lockcache.doctor.pair.trial import Side, Trial
 from lockcache.filestream.disk import open_below
 from lockcache.filestream.entry import HEAD_BYTES, XATTR

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lockcache.doctor.checks_process import Child
 from lockcache.doctor.findings import DEGRADED, GOOD, UNUSABLE, Finding
-from lockcache.doctor.pair.link import Numbers
+from lockcache.doctor.pair.messages import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, span_of, worst
 from lockcache.doctor.second_process import create_each
 from lockcache.doctor.sharing import (

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding
-from lockcache.doctor.pair.link import Numbers
+from lockcache.doctor.pair.messages import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, each_when, is_late, worst
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import ReopenedPage, Slot

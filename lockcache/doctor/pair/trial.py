@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from lockcache.doctor.checks_process import ChildDiedError, ChildHungError
 from lockcache.doctor.findings import UNTESTED, Finding
-from lockcache.doctor.pair.link import Link, Numbers, PeerFailedError
+from lockcache.doctor.pair.messages import Link, Numbers, PeerFailedError
 from lockcache.filestream.disk import (
     Descriptor,
     Layout,

@@ -18,8 +18,8 @@ from lockcache.doctor.checks_process import serve
 from lockcache.doctor.findings import UNTESTED, Finding, Subject
 from lockcache.doctor.pair import clocks, contents, locks, names, pages
 from lockcache.doctor.pair.hosts import Card, judge_hosts
-from lockcache.doctor.pair.link import Link, LostError
-from lockcache.doctor.pair.meeting import Meeting, Met, remove_leftovers
+from lockcache.doctor.pair.messages import Link, LostError
+from lockcache.doctor.pair.rendezvous import Meeting, Met, remove_leftovers
 from lockcache.doctor.pair.trial import Trial, run_trial
 from lockcache.doctor.probe_dir import clean, held, kind_of, make_probe, not_writable
 from lockcache.filestream.disk import Layout

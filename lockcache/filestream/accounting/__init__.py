@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.measure import *
     from lockcache.filestream.accounting.misses import *
     from lockcache.filestream.accounting.page import *
+    from lockcache.filestream.accounting.parallel_reads import *
     from lockcache.filestream.accounting.scan import *
     from lockcache.filestream.accounting.summary import *
     from lockcache.filestream.accounting.usage import *
-    from lockcache.filestream.accounting.walk import *
 else:
     __getattr__, __dir__ = door(
         __name__,
@@ -35,6 +35,6 @@ else:
             ),
             "summary": "saved_in_words",
             "usage": "ReopenedPage Slot UsagePage encode_page total_of",
-            "walk": "read_ahead",
+            "parallel_reads": "read_ahead",
         },
     )

@@ -13,7 +13,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.compile_once.implicit import *
     from lockcache.filestream.compile_once.lease import *
-    from lockcache.filestream.compile_once.pace import *
+    from lockcache.filestream.compile_once.polling import *
     from lockcache.filestream.compile_once.turns import *
 else:
     __getattr__, __dir__ = door(
@@ -21,7 +21,7 @@ else:
         {
             "implicit": "ImplicitTurns",
             "lease": "reap_lease",
-            "pace": "REMOTE WOKEN",
+            "polling": "REMOTE WOKEN",
             "turns": "CompileOnce LeaseTurn",
         },
     )

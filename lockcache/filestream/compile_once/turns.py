@@ -28,7 +28,7 @@ from typing import Final, TypeAlias
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, take_lease
-from lockcache.filestream.compile_once.pace import ALONE, REMOTE, WOKEN
+from lockcache.filestream.compile_once.polling import ALONE, REMOTE, WOKEN
 from lockcache.filestream.disk import Layout, Sleeper, bell_of, myself, revalidate, unlink_below
 from lockcache.filestream.entry import Loader
 from lockcache.fork import after_fork_in_child

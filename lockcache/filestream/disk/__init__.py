@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.disk.bell import *
     from lockcache.filestream.disk.descriptors import *
     from lockcache.filestream.disk.files import *
     from lockcache.filestream.disk.folders import *
@@ -25,11 +24,12 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.recency import *
     from lockcache.filestream.disk.recognise import *
     from lockcache.filestream.disk.space import *
+    from lockcache.filestream.disk.wakeups import *
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "bell": "Queue Sleeper Woken bell_of grant ring wake_next",
+            "wakeups": "Queue Sleeper Woken bell_of grant ring wake_next",
             "descriptors": "DISK_FULL Descriptor FOLDER NOATIME READ UPDATE WRITE close_inherited close_quietly opened",
             "files": (
                 "TAG_NAME age_seconds_of append_below fsync_folder_of is_alone leave_tag naming parse_json read_json "

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.removal import *
     from lockcache.filestream.entry.signing import *
     from lockcache.filestream.entry.staging import *
+    from lockcache.filestream.entry.untrusted import *
     from lockcache.filestream.entry.verdict import *
     from lockcache.filestream.entry.views import *
-    from lockcache.filestream.entry.vouching import *
 else:
     __getattr__, __dir__ = door(
         __name__,
@@ -48,6 +48,6 @@ else:
                 "CORRUPT EntryState PASSED_OVER UNREADABLE UNVERIFIED WHOLE WRONG digest_payload is_of_another_version "
                 "judge_entry needs_payload"
             ),
-            "vouching": "RefusedEntryError refuse_unless_whole",
+            "untrusted": "RefusedEntryError refuse_unless_whole",
         },
     )

@@ -16,13 +16,13 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.remote.bulk import *
     from lockcache.filestream.remote.calls import *
-    from lockcache.filestream.remote.node import *
-    from lockcache.filestream.remote.patience import *
+    from lockcache.filestream.remote.counters import *
+    from lockcache.filestream.remote.node_state import *
     from lockcache.filestream.remote.sealing import *
     from lockcache.filestream.remote.store import *
-    from lockcache.filestream.remote.tally import *
     from lockcache.filestream.remote.transport import *
     from lockcache.filestream.remote.turns import *
+    from lockcache.filestream.remote.wait_limits import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
@@ -30,11 +30,11 @@ if not TYPE_CHECKING:
         {
             "bulk": "read_bulk",
             "calls": "call_within",
-            "patience": "Breaker",
-            "node": "NodeSeen SharedBreaker Stamps make_server_folder",
+            "wait_limits": "Breaker",
+            "node_state": "NodeSeen SharedBreaker Stamps make_server_folder",
             "sealing": "seal unseal",
             "store": "RemoteCounts RemoteStore",
-            "tally": "ServerCounters ServerSeen read_servers report_of reset_servers",
+            "counters": "ServerCounters ServerSeen read_servers report_of reset_servers",
             "transport": "RemoteError RemoteUrl Transport configured_url open_transport parse_url require_client",
             "turns": "RemoteTurn take_turn",
         },

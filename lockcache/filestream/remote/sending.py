@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from lockcache.filestream.remote.patience import Patience
+from lockcache.filestream.remote.wait_limits import Patience
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["Sender"]

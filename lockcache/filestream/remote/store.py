@@ -4,7 +4,7 @@ Keeps invariant 1 (a hit is whole): each answer is verified (:mod:`.sealing`), a
 invariant 2 (last write wins) for all objects that share ``seen``: an entry older than one that was stored or read here
 is not believed, so an older one does not come back if a write could not be sent. Two entries of the same age may both
 be believed. Keeps invariant 7 (never take the job down): nothing raises, and the time of a server that does not answer
-is bounded (:mod:`.patience`).
+is bounded (:mod:`.wait_limits`).
 
 Not promised: that another process sees a write before it is sent, or after it was lost.
 """
@@ -21,8 +21,7 @@ from typing import Final, TypeVar
 
 from lockcache.filestream.entry import KeyRing, Record, RefusedEntryError, unpack
 from lockcache.filestream.remote.calls import call_within, forget_calls
-from lockcache.filestream.remote.node import Seen, SeenHere
-from lockcache.filestream.remote.patience import Breaker, patience_with
+from lockcache.filestream.remote.node_state import Seen, SeenHere
 from lockcache.filestream.remote.sealing import seal, unseal
 from lockcache.filestream.remote.sending import Sender
 from lockcache.filestream.remote.transport import (
@@ -32,6 +31,7 @@ from lockcache.filestream.remote.transport import (
     Transport,
     open_transport,
 )
+from lockcache.filestream.remote.wait_limits import Breaker, patience_with
 from lockcache.fork import after_fork_in_child, unforked
 
 __all__ = ["RemoteCounts", "RemoteStore"]

@@ -15,13 +15,13 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.seeding.attaching import *
-    from lockcache.filestream.seeding.past import *
+    from lockcache.filestream.seeding.tombstones import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
             "attaching": "attach_seed detach_before_cap detach_if_too_large detach_seed seed_if_possible",
-            "past": "largest_bundle_bytes",
+            "tombstones": "largest_bundle_bytes",
         },
     )

@@ -33,9 +33,9 @@ from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import Seed, most_seed_bytes
 from lockcache.filestream.seed_marks import entries_of, has_seed, is_in_order, stands
 from lockcache.filestream.seeding.copying import detached, replace_copy, settle, take_away, taken_bytes
+from lockcache.filestream.seeding.freshness import FreshnessCheck, was_checked, was_refused
 from lockcache.filestream.seeding.locking import seed_lock
-from lockcache.filestream.seeding.looks import Look, was_looked_at, was_refused
-from lockcache.filestream.seeding.past import Past, forget_past, read_past, write_past
+from lockcache.filestream.seeding.tombstones import Tombstones, forget_tombstones, read_tombstones, write_tombstones
 
 __all__ = ["attach_seed", "detach_before_cap", "detach_if_too_large", "detach_seed", "seed_if_possible"]
 
@@ -92,15 +92,15 @@ def attach_seed(
     if layout.is_network:
         what = "a seed is copied to a directory on a local disk, and this one is on a network file system"
         raise OSError(errno.EXDEV, what, layout.root)
-    look = Look(path, cap, is_signed)
-    if not by_operator and _is_settled(directory, look):
+    check = FreshnessCheck(path, cap, is_signed)
+    if not by_operator and _is_settled(directory, check):
         return Evicted()
     is_urgent = by_operator or not stands(layout)
     with seed_lock(directory, _LONGEST_WAIT_SECONDS if is_urgent else _WAIT_FOR_NEWER_SECONDS):
-        if not by_operator and _is_settled(directory, look):
+        if not by_operator and _is_settled(directory, check):
             return Evicted()  # another process copied it while we waited
         settle(directory)  # also where the file is gone by now
-        return _attach_opened(directory, look, by_operator=by_operator)
+        return _attach_opened(directory, check, by_operator=by_operator)
 
 
 def detach_before_cap(directory: CacheDirectory, cap: int | None) -> None:
@@ -156,41 +156,41 @@ def _is_too_large(seed: Seed, cap: int | None) -> bool:
     return cap is not None and not seed.is_detached and seed.bytes > most_seed_bytes(cap)
 
 
-def _is_settled(directory: CacheDirectory, look: Look) -> bool:
+def _is_settled(directory: CacheDirectory, check: FreshnessCheck) -> bool:
     """Returns whether a process of this host has looked at the bundle within the last minute."""
     layout, seed = directory.layout, directory.policy.current().seed
-    if was_refused(layout, look):
-        _log.info("%s: no seed is read: %s was refused less than a minute ago", layout.root, look.path)
+    if was_refused(layout, check):
+        _log.info("%s: no seed is read: %s was refused less than a minute ago", layout.root, check.path)
         return True
-    is_stated = seed is not None and seed.path == look.path and bool(seed.version)
-    return is_stated and was_looked_at(layout, look) and (seed is None or seed.is_detached or has_seed(layout))
+    is_stated = seed is not None and seed.path == check.path and bool(seed.version)
+    return is_stated and was_checked(layout, check) and (seed is None or seed.is_detached or has_seed(layout))
 
 
-def _attach_opened(directory: CacheDirectory, look: Look, *, by_operator: bool) -> Evicted:
+def _attach_opened(directory: CacheDirectory, check: FreshnessCheck, *, by_operator: bool) -> Evicted:
     """Look at the file, and attach it. Requires: the seed's lock, and that it is settled what a death left."""
     layout, is_attached = directory.layout, False
     try:
-        with opened(look.path, READ & ~os.O_NOFOLLOW) as fd:
-            look.begin(layout)
-            evicted = _attach_locked(directory, fd, look, by_operator=by_operator)
+        with opened(check.path, READ & ~os.O_NOFOLLOW) as fd:
+            check.begin(layout)
+            evicted = _attach_locked(directory, fd, check, by_operator=by_operator)
         seed = directory.policy.current().seed
-        is_attached = seed is not None and seed.path == look.path
+        is_attached = seed is not None and seed.path == check.path
     except FileNotFoundError:
         seed = directory.policy.current().seed
-        if seed is not None and seed.path == look.path and stands(layout):
-            look.end(layout, is_attached=True)
+        if seed is not None and seed.path == check.path and stands(layout):
+            check.end(layout, is_attached=True)
         raise
     except (OSError, ArchiveError):
-        look.end(layout, is_attached=False)
+        check.end(layout, is_attached=False)
         raise
-    look.end(layout, is_attached=is_attached)
+    check.end(layout, is_attached=is_attached)
     return evicted
 
 
-def _attach_locked(directory: CacheDirectory, source_fd: int, look: Look, *, by_operator: bool) -> Evicted:
-    layout, before, path = directory.layout, directory.policy.current().seed, look.path
+def _attach_locked(directory: CacheDirectory, source_fd: int, check: FreshnessCheck, *, by_operator: bool) -> Evicted:
+    layout, before, path = directory.layout, directory.policy.current().seed, check.path
     status = os.fstat(source_fd)
-    refuse_unsafe(path, status, is_signed=look.is_signed)
+    refuse_unsafe(path, status, is_signed=check.is_signed)
     stays_operators = before is not None and before.path == path and before.by_operator
     bytes_ = taken_bytes(directory, status.st_size, entries_of(source_fd))
     version = f"{status.st_size}.{status.st_mtime_ns}"
@@ -204,18 +204,18 @@ def _attach_locked(directory: CacheDirectory, source_fd: int, look: Look, *, by_
             return Evicted()
     # An operator who attaches a seed to a directory without one begins again.
     forgets = by_operator and (before is None or before.is_detached)
-    past = Past() if forgets else read_past(layout)
-    if past.has_cleared(wanted) and not by_operator:
+    tombstones = Tombstones() if forgets else read_tombstones(layout)
+    if tombstones.has_cleared(wanted) and not by_operator:
         if before is not None and (before.path, before.version) == (path, version):  # by a death in the midst of that
             directory.policy.replace_seed(detached(directory, before))
             settle(directory)
         return Evicted()
-    _refuse_unfit(directory, source_fd, wanted, look.cap)
-    evicted, past = replace_copy(directory, source_fd, status.st_size, wanted, past)
+    _refuse_unfit(directory, source_fd, wanted, check.cap)
+    evicted, tombstones = replace_copy(directory, source_fd, status.st_size, wanted, tombstones)
     if forgets:
-        forget_past(layout)
-    elif past.has_cleared(wanted):
-        write_past(layout, past.without_cleared(wanted))
+        forget_tombstones(layout)
+    elif tombstones.has_cleared(wanted):
+        write_tombstones(layout, tombstones.without_cleared(wanted))
     return evicted
 
 

@@ -3,9 +3,10 @@
 Keeps invariant 3 (hard cap): the copy takes its bytes from what the cap leaves for entries (:class:`.policy.Seed`)
 before it is made, and with them what noting its marks may take once it goes. Keeps invariant 2 (last write wins): a
 copy appears and goes with the locks of all shards held. Entries that the older copy no longer served, or over which the
-directory has stored, are not served by the newer one; those that the newer one lacks are noted (:mod:`.past`) before
-the older one is removed, so that no later copy serves them. Keeps invariant 5 (death is free): the policy states which
-file was copied after it was; a death before leaves a copy to be made again, in the place of what was left.
+directory has stored, are not served by the newer one; those that the newer one lacks get
+tombstones before the older one is removed, so that no later copy serves them. Keeps invariant 5 (death is free): the
+policy states which file was copied after it was; a death before leaves a copy to be made again, in the place of what
+was left.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from lockcache.filestream.policy import Seed
 from lockcache.filestream.room import evict_to_policy
 from lockcache.filestream.seed_marks import entries_of, hidden_in, hide_in, is_in_order, known_in, opened_seed, withdraw
 from lockcache.filestream.seeding.locking import all_shards
-from lockcache.filestream.seeding.past import Past, read_past, taken_by_past, write_past
+from lockcache.filestream.seeding.tombstones import Tombstones, read_tombstones, taken_by_tombstones, write_tombstones
 
 __all__ = ["detached", "replace_copy", "settle", "take_away", "taken_bytes"]
 
@@ -49,12 +50,12 @@ _AT_ONCE_BYTES: Final = 4 << 20
 def taken_bytes(directory: CacheDirectory, size_bytes: int, entries: int) -> int:
     """Returns what a copy takes of the cap: the file, and the names that it may leave when it goes."""
     space = directory.space
-    return space.of_bytes(size_bytes) + space.of_bytes(taken_by_past(directory.layout, entries))
+    return space.of_bytes(size_bytes) + space.of_bytes(taken_by_tombstones(directory.layout, entries))
 
 
 def detached(directory: CacheDirectory, seed: Seed) -> Seed:
-    """Returns a seed as one that is not there, and takes no more than the past of those before."""
-    bytes_ = directory.space.of_bytes(taken_by_past(directory.layout))
+    """Returns a seed as one that is not there, and takes no more than the tombstones of those before."""
+    bytes_ = directory.space.of_bytes(taken_by_tombstones(directory.layout))
     return replace(seed, bytes=bytes_, is_detached=True, by_operator=False)
 
 
@@ -74,12 +75,12 @@ def settle(directory: CacheDirectory) -> None:
 
 
 def replace_copy(
-    directory: CacheDirectory, source_fd: int, size_bytes: int, wanted: Seed, past: Past
-) -> tuple[Evicted, Past]:
-    """Copy a bundle, and have it read from then on. Returns what was evicted for it, and the past by then.
+    directory: CacheDirectory, source_fd: int, size_bytes: int, wanted: Seed, tombstones: Tombstones
+) -> tuple[Evicted, Tombstones]:
+    """Copy a bundle, and have it read from then on. Returns what was evicted for it, and the tombstones by then.
 
-    ``past``: what earlier copies leave. Raises :class:`OSError` and :class:`ArchiveError`; then the seed is what it
-    was. Requires: the seed's lock, and that it is settled what a death left.
+    ``tombstones``: those of earlier copies. Raises :class:`OSError` and :class:`ArchiveError`; then the seed is what
+    it was. Requires: the seed's lock, and that it is settled what a death left.
     """
     layout, before = directory.layout, directory.policy.current().seed
     entries = entries_of(source_fd)
@@ -92,7 +93,7 @@ def replace_copy(
     directory.policy.replace_seed(replace(wanted, bytes=most_bytes, version=""))
     try:
         evicted = _make_room(directory)
-        past = _copy(directory, source_fd, size_bytes, wanted, past)
+        tombstones = _copy(directory, source_fd, size_bytes, wanted, tombstones)
     except BaseException:
         # First, because the copy may fill the disk, and every statement takes a block.
         with contextlib.suppress(OSError):
@@ -101,7 +102,7 @@ def replace_copy(
         directory.policy.replace_seed(before)
         raise
     directory.policy.replace_seed(replace(wanted, bytes=taken_bytes(directory, size_bytes, entries)))
-    return evicted, past
+    return evicted, tombstones
 
 
 def take_away(directory: CacheDirectory, *, is_cleared: bool) -> None:
@@ -116,12 +117,12 @@ def take_away(directory: CacheDirectory, *, is_cleared: bool) -> None:
         leaves = set() if fd is None else withdraw(fd) | _stored_over(layout, fd)
         # One that cannot be read stays: no seed is attached then.
         with contextlib.suppress(ArchiveError):
-            past = read_past(layout)
-            newer = past.with_names(leaves)
+            tombstones = read_tombstones(layout)
+            newer = tombstones.with_names(leaves)
             if is_cleared and seed is not None:
                 newer = newer.with_cleared(seed)
-            if newer != past:
-                write_past(layout, newer)
+            if newer != tombstones:
+                write_tombstones(layout, newer)
         _unlink(layout, layout.seed)
     if seed is not None and seed != detached(directory, seed):
         directory.policy.replace_seed(detached(directory, seed))
@@ -146,7 +147,9 @@ def _make_room(directory: CacheDirectory) -> Evicted:
     return evicted
 
 
-def _copy(directory: CacheDirectory, source_fd: int, size_bytes: int, wanted: Seed, past: Past) -> Past:
+def _copy(
+    directory: CacheDirectory, source_fd: int, size_bytes: int, wanted: Seed, tombstones: Tombstones
+) -> Tombstones:
     layout, made = directory.layout, Descriptor()
     create_below(layout, _staged(layout), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, made)
     with made as fd:
@@ -159,26 +162,26 @@ def _copy(directory: CacheDirectory, source_fd: int, size_bytes: int, wanted: Se
             raise ArchiveError(f"{wanted.path} was changed while it was copied: replace a bundle by rename")
         with opened_seed(layout, UPDATE) as older_fd:
             # Most of what is hidden is hidden before the locks are taken.
-            known = past.names.union(() if older_fd is None else hidden_in(older_fd))
+            known = tombstones.names.union(() if older_fd is None else hidden_in(older_fd))
             hide_in(fd, known)
             with all_shards(directory, _WAIT_FOR_SHARDS_SECONDS):
                 if older_fd is not None:
-                    past = _hand_over(layout, older_fd, fd, known, past)
+                    tombstones = _hand_over(layout, older_fd, fd, known, tombstones)
                 rename_below(layout, _staged(layout), layout.seed)
-    return past
+    return tombstones
 
 
-def _hand_over(layout: Layout, older_fd: int, fd: int, known: frozenset[str], past: Past) -> Past:
-    """Withdraw a copy for a newer one, and note what that lacks. Returns the past by then.
+def _hand_over(layout: Layout, older_fd: int, fd: int, known: frozenset[str], tombstones: Tombstones) -> Tombstones:
+    """Withdraw a copy for a newer one, and note what that lacks. Returns the tombstones by then.
 
     ``known``: what the newer one hides already. Requires: the locks of all shards.
     """
     hidden = withdraw(older_fd)
     hide_in(fd, hidden - known)
     leaves = hidden | _stored_over(layout, older_fd)
-    newer = past.with_names(leaves - known_in(fd, leaves))
-    if newer != past:
-        write_past(layout, newer)
+    newer = tombstones.with_names(leaves - known_in(fd, leaves))
+    if newer != tombstones:
+        write_tombstones(layout, newer)
     return newer
 
 

@@ -2,7 +2,7 @@
 
 Keeps invariant 1 (a hit is whole) with :mod:`.sidecar`: reads take no lock, and a reader that meets files of two
 writers finds that the digest does not bind them, and looks again. It finds the old entry or the new one at every
-instant, never neither: the old one is kept (:mod:`.kept`) until the new one is whole. Death between any two steps
+instant, never neither: the old one is kept (:mod:`.backup`) until the new one is whole. Death between any two steps
 therefore leaves one of the two (invariant 5, death is free), and what the dead had staged goes with the next write. For
 pyptx's own readers, who verify nothing and see no entry meanwhile, the json is removed first and published last: never
 a mixed one. Locks only keep writers from undoing each other's work (invariant 6, locks coordinate).
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from lockcache.filestream.disk import ProcessLock, ReadRecency, make_folder, make_private_folder, write_all
-from lockcache.integrations.pyptx_directory.kept import (
+from lockcache.integrations.pyptx_directory.backup import (
     Place,
     forget_kept,
     keep_locked,

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from lockcache.integrations.pyptx_directory.kept import Place
+from lockcache.integrations.pyptx_directory.backup import Place
 from lockcache.integrations.pyptx_directory.sidecar import File, has_digest, is_plausible, is_whole, normalized, unpack
 
 __all__ = ["LARGEST_FILE_BYTES", "READ", "Loaded", "load_with", "opened_part", "read_opened", "read_part"]

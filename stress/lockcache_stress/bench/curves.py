@@ -15,7 +15,7 @@ from itertools import count
 from typing import Final
 
 from lockcache_stress.bench.base import Bench, Line, median_us
-from lockcache_stress.bench.crowds import peak_bytes
+from lockcache_stress.bench.contention import peak_bytes
 from lockcache_stress.bench.peers import ENTRY_BYTES, Peer, Store, full_cap, installed, lacking_room, opened
 
 _ENTRIES: Final = (1000, 10_000, 50_000, 200_000)

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any, Final
 
 from lockcache_stress.bench import (
-    crowds,
+    contention,
     curves,
     daemon,
     daemon_million,
     lookups,
     puts,
     robustness,
-    starting,
+    startup,
     syscalls,
 )
 from lockcache_stress.bench.base import Bench, Line
@@ -33,11 +33,11 @@ MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
     "miss": lookups.measure_miss,
     "put": puts.measure_put,
     "put-full": puts.measure_put_full,
-    "open": starting.measure_opening,
-    "overshoot": crowds.measure_overshoot,
-    "contention": crowds.measure_contention,
-    "herd": crowds.measure_herd,
-    "import": starting.measure_import,
+    "open": startup.measure_opening,
+    "overshoot": contention.measure_overshoot,
+    "contention": contention.measure_contention,
+    "herd": contention.measure_herd,
+    "import": startup.measure_import,
     "damage": robustness.measure_damage,
     "syscalls": syscalls.measure,
     "big-values": robustness.measure_big_values,

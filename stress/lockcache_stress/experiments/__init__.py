@@ -3,7 +3,7 @@
 Power cuts, file systems, planted bugs, pairs of keys, simulated evictions. The fleet: a model of many nodes that start,
 in discrete ``events``. The herd: many processes want the same templated kernels at once, and each is compiled once;
 ``herd_member`` is one process. MPI jobs on several hosts; ``mpi_rank`` is one rank. The kill table: what survives a
-SIGKILL at each step; ``kill_death`` dies at the n-th call, ``kill_actions`` is what dies. The GPU kit is a room of its
+SIGKILL at each step; ``kill_points`` dies at the n-th call, ``kill_actions`` is what dies. The GPU kit is a room of its
 own, and so is a fleet on a real server (``remote``). Promises that no mount, process or file is left when one ends.
 
 May use: errors, gpu, judge, plan, processes, run, scenarios, trouble, zipf.

@@ -16,7 +16,7 @@ from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk import Space, encode_format, make_private_folder
 from lockcache.filestream.eviction import evict
 from lockcache.lowlevel import CacheDirectory, Goal, Layout, sweep
-from lockcache_stress.experiments.kill_death import CHANGES, die
+from lockcache_stress.experiments.kill_points import CHANGES, die
 
 KEY: Final = b"the key"
 OLDER: Final = Entry(b"older" * 300, {"name": "older"})

@@ -18,7 +18,7 @@ from typing import Any, Final
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.lowlevel import Layout, entry_name
 from lockcache_stress.experiments.kill_actions import ACTIONS, KEY, NEWER, OLDER, OTHERS
-from lockcache_stress.experiments.kill_death import deaths
+from lockcache_stress.experiments.kill_points import deaths
 from lockcache_stress.run import bytes_on_disk
 
 # What differs from run to run: which shard, which name, whose staged file.

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache_stress.report.content import *
     from lockcache_stress.report.files import *
     from lockcache_stress.report.finish import *
     from lockcache_stress.report.terminal import *
-    from lockcache_stress.report.written import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
@@ -25,6 +25,6 @@ if not TYPE_CHECKING:
             "files": "Files",
             "finish": "finishing",
             "terminal": "print_bench print_json print_outcome print_summary print_tabled showing",
-            "written": "Ran Written",
+            "content": "Ran Written",
         },
     )

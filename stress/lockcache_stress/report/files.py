@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
+from lockcache_stress.report.content import Written
 from lockcache_stress.report.terminal import print_tabled
-from lockcache_stress.report.written import Written
 
 _MODE: Final = 0o644
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from lockcache_stress.gpu import describe_machine
+from lockcache_stress.report.content import Written
 from lockcache_stress.report.files import Files
 from lockcache_stress.report.terminal import print_written
-from lockcache_stress.report.written import Written
 
 _NOT_WRITTEN: Final = 2
 

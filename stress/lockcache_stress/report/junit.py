@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from lockcache_stress.report.written import Ran, Written, printable, words_of
+from lockcache_stress.report.content import Ran, Written, printable, words_of
 from lockcache_stress.run import Check
 
 _MOST_FINDINGS: Final = 20

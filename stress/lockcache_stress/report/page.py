@@ -19,7 +19,7 @@ from lockcache import __version__
 from lockcache_daemon.observe import PAGE_STYLE
 from lockcache_stress.bench import BenchOutcome
 from lockcache_stress.judge import as_svg as draw_timeline, explain
-from lockcache_stress.report.written import Ran, Written, printable, words_of
+from lockcache_stress.report.content import Ran, Written, printable, words_of
 from lockcache_stress.run import Outcome, Reportable, Tabled
 
 #: Draws a run, given its number on the page.

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from lockcache_stress.bench import Line
-from lockcache_stress.report.written import Written, words_of
+from lockcache_stress.report.content import Written, words_of
 from lockcache_stress.run import Check, Grid, Reportable, Show, Tabled
 
 _MOST_FINDINGS = 5

@@ -14,15 +14,15 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache_stress.servers.kinds import *
-    from lockcache_stress.servers.place import *
     from lockcache_stress.servers.proxy import *
+    from lockcache_stress.servers.server_process import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
             "kinds": "KINDS Nginx SeaweedFS Valkey find_valkey",
-            "place": "HERE Place Server await_port free_pair free_port",
+            "server_process": "HERE Place Server await_port free_pair free_port",
             "proxy": "FAULTS FaultProxy",
         },
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.servers.place import HERE, Place, Server, free_pair, free_port
+from lockcache_stress.servers.server_process import HERE, Place, Server, free_pair, free_port
 
 if TYPE_CHECKING:
     import redis
@@ -25,7 +25,7 @@ __all__ = ["KINDS", "Nginx", "SeaweedFS", "Valkey", "find_valkey"]
 _UNTIL_STORED: Final = """
 import sys, time
 from lockcache import RemoteProgramCache
-from lockcache.filestream.remote.patience import _patience
+from lockcache.filestream.remote.wait_limits import _patience
 until = time.monotonic() + 60
 while time.monotonic() < until:
     with RemoteProgramCache(sys.argv[1]) as cache:

@@ -12,9 +12,9 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.compile_once import turns as turns_module
 from lockcache.filestream.compile_once.lease import Holder, take_lease
 from lockcache.filestream.compile_once.turns import CompileOnce, LeaseTurn, _Wait
-from lockcache.filestream.disk.bell import Sleeper
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
+from lockcache.filestream.disk.wakeups import Sleeper
 
 SECOND_NS = 10**9
 

@@ -1,5 +1,5 @@
 """Tests of the daemon: keepers that are closed at the end."""
 
-from tests.daemon.keeping import keep
+from tests.daemon.keepers import keep
 
 __all__ = ["keep"]

@@ -10,7 +10,7 @@ import threading
 import time
 
 from lockcache.filestream.disk import Queue, Woken, grant, wake_next
-from tests.daemon.running import until_asleep
+from tests.daemon.daemon_process import until_asleep
 
 
 def test_they_are_woken_one_at_a_time_in_the_order_in_which_they_came(directory):
@@ -73,7 +73,7 @@ import os, sys, threading
 from pathlib import Path
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import Queue
-from tests.daemon.running import until_asleep
+from tests.daemon.daemon_process import until_asleep
 
 with FileStreamProgramCache(sys.argv[1]) as cache:
     layout = cache._directory.layout

@@ -90,7 +90,7 @@ def test_the_worst_finding_is_the_verdict(found: tuple[str, ...], code: int) -> 
 @pytest.mark.slow
 def test_a_child_that_does_not_answer_is_given_up_and_the_next_one_answers() -> None:
     # Reads a line and answers nothing: cat's cousin in the standard library.
-    silent = Child("tests.unit.silent", own_group=True)
+    silent = Child("tests.unit.silent_child", own_group=True)
     start = time.monotonic()
     with pytest.raises(ChildHungError):
         silent.ask({}, 0.2)
@@ -116,7 +116,7 @@ def test_a_child_that_is_asked_nothing_more_ends_by_itself_and_is_killed_if_it_d
     peer.close()  # nothing is left to end
 
     monkeypatch.setattr("lockcache.doctor.checks_process._LEAVE_SECONDS", 0.2)
-    silent = Child("tests.unit.silent", own_group=True)
+    silent = Child("tests.unit.silent_child", own_group=True)
     silent.send({})
     process = silent._process
     silent.close()
@@ -153,7 +153,7 @@ def test_a_check_whose_process_is_killed_is_not_tested_and_all_others_are(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["tests.unit.no_such_module", "tests.unit.silent"])
+@pytest.mark.parametrize("module", ["tests.unit.no_such_module", "tests.unit.silent_child"])
 def test_a_check_whose_second_process_ends_or_hangs_is_not_tested(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,10 +16,10 @@ from lockcache.doctor.pair import prints
 from lockcache.doctor.pair.clocks import CLOCKS
 from lockcache.doctor.pair.contents import REPLACING
 from lockcache.doctor.pair.hosts import Card, judge_hosts, owner_of
-from lockcache.doctor.pair.link import Link, LostError
 from lockcache.doctor.pair.locks import CREATION, LOCKS
-from lockcache.doctor.pair.meeting import TOKEN_PREFIX, Meeting, Met, remove_leftovers
+from lockcache.doctor.pair.messages import Link, LostError
 from lockcache.doctor.pair.names import NEW
+from lockcache.doctor.pair.rendezvous import TOKEN_PREFIX, Meeting, Met, remove_leftovers
 from lockcache.doctor.pair.trial import Side, Trial, run_trial
 from lockcache.doctor.pair.worker import TRIALS
 from lockcache.doctor.probe_dir import PREFIX

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.thinning import diagonals
+from tests.matrix_sampling import diagonals
 from tests.unit.material import descriptors, entry_path, on_disk
 
 

@@ -19,7 +19,7 @@ from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.eviction import evict_to_limit
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.room import Room
-from tests.daemon.running import until, until_asleep
+from tests.daemon.daemon_process import until, until_asleep
 from tests.threads import run_threads
 from tests.unit.material import open_directory, put
 

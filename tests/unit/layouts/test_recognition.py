@@ -11,7 +11,7 @@ from lockcache.integrations.pyptx import CubinCache
 from lockcache.layouts.recognition import WrongLayoutError, recognise
 from lockcache.layouts.tree import TreeFiles
 from lockcache.layouts.triton import TritonFiles
-from tests.daemon.material import fill as fill_as_stranger
+from tests.daemon.directories import fill as fill_as_stranger
 from tests.daemon.pyptx_crowd import entry_of, store
 from tests.daemon.triton_format import fill, key_of, put
 from tests.daemon.warp_format import compile_module

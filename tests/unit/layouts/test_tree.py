@@ -18,7 +18,7 @@ from lockcache.filestream.accounting.scan import Found
 from lockcache.layouts.recognition import refuse_unless_cache
 from lockcache.layouts.tree import TreeFiles
 from lockcache.layouts.tree_scan import NotACacheError
-from tests.daemon.material import photograph
+from tests.daemon.directories import photograph
 from tests.daemon.triton_format import compile_kernel
 
 

@@ -13,7 +13,7 @@ from lockcache.errors import UnsafeCacheDirError
 from lockcache.filestream.accounting.scan import Found
 from lockcache.layouts import triton
 from lockcache.layouts.triton import TritonFiles
-from tests.daemon.material import photograph
+from tests.daemon.directories import photograph
 from tests.daemon.triton_format import KERNEL_BYTES, compile_kernel, fill, key_of, put, read_kernel, set_age
 
 

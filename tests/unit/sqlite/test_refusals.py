@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, LockTimeoutError, SQLiteProgramCache, UnsafeCacheDirError
-from tests.crash.traced import run_traced
-from tests.thinning import all_but
+from tests.crash.strace import run_traced
+from tests.matrix_sampling import all_but
 from tests.unit.forked import in_child
 from tests.unit.sqlite.sqlite_file import locked_elsewhere
 

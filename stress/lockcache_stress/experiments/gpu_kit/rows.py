@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from lockcache_stress.experiments.gpu_kit.evicted import run_eviction
+from lockcache_stress.experiments.gpu_kit.eviction import run_eviction
 from lockcache_stress.experiments.gpu_kit.framework_rows import FRAMEWORKS, SHARED, run_framework, run_shared
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, KitOptions, NotRunError, Row, measured
 from lockcache_stress.experiments.gpu_kit.symbols import run_linking, run_templates

@@ -17,7 +17,7 @@ from lockcache_daemon.settings.model import Settings
 from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.settings.values import Free
 from lockcache_daemon.signals import StopSignals
-from tests.daemon.material import fill, names_on_disk
+from tests.daemon.directories import fill, names_on_disk
 
 WANTED = 1_000_000
 

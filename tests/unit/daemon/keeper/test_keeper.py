@@ -21,10 +21,10 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import SHARDS
 from lockcache.filestream.eviction import remove as removal
-from lockcache_daemon.keeper import instance
-from tests.daemon.keeping import CAP, LOW, Kept
-from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, names_on_disk
-from tests.daemon.running import until
+from lockcache_daemon.keeper import single_instance
+from tests.daemon.daemon_process import until
+from tests.daemon.directories import accounting_is_exact, bytes_on_disk, fill, names_on_disk
+from tests.daemon.keepers import CAP, LOW, Kept
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_the_staged_file_of_a_killed_writer_is_reaped_with_its_reservation(
     cache_path: Path, keep: Callable[[Path], Kept]
 ) -> None:
     kept = keep(cache_path)
-    command = [sys.executable, "-m", "tests.daemon.material", str(cache_path)]
+    command = [sys.executable, "-m", "tests.daemon.directories", str(cache_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "staged\n"
@@ -249,7 +249,7 @@ def test_a_disk_that_stays_full_is_said_once_and_a_problem_until_there_is_room(
     keep: Callable[[Path], Kept], mount_tmpfs: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr(instance, "time", clock)
+    monkeypatch.setattr(single_instance, "time", clock)
     disk = mount_tmpfs("size=2m")
     kept = keep(disk / "cache")
     fill(disk / "cache", 1, 1000)

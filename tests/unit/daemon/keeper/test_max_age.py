@@ -53,7 +53,7 @@ def test_what_comes_in_with_a_use_of_long_ago_is_found_within_hours() -> None:
 
 def test_a_long_walk_is_cut_into_slices_that_add_up_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(max_age, "_SLICE_SECONDS", 0.0)
-    monkeypatch.setattr(max_age, "_DUTY", 1e9)  # the pace is not what is tested
+    monkeypatch.setattr(max_age, "_DUTY", 1e9)  # the throttle is not what is tested
     watched = Watched(*[1 * DAY] * 1000)
     slices = []
     while watched.seen < 1000:

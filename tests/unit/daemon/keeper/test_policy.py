@@ -11,8 +11,8 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.policy import Policy
-from tests.daemon.keeping import CAP, Kept
-from tests.daemon.material import bytes_on_disk, fill
+from tests.daemon.directories import bytes_on_disk, fill
+from tests.daemon.keepers import CAP, Kept
 
 
 def test_a_program_does_not_replace_the_cap_and_an_operator_does(

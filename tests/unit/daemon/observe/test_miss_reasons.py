@@ -29,7 +29,7 @@ def compiled(path: Path, *changes: dict[str, str], key: str = "") -> None:
 def reasons(cache_path: Path) -> MissReasons:
     compiled(cache_path, {})
     found = MissReasons(Layout(str(cache_path)), 1.0, 0.5)
-    found._pace.change(1e9, 0.5)  # as if time passed between ticks
+    found._throttle.change(1e9, 0.5)  # as if time passed between ticks
     return found
 
 

@@ -15,9 +15,9 @@ from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
 from lockcache.layouts import GUESTS
 from lockcache_daemon.observe import top_entries
 from lockcache_daemon.observe.top_entries import Standouts, in_shards, in_walks
-from tests.daemon.asking import Watched
+from tests.daemon.daemon_process import until
+from tests.daemon.http_client import Watched
 from tests.daemon.pyptx_crowd import store
-from tests.daemon.running import until
 from tests.daemon.triton_format import compile_kernel
 
 
@@ -35,7 +35,7 @@ def cache(cache_path: Path) -> FileStreamProgramCache:
 def looked(cache: FileStreamProgramCache) -> Standouts:
     """After a whole round."""
     found = Standouts(in_shards(Layout(cache.path)), 1.0, 0.5)
-    found._pace.change(1e9, 0.5)  # as if time passed between ticks
+    found._throttle.change(1e9, 0.5)  # as if time passed between ticks
     while found.seen.shards_seen < SHARDS:
         found.tick()
     return found
@@ -165,7 +165,7 @@ def test_entries_of_other_programs_are_called_as_their_files_say(
     guest, root = GUESTS[program], str(cache_path)
     entries = partial(guest.view_entries, root, lambda: None)
     found = Standouts(in_walks(entries, partial(guest.describe, root)), 1.0, 0.5)
-    found._pace.change(1e9, 0.5)  # as if time passed between ticks
+    found._throttle.change(1e9, 0.5)  # as if time passed between ticks
     while not found.seen.largest:
         found.tick()
     assert [(each.label, each.kind) for each in found.seen.largest] == [(label, "cubin")]

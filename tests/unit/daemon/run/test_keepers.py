@@ -18,7 +18,7 @@ from lockcache_daemon.run.keepers import KeeperSet
 from lockcache_daemon.run.ticks import TickRunner
 from lockcache_daemon.settings.model import DirectorySettings, Settings
 from lockcache_daemon.signals import StopSignals
-from tests.daemon.running import HANG_SECONDS, until
+from tests.daemon.daemon_process import HANG_SECONDS, until
 
 
 @pytest.fixture

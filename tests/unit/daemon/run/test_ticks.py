@@ -17,9 +17,9 @@ from lockcache_daemon.run.ticks import TickRunner
 from lockcache_daemon.settings.model import Settings
 from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.signals import Stopped, StopSignals
-from tests.daemon.keeping import CAP, LOW
-from tests.daemon.material import bytes_on_disk, fill, names_on_disk
-from tests.daemon.running import HANG_SECONDS, until
+from tests.daemon.daemon_process import HANG_SECONDS, until
+from tests.daemon.directories import bytes_on_disk, fill, names_on_disk
+from tests.daemon.keepers import CAP, LOW
 
 
 class Blocking:

@@ -15,8 +15,8 @@ from lockcache.layouts.pyptx import PyptxEntries, PyptxGuest
 from lockcache_daemon.scrub import scrub as scrubbing
 from lockcache_daemon.scrub.scrub import Scrub
 from tests.crash.damage import DAMAGES
+from tests.daemon.daemon_process import run_daemon
 from tests.daemon.pyptx_crowd import entry_of, store
-from tests.daemon.running import run_daemon
 from tests.unit.integrations.pyptx_format import write_entry
 
 COUNT = 20

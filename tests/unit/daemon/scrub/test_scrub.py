@@ -18,7 +18,7 @@ from lockcache.filestream.repair.verify import OwnEntries, Verdict
 from lockcache_daemon.scrub import scrub as scrubbing
 from lockcache_daemon.scrub.scrub import Scrub
 from tests.crash.damage import fill_to_damage, spoil
-from tests.daemon.material import accounting_is_exact
+from tests.daemon.directories import accounting_is_exact
 from tests.unit.material import descriptors
 
 KEYS = [b"%d" % number for number in range(300)]

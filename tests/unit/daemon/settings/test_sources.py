@@ -14,7 +14,7 @@ from lockcache_daemon.settings import toml_file
 from lockcache_daemon.settings.model import Settings
 from lockcache_daemon.settings.sources import SettingsError, Sources
 from lockcache_daemon.settings.values import Free
-from tests.daemon.running import run_daemon
+from tests.daemon.daemon_process import run_daemon
 
 
 @pytest.fixture

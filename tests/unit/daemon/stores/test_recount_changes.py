@@ -10,8 +10,8 @@ import pytest
 
 from lockcache.filestream.accounting.usage import Slot
 from lockcache.filestream.disk.layout import SHARDS, Layout
-from lockcache_daemon.pace import Pace
 from lockcache_daemon.stores.recount_schedule import Changes, ShardWatch
+from lockcache_daemon.throttle import Throttle
 
 EMPTY = [Slot(0, 0)] * SHARDS
 
@@ -91,16 +91,16 @@ def test_a_shard_that_was_quiet_for_hours_is_not_looked_at_again_after_a_start(t
 
 
 def test_work_is_due_again_only_after_its_cost_is_a_small_share_of_the_time() -> None:
-    pace = Pace(1e-9, 0.5)
+    throttle = Throttle(1e-9, 0.5)
     for is_known in (False, True):
-        assert pace.is_due
-        with pace:
+        assert throttle.is_due
+        with throttle:
             sum(range(1000))
-        assert pace.is_due is not is_known  # one time is not a rule
+        assert throttle.is_due is not is_known  # one time is not a rule
 
 
 def test_work_that_fits_into_its_share_of_a_tick_is_due_at_every_one() -> None:
-    pace = Pace(0.5, 3600)
-    with pace:
+    throttle = Throttle(0.5, 3600)
+    with throttle:
         sum(range(1000))
-    assert pace.is_due
+    assert throttle.is_due

@@ -12,7 +12,7 @@ from lockcache.filestream.disk.layout import SHARDS, Layout
 from lockcache.filestream.repair.recount import Repair, recount_shard
 from lockcache_daemon.stores import recount_schedule
 from lockcache_daemon.stores.recount_schedule import ShardWatch
-from tests.daemon.material import fill
+from tests.daemon.directories import fill
 
 TICKS = 100
 

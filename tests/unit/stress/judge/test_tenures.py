@@ -10,7 +10,7 @@ import pytest
 
 from lockcache_stress.judge.tenures import Life, judge_tenures
 from lockcache_stress.run.daemons import Relay
-from tests.daemon.running import until
+from tests.daemon.daemon_process import until
 
 MS = 1_000_000
 
@@ -56,10 +56,10 @@ def test_real_daemons_whose_lock_excludes_nobody_are_found(tmp_path: Path) -> No
     """The fault that the takeover scenario is for, planted."""
     script = tmp_path / "daemon.py"
     script.write_text(
-        "from lockcache_daemon.keeper import instance\n"
-        "instance.Instance.acquire = lambda self: None\n"
-        "instance.Instance.is_lost = lambda self: False\n"
-        "instance.Instance.release = lambda self: None\n"
+        "from lockcache_daemon.keeper import single_instance\n"
+        "single_instance.Instance.acquire = lambda self: None\n"
+        "single_instance.Instance.is_lost = lambda self: False\n"
+        "single_instance.Instance.release = lambda self: None\n"
         "from lockcache_daemon.cli import main\n"
         "main()\n"
     )

@@ -14,7 +14,7 @@ from lockcache.filestream.disk.layout import StagedName
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.disk.space import Space, encode_format
 from lockcache_stress.run.sampler import Sampler, bytes_on_disk
-from tests.daemon.running import until
+from tests.daemon.daemon_process import until
 
 
 def test_entries_of_a_cache_are_counted_and_accounted_for(cache_path: Path) -> None:

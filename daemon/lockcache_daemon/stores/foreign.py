@@ -1,0 +1,204 @@
+"""The store of a foreign directory: the program whose it is does not account, so walking measures its size.
+
+Keeps invariant 3 (hard cap) as far as walks can: a directory that is past a high watermark at a walk is swept down to
+the low watermark, least recently used first, whole entries only, each by the layout's own locked removal. Walks when
+the directory changed, for a bounded share of a core, and now and then for changes that change no directory (a file that
+grows in place). Another layout needs one more :class:`lockcache.layouts.Files`.
+
+Not promised: a bound between walks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from lockcache.errors import LockTimeoutError
+from lockcache.layouts import Files, evict_each, measure
+from lockcache.lowlevel import (
+    SHARDS,
+    Described,
+    Evicted,
+    Found,
+    Goal,
+    Layout,
+    PolicyFile,
+    Slot,
+    check_directory,
+    choose_victims,
+)
+from lockcache_daemon.observe import Repairs
+from lockcache_daemon.settings import Rules
+from lockcache_daemon.stores.protocol import Opening, Step
+from lockcache_daemon.throttle import Throttle
+
+# Shares of one core, for all directories together. While a directory changes: 3,000 entries are walked in 40 ms, so a
+# directory of up to some 3,500 is walked at every tick of half a second. While it does not: see Counting's rotation.
+_CHANGED_DUTY: Final = 0.1
+_ROTATION_DUTY: Final = 0.003
+
+# As in recount_schedule.py: a look right after a change proves nothing where clocks are that coarse, and a file that
+# was only just made may not have been filled.
+_LOOK_AGAIN_SECONDS: Final = 2.0
+
+# Between two checks whether an eviction is finished, where there are no ticks.
+_FINISHING_SECONDS: Final = 0.05
+
+
+class ForeignStore:
+    """An open directory of another program (a :class:`.protocol.Store`).
+
+    ``open_files`` makes the directory if need be; ``describe`` describes an entry.
+    """
+
+    def __init__(
+        self,
+        opening: Opening,
+        open_files: Callable[[str], Files],
+        describe: Callable[[Found], Described],
+    ) -> None:
+        self.describe = describe
+        self._stop = opening.stop
+        self.files = open_files(opening.root)
+        try:
+            self.files.prepare()
+        except BaseException:
+            self.files.close()
+            raise
+        self._policy = PolicyFile(self.files.layout)
+        interval, share = opening.rules.interval_seconds, opening.share_of_duty
+        self._walking = Throttle(_CHANGED_DUTY * share, interval)
+        self._rotating = Throttle(_ROTATION_DUTY * share, interval)
+        self._held = Slot(0, 0)
+        # Whether it was walked since the last sweep: so sweeps are as rare as walks also where they free nothing.
+        self._is_fresh = False
+        self._is_changed = True
+        self._glance: object = None
+        self._look_again = 0.0
+        self._busy_locks: set[str] = set()
+        self.failure: OSError | None = None
+
+    @property
+    def busy(self) -> int:
+        return len(self._busy_locks)
+
+    @property
+    def layout(self) -> Layout:
+        return self.files.layout
+
+    @property
+    def policy(self) -> PolicyFile:
+        return self._policy
+
+    @property
+    def repairs(self) -> Repairs:
+        return Repairs()
+
+    def check(self) -> None:
+        check_directory(self.layout, False)
+
+    def begin(self) -> None:
+        self._walk()
+
+    def steps(self) -> Sequence[Step]:
+        return (self._finish, self._walk_if_due)
+
+    def held(self) -> Slot:
+        return self._held
+
+    def namespaces(self) -> Mapping[str, Slot]:
+        return {}
+
+    def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
+        return Evicted()
+
+    def sweep(self, goal: Goal) -> Evicted:
+        """Evict down to ``goal`` after a walk. Until the next walk the evicted bytes are taken off what the walk found.
+
+        Evicts nothing while the last victims are still on the disk: a budget of free space would evict more for them.
+        """
+        if self.files.is_pending:
+            return Evicted()
+        before, is_fresh = self._held, self._is_fresh
+        self._is_fresh, self.failure = False, None
+        surplus = goal.surplus(before)
+        if surplus == (0, 0):
+            return Evicted()
+        if not is_fresh:
+            self._is_changed = True  # a budget is exceeded without a change here: walk first, and then sweep
+            return Evicted()
+        victims, _ = choose_victims(self.entries(), surplus.bytes, 0, surplus.entries)
+        evicted = self.remove(victims)
+        self._is_changed |= not goal.is_met(self._held)  # some victims were used, locked, or could not be removed
+        return evicted
+
+    def entries(self) -> Iterator[Found]:
+        return (each for each in self.files.scan(self._stop.raise_if_set) if each.inode)
+
+    def remove(self, victims: list[Found]) -> Evicted:
+        done = evict_each(self.files, victims, self._stop.is_set)  # the next tick tries locked entries again
+        evicted, self._busy_locks, self.failure = done
+        self._held = Slot(self._held.bytes - evicted.bytes, self._held.entries - evicted.entries)
+        return evicted
+
+    def policy_changed(self) -> None:
+        self._is_changed = True
+
+    def change(self, rules: Rules, share_of_duty: float) -> None:
+        self._walking.change(_CHANGED_DUTY * share_of_duty, rules.interval_seconds)
+        self._rotating.change(_ROTATION_DUTY * share_of_duty, rules.interval_seconds)
+        self.files.settle_seconds = rules.settle_seconds
+        self._is_changed = True
+
+    def count_all(self, advance: Callable[[], None]) -> int:
+        self._walk()
+        for _ in range(SHARDS):
+            advance()
+        return 0
+
+    def count_again(self) -> None:
+        while self.files.is_pending:
+            self._stop.wait(_FINISHING_SECONDS)
+            self._stop.raise_if_set()
+            self.files.finish()
+        self._walk()
+
+    def remake(self) -> None:
+        self.files.prepare()
+
+    def close(self) -> None:
+        self.files.close()
+
+    def _finish(self) -> None:
+        if self.files.is_pending:
+            self._is_changed = True  # also if it fails: then the directory has to be measured again
+            self.files.finish()
+
+    def _walk_if_due(self) -> None:
+        if self.files.is_pending:
+            return  # the size after a sweep is known
+        if (self._look() and self._walking.is_due) or self._rotating.is_due:
+            self._walk()
+
+    def _walk(self) -> None:
+        with self._walking, self._rotating:
+            held = measure(self.files.scan(self._stop.raise_if_set), self.files.staged_bytes())
+            self._is_changed = False
+            self._held = held.slot
+            self._is_fresh = True
+            with contextlib.suppress(LockTimeoutError):  # the next walk tries again
+                self.files.reap(held.halves)
+
+    def _look(self) -> bool:
+        """Returns whether the directory changed since the last walk, or may have and is due for another walk."""
+        now, glance = time.monotonic(), self.files.glance()
+        if glance != self._glance:
+            self._glance = glance
+            self._look_again = now + _LOOK_AGAIN_SECONDS
+            self._is_changed = True
+        elif 0 < self._look_again <= now:
+            self._look_again = 0.0
+            self._is_changed = True
+        return self._is_changed

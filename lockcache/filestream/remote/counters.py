@@ -1,0 +1,137 @@
+"""Counters of the servers behind a directory: what its programs together read of each, sent to it, and lost.
+
+A page for each server (:class:`..accounting.CountersPage`), in the folder that the directory keeps of it, so that a
+directory without a server has none. Programs add to it when they add to the directory's own page.
+
+Keeps invariant 7 (never take the job down): files that others could write are read up to a bound, and a file that
+cannot be read counts as missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from lockcache.filestream.accounting import CountersPage, CountersReport
+from lockcache.filestream.disk import FOLDER, Layout, open_below, read_small, replace_file
+from lockcache.filestream.remote.node_state import SharedBreaker
+from lockcache.filestream.remote.store import RemoteStore
+from lockcache.filestream.remote.transport import RemoteUrl
+
+__all__ = ["ServerCounters", "ServerSeen", "read_servers", "report_of", "reset_servers"]
+
+_log = logging.getLogger("lockcache")
+
+_KIND: Final = b"LCserve"
+# Of 15 fields, and room for as many.
+_PAGE_BYTES: Final = 256
+_LONGEST_NAME: Final = 500
+# A directory has one server, or the few that it ever had.
+_MOST_SERVERS: Final = 64
+
+
+class ServerCounters(NamedTuple):
+    """The counts for one server of all programs of a directory that reported. The names are those of
+    ``RemoteCounts``."""
+
+    hits: int = 0
+    misses: int = 0
+    puts: int = 0
+    lost_puts: int = 0
+    errors: int = 0
+    corrupt_entries: int = 0
+    refused_entries: int = 0
+    stale_entries: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    #: Lookups that were answered, and the time that they took together, in ns.
+    answers: int = 0
+    answers_ns: int = 0
+    #: How often a program added something, and when it last did, in ns since the epoch. 0: never.
+    reports: int = 0
+    last_report_ns: int = 0
+    #: Entries that were fetched because a manifest lists them. Not among the hits.
+    prefetched: int = 0
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Hits of all lookups, 0 to 1; ``None`` before the first lookup was reported."""
+        lookups = self.hits + self.misses
+        return self.hits / lookups if lookups else None
+
+
+@dataclass(frozen=True)
+class ServerSeen:
+    """One server, as the programs of a directory know it."""
+
+    #: Its URL without user, password and settings other than the prefix.
+    server: str
+    counters: ServerCounters
+    #: The same since :func:`reset_servers`, whose time is ``last_report_ns``; ``None`` if nobody did that.
+    since_reset: ServerCounters | None
+    #: Whether no process asks it now, because it did not answer.
+    is_resting: bool
+
+
+def _page_of(layout: Layout, folder: str) -> CountersPage:
+    return CountersPage(layout, f"{folder}/counters", _KIND, ServerCounters._fields, _PAGE_BYTES)
+
+
+def report_of(layout: Layout, folder: str, url: RemoteUrl, store: RemoteStore) -> CountersReport:
+    """Returns the report of one process's ``store`` to the page in ``folder``; notes there which server it is."""
+    shown = url.shown if url.prefix == "lockcache:" else f"{url.shown}?prefix={url.prefix}"
+    name = shown.encode(errors="replace")[:_LONGEST_NAME]
+    try:
+        if _name_in(layout, folder) != name:
+            replace_file(layout, f"{folder}/name", name, fsync=False)
+    except OSError as error:
+        _log.debug("%s: it does not say which server it is: %s", folder, error)
+
+    def counts() -> ServerCounters:
+        return ServerCounters(**vars(store.snapshot()))
+
+    return CountersReport(layout, counts, page=_page_of(layout, folder))
+
+
+def read_servers(layout: Layout) -> tuple[ServerSeen, ...]:
+    """Returns up to 64 servers that programs of this directory ever used, by their names, which are unique."""
+    seen: dict[str, ServerSeen] = {}
+    for folder in _folders(layout):
+        name = _name_in(layout, folder).decode(errors="replace")
+        if not name or not name.isprintable() or name in seen:
+            name = f"{name if name.isprintable() else ''} {os.path.basename(folder)}".strip()
+        page = _page_of(layout, folder)
+        numbers = page.read()
+        since = page.read_since(numbers)
+        seen[name] = ServerSeen(
+            name,
+            ServerCounters._make(numbers),
+            None if since is None else ServerCounters._make(since),
+            SharedBreaker(layout, folder).is_open(),
+        )
+    return tuple(seen[name] for name in sorted(seen))
+
+
+def reset_servers(layout: Layout) -> None:
+    """Begin to count again, for people: as :func:`..accounting.reset_counters`. Raises :class:`OSError`."""
+    for folder in _folders(layout):
+        _page_of(layout, folder).reset()
+
+
+def _folders(layout: Layout) -> Iterator[str]:
+    names: list[str] = []
+    with contextlib.suppress(OSError), open_below(layout, layout.remote, FOLDER) as fd:
+        names = sorted(os.listdir(fd))[:_MOST_SERVERS]
+    for name in names:
+        yield f"{layout.remote}/{name}"
+
+
+def _name_in(layout: Layout, folder: str) -> bytes:
+    try:
+        return read_small(layout, f"{folder}/name", _LONGEST_NAME)
+    except OSError:
+        return b""

@@ -1,0 +1,232 @@
+"""Single flight: of the callers that miss a key at once, one has the turn to compute and the others wait for its entry.
+
+:class:`Turn` is what a caller holds, whichever back end gave it. :func:`take_off` gives turns among the threads of one
+process, for back ends that no other process shares: a live object holds each turn, so that the turn ends however the
+code that holds it is left. A child that is forked holds none of its parent's turns. Not promised: anything between
+processes; :mod:`lockcache.filestream.compile_once` is for those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Generic, TypeAlias, TypeVar
+
+from lockcache.errors import ReentrantComputeError
+from lockcache.fork import after_fork_in_child
+
+_Entry = TypeVar("_Entry")
+
+
+class Turn(Generic[_Entry]):
+    """The caller's turn to compute the entry of one key, from :meth:`ProgramCacheResource.begin`.
+
+    While it is held, others that want the key wait for it. It ends by :meth:`store`, by :meth:`give_up`, when its
+    ``with`` block is left, when nothing refers to it any more, and with its process; then one of those who wait has
+    the turn, or all have the entry. A forked child holds none: what it stores is stored, and nobody waits for it. A
+    thread may hold the turns of several keys, and any thread may end one. Two threads that each wait for the other's
+    turn wait until the lease timeout, and without leases for ever.
+    """
+
+    __slots__ = ("__weakref__", "_began_ns", "_end", "_publish")
+
+    def __init__(self, publish: Callable[[object, int], _Entry], end: Callable[[], object] | None = None) -> None:
+        """``publish(value, cost_ns)`` stores and returns the entry; ``end()``, which may come twice, frees the key.
+
+        Without ``end`` it is a turn for which nobody waits.
+        """
+        self._publish: Callable[[object, int], _Entry] | None = publish
+        # Refers to the object that holds the key, which ends by itself when this is collected: no destructor is needed
+        # here.
+        self._end = end
+        self._began_ns = time.perf_counter_ns()
+
+    def store(self, value: object, cost_ns: int | None = None) -> _Entry:
+        """Store ``value``, as for ``cache[key] = value`` or an :class:`Entry`, and end the turn.
+
+        Returns the entry, which the caller has also where the write was dropped: what another process stored meanwhile,
+        if this one was overdue. ``cost_ns`` is what computing cost, in nanoseconds; without it, the time since the turn
+        began. An Entry that states another cost is believed.
+
+        Raises:
+            RuntimeError: The turn has ended.
+            TypeError, ValueError: ``value`` cannot be stored. The turn has ended.
+        """
+        publish = self._publish
+        if publish is None:
+            raise RuntimeError("this turn has ended: it was stored or given up")
+        if cost_ns is None:
+            cost_ns = time.perf_counter_ns() - self._began_ns
+        try:
+            return publish(value, cost_ns)
+        finally:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """End the turn without storing; nothing happens if it has ended. The next caller has the turn."""
+        self._publish = None
+        if self._end is not None:
+            self._end()
+
+    def __enter__(self) -> Turn[_Entry]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.give_up()
+
+
+_local = threading.local()
+
+
+def _this_thread() -> object:
+    """Returns an object that no other thread has, even after this one ended: a thread's number is used again then."""
+    return _local.__dict__.setdefault("thread", object())
+
+
+class _Computing:
+    """A task's computation, in one thread or several, none of which would know by itself that it waits for itself."""
+
+    __slots__ = ("cache", "is_over", "key")
+
+    def __init__(self, cache: object, key: bytes) -> None:
+        self.cache, self.key = cache, key
+        self.is_over = False
+
+
+_computing: contextvars.ContextVar[tuple[_Computing, ...]] = contextvars.ContextVar("lockcache_computing", default=())
+
+
+@contextlib.contextmanager
+def computing(cache: object, key: bytes) -> Iterator[None]:
+    """Note, in this block, that this task and all that it starts compute ``key`` for ``cache``."""
+    mark = _Computing(cache, key)
+    token = _computing.set((*_computing.get(), mark))
+    try:
+        yield
+    finally:
+        mark.is_over = True  # for tasks that were started in it and live on
+        _computing.reset(token)
+
+
+def refuse_reentrance(cache: object, key: bytes) -> None:
+    """Raise :class:`ReentrantComputeError` within :func:`computing` of the same key. For after a miss."""
+    if any(mark.cache is cache and mark.key == key and not mark.is_over for mark in _computing.get()):
+        raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
+
+
+class Flight:
+    """One thread's turn for one key of one cache. It is held for as long as this lives, or until :meth:`land`."""
+
+    __slots__ = ("__del__", "__weakref__", "_key", "_others", "_over", "has_begun", "thread")
+
+    #: Not a method, in which an interrupt could come and be lost: the interpreter calls what stands in the slot.
+    __del__: Callable[[], object]
+
+    def __init__(self, key: bytes, others: _ByKey) -> None:
+        self._key, self._others = key, others
+        self.thread = _this_thread()
+        #: Whether its thread is computing, so that it would wait for itself if it asked for the entry again.
+        self.has_begun = False
+        # An item in this queue lets one waiter go, which puts it back for the next. Of all means to wake a thread, only
+        # this may be used by a destructor or a signal handler that interrupts its own use.
+        self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.__del__ = functools.partial(self._over.put, None)
+
+    def begin(self) -> None:
+        """State that its thread computes from now on."""
+        self.has_begun = True
+
+    def land(self) -> None:
+        """End the flight, and let all waiters go. May be called twice."""
+        self.has_begun = False
+        if self._others.get(self._key) is self:
+            self._others.pop(self._key, None)
+        self._over.put(None)
+
+    def end_of(self) -> Callable[[float | None], bool]:
+        """Returns what waits until this ends, for so many seconds at most, without keeping it alive."""
+        over = self._over
+
+        def wait(seconds: float | None) -> bool:
+            try:
+                over.get(timeout=seconds)
+            except queue.Empty:
+                return False
+            over.put(None)
+            return True
+
+        return wait
+
+
+_ByKey: TypeAlias = "weakref.WeakValueDictionary[bytes, Flight]"
+
+
+class _Flights:
+    """All flights of one process, by cache and key."""
+
+    def __init__(self) -> None:
+        self._after_fork_in_child()
+        after_fork_in_child(self)
+
+    def _after_fork_in_child(self) -> None:
+        self._lock = threading.RLock()  # a signal handler may ask during it
+        self._by_cache: weakref.WeakKeyDictionary[object, _ByKey] = weakref.WeakKeyDictionary()
+
+    def of(self, cache: object) -> _ByKey:
+        with self._lock:
+            return self._by_cache.setdefault(cache, weakref.WeakValueDictionary())
+
+    def enter(self, mine: Flight, key: bytes, others: _ByKey) -> Flight:
+        """Returns ``mine`` if nobody has that key's turn, else the flight of the one who has it."""
+        with self._lock:
+            return others.setdefault(key, mine)
+
+
+_flights = _Flights()
+
+
+def take_off(cache: object, key: bytes) -> Flight:
+    """Wait until no one else has the turn of ``key`` in ``cache``, and return it.
+
+    Raises :class:`ReentrantComputeError` if this thread is computing it already.
+    """
+    others = _flights.of(cache)
+    mine = Flight(key, others)
+    while True:
+        found = _flights.enter(mine, key, others)
+        if found is mine:
+            return mine
+        if found.thread is mine.thread:
+            return _turn_of_handler(found, key)
+        wait = found.end_of()
+        del found  # the waiters for its end must not keep it alive
+        wait(None)
+
+
+def wait_for_flight(cache: object, key: bytes, seconds: float) -> None:
+    """Wait until the flight of ``key`` ends, if somebody has it. Raises as :func:`take_off` does."""
+    found = _flights.of(cache).get(key)
+    if found is None:
+        return
+    if found.thread is _this_thread():
+        _turn_of_handler(found, key)
+        return
+    wait = found.end_of()
+    del found
+    wait(seconds)
+
+
+def _turn_of_handler(found: Flight, key: bytes) -> Flight:
+    """Returns a turn for a signal handler that interrupted its own thread's wait for the same turn."""
+    if found.has_begun:
+        raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
+    return Flight(key, weakref.WeakValueDictionary())

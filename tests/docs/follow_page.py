@@ -1,0 +1,66 @@
+"""Follows a page of the documents as its reader would: its blocks in order, in one shell and one Python.
+
+`python -m tests.docs.follow_page PAGE FOLDER` follows one in an empty folder, with the lockcache of that Python.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from lockcache_daemon.settings.sources import Sources
+from tests.docs.console import Console, environment, steps
+from tests.docs.pages import Block, blocks
+
+#: What stands for places of the machine, below the folder.
+_FOLDERS: Final = ("home/.config", "work", "scratch", "shared", "etc", "golden", "image", "var/lib")
+_NOT_STATED: Final = ("LOCKCACHE_DIR", "LOCKCACHE_GROUP", "LOCKCACHE_SIGNING_KEY_FILE")
+
+
+def follow(page: Path, root: Path) -> None:
+    """Run a page's blocks. Changes this process's directory and variables. Raises for what is not as the page says."""
+    for folder in _FOLDERS:
+        (root / folder).mkdir(mode=0o700, parents=True)
+    os.chdir(root / "work")
+    variables = environment(root)
+    os.environ.update(variables)
+    for variable in _NOT_STATED:
+        os.environ.pop(variable, None)
+    console = Console(root, variables)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    try:
+        for block in blocks(page):
+            if not block.no_run and not (block.needs and shutil.which(block.needs) is None):
+                _run(block, console, names, root)
+    finally:
+        console.close()
+
+
+def _run(block: Block, console: Console, names: dict[str, Any], root: Path) -> None:
+    text = console.inside(block.text)
+    if block.file:
+        (root / "work" / console.inside(block.file)).write_text(text)
+    elif block.language == "python":
+        # Padded, so that a traceback names the line of the page.
+        exec(compile("\n" * block.line + text, str(block.page), "exec"), names)
+    elif block.language == "console":
+        for step in steps(block.text):
+            try:
+                console.run(step)
+            except AssertionError as error:
+                raise AssertionError(f"{block}: {error}") from error
+    if block.language == "toml":
+        config = root / "settings.toml"
+        config.write_text(text)
+        Sources({}, (), str(config), {}).load()
+    elif block.language in ("yaml", "json"):
+        import yaml
+
+        assert list(yaml.safe_load_all(block.text))
+
+
+if __name__ == "__main__":
+    follow(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,165 @@
+"""The older entry while it is replaced: where it is read from, and what becomes of it when the writer never ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
+from lockcache.integrations.pyptx_directory import files as pyptx_files
+from lockcache.integrations.pyptx_directory.backup import keep_locked
+from lockcache.integrations.pyptx_directory.files import PyptxFiles
+from tests.unit.integrations.pyptx_format import ENTRY, KEY, NAME, file, flip, read_entry, write_entry
+
+NEWER = replace(ENTRY, ptx_source="newer", cubin_bytes=b"newer")
+OTHER = CacheEntry(replace(KEY, arch="sm_80"), "other", None)
+
+
+@pytest.fixture
+def staged(directory: Path) -> Path:
+    return directory / "lockcache" / "staged"
+
+
+@pytest.fixture
+def begin(cache: CubinCache, directory: Path) -> Callable[[CacheEntry], None]:
+    """Has an entry stored, and a writer do the first half of replacing it, which is where it dies."""
+
+    def begin(entry: CacheEntry = ENTRY) -> None:
+        cache.put(entry)
+        files = PyptxFiles(str(directory))
+        keep_locked(files._main, files._kept, NAME)
+        for suffix in ("json", "cubin", "ptx"):
+            file(directory, suffix).unlink(missing_ok=True)
+        file(directory, "cubin").write_bytes(b"of the next")
+
+    return begin
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the files of a writer old enough to be those of a dead one."""
+    monkeypatch.setattr(pyptx_files, "_LEFT_SECONDS", 0.0)
+
+
+@pytest.mark.parametrize("entry", [ENTRY, replace(ENTRY, cubin_bytes=None)])
+def test_an_entry_that_is_being_replaced_is_read(
+    begin: Callable[..., None], fresh: Callable[[], CubinCache], entry: CacheEntry
+) -> None:
+    begin(entry)
+    reader = fresh()
+    assert [reader.get(KEY), reader.get(KEY)] == [entry, entry]  # from the disk, then from memory
+    assert (reader.stats().hits, reader.stats().corrupt_entries) == (2, 0)
+
+
+def test_memory_is_not_served_in_place_of_a_newer_entry_that_is_being_replaced(
+    begin: Callable[..., None], fresh: Callable[[], CubinCache]
+) -> None:
+    reader = fresh()
+    reader.put(replace(ENTRY, ptx_source="oldest"))
+    begin()
+    assert reader.get(KEY) == ENTRY
+
+
+def test_one_that_is_kept_and_damaged_is_a_miss(
+    begin: Callable[..., None], staged: Path, fresh: Callable[[], CubinCache]
+) -> None:
+    begin()
+    flip(staged / f"{NAME}.ptx.kept")
+    reader = fresh()
+    assert reader.get(KEY) is None
+    assert reader.stats().corrupt_entries == 1
+
+
+@pytest.mark.parametrize("key", [KEY, OTHER.key])
+def test_what_a_dead_writer_kept_is_an_entry_again_with_the_next_put(
+    begin: Callable[..., None],
+    at_once: None,
+    directory: Path,
+    staged: Path,
+    fresh: Callable[[], CubinCache],
+    key: CacheKey,
+) -> None:
+    begin()
+    fresh().put(replace(NEWER, key=key))
+    assert list(staged.iterdir()) == []
+    assert fresh().get(KEY) == (NEWER if key is KEY else ENTRY)
+    assert read_entry(directory, NAME) is not None
+
+
+def test_what_was_kept_a_moment_ago_is_left_to_its_writer(
+    begin: Callable[..., None], staged: Path, fresh: Callable[[], CubinCache]
+) -> None:
+    begin()
+    fresh().put(OTHER)
+    assert len(list(staged.iterdir())) == 3
+    assert fresh().get(KEY) == ENTRY
+
+
+@pytest.mark.parametrize("next_", [None, NEWER], ids=["reaped, the newer entry is whole", "replaced by a put"])
+def test_what_a_dead_writer_kept_goes(
+    cache: CubinCache, at_once: None, staged: Path, fresh: Callable[[], CubinCache], next_: CacheEntry | None
+) -> None:
+    cache.put(ENTRY)
+    files = PyptxFiles(cache._files.root)  # type: ignore[union-attr]
+    keep_locked(files._main, files._kept, NAME)
+    files.reap([]) if next_ is None else cache.put(next_)
+    assert list(staged.iterdir()) == []
+    assert fresh().get(KEY) == (next_ or ENTRY)
+
+
+@pytest.mark.parametrize("remove", ["clear", "evict", "discard"])
+def test_what_is_removed_is_gone_in_both_places(
+    cache: CubinCache, directory: Path, staged: Path, fresh: Callable[[], CubinCache], remove: str
+) -> None:
+    cache.put(ENTRY)
+    files = PyptxFiles(str(directory))
+    keep_locked(files._main, files._kept, NAME)
+    if remove == "clear":
+        cache.clear(disk=True)
+    elif remove == "evict":
+        assert files.evict(next(iter(files.scan())))
+    else:
+        files.discard(NAME)
+    assert fresh().get(KEY) is None
+    assert list(staged.iterdir()) == []
+
+
+def test_clearing_removes_what_only_a_dead_writer_keeps(
+    begin: Callable[..., None], directory: Path, staged: Path, fresh: Callable[[], CubinCache]
+) -> None:
+    begin()
+    file(directory, "cubin").unlink()
+    fresh().clear(disk=True)
+    assert fresh().get(KEY) is None
+    assert list(staged.iterdir()) == []
+
+
+def test_an_entry_of_pyptxs_is_kept_too(cache: CubinCache, directory: Path, fresh: Callable[[], CubinCache]) -> None:
+    theirs = CacheEntry(KEY, "theirs", b"cubin", {"a": [1]})
+    cache.put(OTHER)
+    write_entry(directory, theirs)
+    files = PyptxFiles(str(directory))
+    keep_locked(files._main, files._kept, NAME)
+    file(directory, "json").unlink()
+    assert fresh().get(KEY) == theirs
+
+
+def test_without_hard_links_an_entry_is_replaced_all_the_same(
+    cache: CubinCache, staged: Path, fresh: Callable[[], CubinCache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fake: no file system that lacks them can be had without root and its tools."""
+
+    def link(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    cache.put(ENTRY)
+    monkeypatch.setattr(os, "link", link)
+    cache.put(NEWER)
+    assert fresh().get(KEY) == NEWER
+    assert cache.stats().dropped_writes == 0
+    assert list(staged.iterdir()) == []
