@@ -29,7 +29,7 @@ from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, take_lease
 from lockcache.filestream.compile_once.polling import ALONE, REMOTE, WOKEN
-from lockcache.filestream.disk import Layout, Sleeper, bell_of, myself, revalidate, unlink_below
+from lockcache.filestream.disk import Layout, Sleeper, bell_of, is_on_server, myself, revalidate, unlink_below
 from lockcache.filestream.entry import Loader
 from lockcache.fork import after_fork_in_child
 
@@ -142,7 +142,7 @@ class CompileOnce:
                 return LeaseTurn(turns, name, None)
             # A waiter that did not get the lease has just looked, which on a network file system is two calls to the
             # server.
-            loaded = None if lease is None and self.layout.is_network else self.look(name)
+            loaded = None if lease is None and self.layout.is_network else self.look(name, is_last=lease is not None)
             if loaded is not None:
                 if lease is not None:
                     lease.release(is_published=True)
@@ -164,9 +164,13 @@ class CompileOnce:
                 wait.end()
                 return loaded
 
-    def look(self, name: str) -> tuple[bytes, bytes] | None:
-        """Returns the entry if it is published. A look that finds nothing is not counted as a miss."""
-        return self._reader.load(name) if self._is_published(name) else None
+    def look(self, name: str, *, is_last: bool = False) -> tuple[bytes, bytes] | None:
+        """Returns the entry if it is published. A look that finds nothing is not counted as a miss.
+
+        ``is_last``: if it finds nothing, the caller computes. That is worth the calls by which NFS 3 is sure.
+        """
+        is_there = is_on_server(self.layout, self.layout.entry(name)) if is_last else self._is_published(name)
+        return self._reader.load(name) if is_there else None
 
     def poll(self, name: str, generation: int) -> Hashable:
         """Returns whether the entry is there, and the state of the lease file: two calls, so that many may poll them.

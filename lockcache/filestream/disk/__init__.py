@@ -36,9 +36,9 @@ else:
                 "read_small remove_files replace_file replacing truncate_below write_all"
             ),
             "folders": (
-                "PlantedFolderError below create_below is_shared make_folder make_private_folder open_below "
-                "open_folder open_or_create refuse_symlink rename_below revalidate revalidate_shard_locked share_file "
-                "unlink_below"
+                "PlantedFolderError below create_below is_on_server is_shared make_folder make_private_folder "
+                "open_below open_folder open_or_create refuse_symlink rename_below revalidate revalidate_shard_locked "
+                "share_file unlink_below"
             ),
             "layout": (
                 "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName ViewName entry_name is_entry_file "

@@ -232,6 +232,11 @@ class Layout:
         return is_kind(self._kind(), "nfs")
 
     @property
+    def is_nfs_3(self) -> bool:
+        """Whether its server numbers no changes, as NFS 4 does: a changed folder shows by the time of the change."""
+        return self._kind() == "nfs"
+
+    @property
     def is_fuse(self) -> bool:
         """Whether a process stands between the kernel and the file system, which may remember more than the kernel."""
         return is_kind(self._kind(), "fuse")

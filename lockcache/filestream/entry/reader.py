@@ -29,7 +29,7 @@ from typing import Final, Protocol
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, below, revalidate
+from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, below, is_on_server, revalidate
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_COST_NS,
@@ -320,8 +320,11 @@ class NetworkReader:
         )
         if not is_known_missing:
             self._looked[digits] = now
+            layout = self._layout
+            # Only NFS 3 looks for the name before it opens the file: elsewhere that is one more call to the server.
+            is_there = is_on_server(layout, path) if layout.is_nfs_3 else revalidate(layout, os.path.dirname(path))
             # By the careful path: it takes the times before it reads, and a read makes the client forget them.
-            if revalidate(self._layout, os.path.dirname(path)):
+            if is_there:
                 return self._reader.load_carefully(name, path)
         self._reader.misses += 1
         return None

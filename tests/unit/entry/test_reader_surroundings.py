@@ -168,17 +168,20 @@ assert cache.get("k") is None
     assert done.returncode == 0, done.stderr
 
 
-def test_on_a_network_file_system_each_hit_looks_at_the_folder_and_a_miss_once_a_second(cache_path, monkeypatch):
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
+@pytest.mark.parametrize("kind, look", [("nfs4", "revalidate"), ("nfs", "is_on_server")])
+def test_on_a_network_file_system_each_hit_looks_at_the_folder_and_a_miss_once_a_second(
+    cache_path, monkeypatch, kind, look
+):
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
     looked = []
     now = [1000.0]
     with FileStreamProgramCache(cache_path) as cache:
         cache["k"] = b"v"
         monkeypatch.setattr(
-            "lockcache.filestream.entry.reader.revalidate", lambda layout, path: looked.append(path) or True
+            f"lockcache.filestream.entry.reader.{look}", lambda layout, path: looked.append(path) or True
         )
         monkeypatch.setattr("lockcache.filestream.entry.reader.time.monotonic", lambda: now[0])
-        folder = os.path.dirname(entry_path(cache.path))
+        folder = entry_path(cache.path) if kind == "nfs" else os.path.dirname(entry_path(cache.path))
         assert [cache.get("k"), cache.get("k")] == [b"v", b"v"]
         assert looked == [folder] * 2
         os.unlink(entry_path(cache.path))
