@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,13 @@ class NfsSite(Site):
         """Start nfsd, whose clients may claim back what they held for some seconds."""
         run_quietly("rpc.nfsd", *(["-V", "3", "4"] if self._is_3 else ["-N", "3", "-V", "4.2", "4"]))
 
+    def make_on_coarse_disk(self, name: str) -> str:
+        """Make an empty directory on a disk with times in whole seconds, which the export crosses into."""
+        disk = self.at(self.make(f"{name}-disk"))
+        make_disk(disk, is_coarse=True)
+        os.mkdir(os.path.join(disk, name), 0o700)
+        return os.path.join(f"{name}-disk", name)
+
     def _serve(self) -> None:
         mount("tmpfs", "state", str(_STATE))
         for name in ("v4recovery", "nfsdcltrack", "rpc_pipefs", "sm", "sm.bak"):
@@ -44,7 +52,7 @@ class NfsSite(Site):
             Path("/proc/fs/nfsd", name).write_text(str(GRACE_SECONDS))
         if self._is_3:
             self._start_locks()
-        run_quietly("exportfs", "-o", "rw,no_root_squash,sync,no_subtree_check,fsid=0", f"*:{SHARED}")
+        run_quietly("exportfs", "-o", "rw,no_root_squash,sync,no_subtree_check,crossmnt,fsid=0", f"*:{SHARED}")
         run_quietly("rpc.mountd", *([] if self._is_3 else ["-N", "3", "-N", "2"]))
         self.start_server()
 

@@ -25,6 +25,9 @@ SHARED: Final = "/run/shared"
 #: How long a server keeps the locks of a client that is silent: the default of each is longer than a trial could wait.
 GRACE_SECONDS: Final = 10
 _IMAGE_MIB: Final = 1024
+# Of a disk's inodes, from 256 on with times to the nanosecond; without room for those, to the second.
+_INODE_BYTES: Final = 256
+_INODE_BYTES_OF_SECONDS: Final = 128
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,10 @@ class Site(ABC):
         os.mkdir(self.at(name), 0o700)
         return name
 
+    def make_on_coarse_disk(self, name: str) -> str | None:
+        """Make an empty directory on a disk with times in whole seconds; ``None`` if this server has no such disk."""
+        return None
+
     def at(self, name: str) -> str:
         """Returns the path of a directory as the server has it, where nothing that a client remembers is in the way."""
         return os.path.join(SHARED, name)
@@ -130,11 +137,13 @@ def _make_namespaces(client: Client) -> None:
     run_quietly("unshare", f"--uts=/run/uts/{name}", "hostname", name)
 
 
-def make_disk() -> None:
-    """Mount an ext4 of its own where the server has what it shares."""
-    run_quietly("truncate", "-s", f"{_IMAGE_MIB}M", "/run/shared.img")
-    run_quietly("mkfs.ext4", "-q", "-b", "4096", "-I", "256", "/run/shared.img")
-    mount("ext4", "/run/shared.img", SHARED, "loop")
+def make_disk(path: str = SHARED, *, is_coarse: bool = False) -> None:
+    """Mount an ext4 of its own where the server has what it shares. ``is_coarse``: its times are whole seconds."""
+    image = f"/run/{os.path.basename(path)}.img"
+    inode_bytes = _INODE_BYTES_OF_SECONDS if is_coarse else _INODE_BYTES
+    run_quietly("truncate", "-s", f"{_IMAGE_MIB}M", image)
+    run_quietly("mkfs.ext4", "-q", "-b", "4096", "-I", str(inode_bytes), image)
+    mount("ext4", image, path, "loop")
 
 
 def mount(kind: str, device: str, path: str, options: str = "defaults") -> None:

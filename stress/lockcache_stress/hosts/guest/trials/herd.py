@@ -21,16 +21,20 @@ _COMPUTE_SECONDS: Final = 0.3
 
 
 def herd(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
-    """Give computations, wrong codes and keys: in equal order, in random order, and after a look at every key."""
+    """Give computations, wrong codes and keys: in equal order, in random order, and after a look at every key.
+
+    Where the server can have a clock of whole seconds: after a look in random order there, too.
+    """
     yield "keys", len(_KEYS)
     yield "processes", _EACH * len(site.clients)
-    yield "equal order", _run(site, "herd-equal", None, has_looked=False)
-    yield "random order", _run(site, "herd-random", seed, has_looked=False)
-    yield "looked up before", _run(site, "herd-looked", None, has_looked=True)
+    yield "equal order", _run(site, site.make("herd-equal"), None, has_looked=False)
+    yield "random order", _run(site, site.make("herd-random"), seed, has_looked=False)
+    yield "looked up before", _run(site, site.make("herd-looked"), None, has_looked=True)
+    if coarse := site.make_on_coarse_disk("herd-coarse"):
+        yield "the server's clock has whole seconds", _run(site, coarse, seed, has_looked=True)
 
 
 def _run(site: Site, name: str, seed: int | None, *, has_looked: bool) -> dict[str, int]:
-    site.make(name)
     with ExitStack() as stack:
         ranks = [stack.enter_context(Rank(client)) for client in site.clients for _ in range(_EACH)]
         for rank in ranks:
