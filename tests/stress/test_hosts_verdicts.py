@@ -209,13 +209,6 @@ def test_a_trial_that_raised_has_failed_by_its_last_line() -> None:
     assert [check.value for check in tried.checks] == ["ValueError: no"]
 
 
-def test_what_a_dropped_put_leaves_accounted_is_excused_where_the_server_went_away_and_nowhere_else() -> None:
-    too_much = {**TRAFFIC, "accounted_bytes": 9500, "repaired_shards": ["shard 00: ..."]}
-    assert parse_result(result_of("restart", {"traffic": too_much})).ok
-    assert not parse_result(result_of("restart", {"traffic": {**too_much, "dropped": 0}})).ok
-    assert not parse_result(result_of("bytes", {"one key": too_much})).ok
-
-
 def test_cuda_core_that_cannot_be_imported_fails_nothing() -> None:
     assert parse_result(result_of("neighbour", {"skipped": "cuda.core cannot be imported"})).ok
 

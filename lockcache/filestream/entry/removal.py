@@ -3,7 +3,7 @@
 Keeps invariant 2 (last write wins) for dropped writes, which remove the older value, and the remover's share of 3 (hard
 cap): an entry is unlinked before its bytes are given back, so that a death in between leaves the accounting too high,
 never too low. What a seed has under its name is hidden first (:mod:`.seed_marks`). Not promised: that the lock is held
-(see :func:`remove_entry`); a recount corrects the accounting then.
+(see :func:`remove_entry`); the next reap corrects the accounting then.
 """
 
 from __future__ import annotations
@@ -19,10 +19,17 @@ from lockcache.filestream.accounting import UsagePage, bytes_of_entry, folder_by
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     FOLDER,
+    WRITE,
+    Descriptor,
     Layout,
     PlantedFolderError,
+    StagedName,
     ViewName,
     below,
+    create_below,
+    give_up,
+    myself,
+    next_serial,
     open_below,
     refuse_symlink,
     remove_files,
@@ -46,8 +53,8 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -
     """Remove an entry and give back its bytes. Returns whether there was one.
 
     Removal is what makes a dropped write safe (invariant 2, last write wins), so it does not depend on the lock: if
-    that is not free in time, or no file can be opened (no descriptors left), the entry is removed anyway, and a recount
-    corrects the accounting.
+    that is not free in time, or no file can be opened (no descriptors left), the entry is removed anyway, and the next
+    reap corrects the accounting.
     """
     try:
         lock = directory.locks[int(name[:2], 16)]
@@ -76,7 +83,18 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
     except PlantedFolderError:
         # A file behind a symlink is not an entry; it is never served, and is left alone.
         return was_in_seed
+    if removed:
+        _leave_to_reap(layout, shard)
     return removed or was_in_seed
+
+
+def _leave_to_reap(layout: Layout, shard: int) -> None:
+    """Leave an empty staged file that this process is done with: the next reap recounts its shard."""
+    path, file = layout.staged(StagedName(shard, 0, *myself(), next_serial())), Descriptor()
+    with contextlib.suppress(OSError):  # too much is accounted for then, until a recount
+        create_below(layout, path, WRITE, file)
+        give_up(os.path.basename(path))
+    file.close()
 
 
 def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool = True) -> bool:

@@ -183,14 +183,11 @@ def _cut(numbers: _Numbers) -> list[Check]:
 
 
 def _restart(numbers: _Numbers) -> list[Check]:
-    return _traffic(numbers["traffic"], "", excuses_dropped=True)
+    return _traffic(numbers["traffic"], "")
 
 
-def _traffic(found: _Numbers, prefix: str, *, excuses_dropped: bool = False) -> list[Check]:
-    """Returns what must hold of all traffic: nothing wrong was read, nobody died, the accounting says what is there.
-
-    A put that is dropped for want of a lock removes the older value and leaves it accounted for, by design.
-    """
+def _traffic(found: _Numbers, prefix: str) -> list[Check]:
+    """Returns what must hold of all traffic: nothing wrong was read, nobody died, the accounting says what is there."""
     wrong = {each: found[each] for each in ("torn", "foreign", "stale", "illegal_histories")}
     read = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in wrong.items())
     counted = f"{found['hits']:,} hits, {found['recorded']:,} operations recorded: {read}"
@@ -200,12 +197,11 @@ def _traffic(found: _Numbers, prefix: str, *, excuses_dropped: bool = False) -> 
     accounted = f"{drift:+,} of {found['disk_bytes']:,} bytes, {len(repaired)} shards set right by a recount"
     accounted += f" ({'; '.join(repaired[:_MOST_SHOWN])})" if repaired else ""
     is_exact = drift == 0 and not repaired
-    is_excused = excuses_dropped and found["dropped"] > 0 and drift > 0
     deaths = "; ".join(found["deaths"]) or f"none, {found['dropped']:,} of {found['puts']:,} puts dropped"
     return [
         Check(f"{prefix}reads", counted, "> 0 hits, nothing wrong", is_read),
         Check(f"{prefix}workers that died", deaths, "none", not found["deaths"]),
-        Check(f"{prefix}accounting", accounted, "+0, 0 shards", is_exact or is_excused),
+        Check(f"{prefix}accounting", accounted, "+0, 0 shards", is_exact),
     ]
 
 

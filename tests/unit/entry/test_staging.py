@@ -131,6 +131,23 @@ def test_abandoning_next_to_a_stuck_lock_leaves_the_accounting_to_the_next_reap(
     directory.close()
 
 
+def test_what_is_removed_without_the_lock_is_accounted_for_until_the_next_reap(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        cache[b"k"] = b"x" * 10_000
+    directory = open_directory(cache_path, timeout_seconds=0.05)
+    stuck = ProcessLock(directory.layout.lock(shard_of(b"k")), 1.0)
+    with stuck:
+        assert remove_entry(directory, entry_name(b"k"), 0.0)
+    [file] = os.listdir(directory.layout.tmp)
+    assert directory.usage().total_bytes() == 10_000  # too much, never too little
+    os.utime(os.path.join(directory.layout.tmp, file), (0, 0))
+    assert reap(directory) == 1
+    assert os.listdir(directory.layout.tmp) == []
+    assert accounted(directory)
+    stuck.close()
+    directory.close()
+
+
 def test_what_is_published_is_no_longer_open_so_that_evicting_it_frees_its_bytes_at_once(directory):
     staged = stage(directory)
     [name] = os.listdir(directory.layout.tmp)

@@ -19,13 +19,16 @@ from typing import Any, Final
 
 from lockcache import FileStreamProgramCache, TieredProgramCache
 from lockcache.bundle import promote
-from lockcache.lowlevel import Layout
+from lockcache.lowlevel import CacheDirectory, Layout, reap
 from lockcache_stress.hosts.guest.site import Client
 from lockcache_stress.judge import Stamp, make_value, parse_value
 from lockcache_stress.processes import die_with_parent
 
 _FORK: Final = multiprocessing.get_context("fork")
 _CALL_SECONDS: Final = 150.0
+_LOCK_SECONDS: Final = 5.0
+#: When a process on any host may remove what a dead one has staged.
+REAPED_AFTER_SECONDS: Final = 70.0
 # Of values that both caches write: what proves that a value is whole, and its key's.
 _TOKEN: Final = b"neighbor"
 _TRADED_KEYS: Final = 64
@@ -219,6 +222,14 @@ class _Served:
 
     def accounted_bytes(self) -> int:
         return self.cache.stats().bytes
+
+    def reap(self, seconds_later: float) -> int:
+        """Reap as a process will after so many seconds. Returns how many shards it had to set right."""
+        directory, then = CacheDirectory(str(self.cache.path), _LOCK_SECONDS), time.time() - seconds_later
+        # Through this mount, which need not ask the server again for what it has just seen.
+        for file in os.listdir(directory.layout.tmp):
+            os.utime(os.path.join(directory.layout.tmp, file), (then, then))
+        return reap(directory)
 
     def recount(self) -> list[str]:
         """Returns the shards that it had to set right, each with what was accounted for and what is there."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
-from lockcache_stress.hosts.guest.ranks import Rank, enter
+from lockcache_stress.hosts.guest.ranks import REAPED_AFTER_SECONDS, Rank, enter
 from lockcache_stress.hosts.guest.site import Client, Site
 from lockcache_stress.judge import as_text, judge_histories, load_histories
 from lockcache_stress.plan import Plan, Step
@@ -76,10 +76,14 @@ def run_traffic(
 
 
 def settle(site: Site, name: str) -> dict[str, Any]:
-    """Returns what a later process finds accounted, what is on the disk, and which shards a recount sets right."""
+    """Returns what a later process finds accounted, what is on the disk, and which shards a recount sets right.
+
+    That process has reaped what workers left that had no lock in time.
+    """
     client = site.clients[0]
     with Rank(client) as rank:
         rank.call("open", client.at(name))
+        rank.call("reap", REAPED_AFTER_SECONDS)
         accounted = rank.call("accounted_bytes")
         disk = bytes_on_disk(site.at(name))
         return {"accounted_bytes": accounted, "disk_bytes": disk, "repaired_shards": rank.call("recount")}
