@@ -303,6 +303,23 @@ def test_a_second_one_stands_by_and_takes_over_and_other_ranks_start_none(cache_
     until_free(cache_path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words, variables", [(["--max-size", "1G"], {}), ([], {"LOCKCACHE_MAX_SIZE": "1G"})], ids=["option", "variable"]
+)
+def test_the_cap_of_a_run_with_a_daemon_binds_no_later_program(
+    words: list[str], variables: dict[str, str], cache_path: Path
+) -> None:
+    program = (sys.executable, "-c", KEPT, str(cache_path))
+    process = start("--daemon", "--dir", str(cache_path), *words, "--", *program, **variables)
+    assert "pid" in process.stdout.readline()
+    assert process.communicate(timeout=60)[1].startswith("lockcache: 0 hits")
+    policy = PolicyFile(Layout(str(cache_path))).load()
+    assert (policy.max_size_bytes, policy.by_operator) == (1_000_000_000, False)
+    with FileStreamProgramCache(cache_path, max_size_bytes=2_000_000_000) as cache:
+        assert cache.max_size_bytes == 2_000_000_000
+
+
 def test_a_daemon_needs_a_cap(cache_path: Path) -> None:
     ended = run("run", "--daemon", "--dir", str(cache_path), "--", "true")
     assert (ended.returncode, "has no cap; give --max-size" in ended.stderr) == (2, True), ended

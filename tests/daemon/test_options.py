@@ -75,6 +75,18 @@ def test_where_a_misspelled_variable_left_no_budget_that_is_said(tmp_path: Path)
     ]
 
 
+def test_a_directory_that_has_a_cap_needs_no_budget_and_keeps_its_cap_a_programs(tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    with FileStreamProgramCache(root, max_size_bytes=10_000_000) as cache:
+        for number in range(100):
+            cache[f"key {number}"] = bytes(95_000)
+    done = run_daemon("--once", "cache", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "cap 10.0 MB" in done.stdout
+    assert "evicted" in done.stdout
+    assert PolicyFile(Layout(str(root))).load() == Policy(10_000_000)
+
+
 @pytest.mark.parametrize(
     "words, reason",
     [

@@ -99,6 +99,15 @@ def test_without_a_cap_of_its_own_the_daemon_goes_by_its_own_policy(cache_path: 
     assert len(list(cache_path.glob("entries/??/*"))) <= 100
 
 
+def test_without_a_cap_and_a_policy_of_its_own_the_daemon_goes_by_the_directorys(cache_path: Path) -> None:
+    keys = put_expensive(cache_path)
+    put_cheap(str(cache_path), 0)
+    PolicyFile(Layout(str(cache_path))).replace(Policy(1_000_000, priority="cost"))
+    assert run_daemon("--once", cache_path).returncode == 0
+    assert bytes_on_disk(cache_path) <= 950_000
+    assert read(cache_path, keys) == keys
+
+
 @pytest.mark.long
 def test_a_dry_run_counts_what_a_pass_by_cost_evicts(cache_path: Path) -> None:
     put_expensive(cache_path)

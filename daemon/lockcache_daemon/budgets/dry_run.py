@@ -25,9 +25,10 @@ from lockcache_daemon.stores import Seen, View, view, view_lockcache
 class UnchangedStore:
     """A stand-in for a :class:`Store` that evicts nothing, and from then on answers as if it had evicted."""
 
-    def __init__(self, seen: Seen, rules: Rules) -> None:
+    def __init__(self, seen: Seen, rules: Rules, policy: Policy) -> None:
         self._seen = seen
         self._rules = rules
+        self._priority = rules.priority_under(policy)
         self.layout = seen.layout
         self._before = seen.measure()
         #: The sizes of the entries that would be gone, by name.
@@ -57,7 +58,7 @@ class UnchangedStore:
             return Evicted()
         gone = self.evicted
         need = Need(surplus.bytes + gone.bytes, surplus.entries + gone.entries)
-        ordered = (found for found in self._seen.victims(need, self._rules.priority) if found.name not in self._gone)
+        ordered = (found for found in self._seen.victims(need, self._priority) if found.name not in self._gone)
         return self.remove(first_enough(list(ordered), Need(*surplus))[0])
 
     def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
@@ -101,7 +102,7 @@ class Rehearsal:
             report.warned(f"{error}; a daemon would replace it")
             found = Policy()
         self._policy = found if rules.max_size_bytes is None else rules.policy
-        self._store = UnchangedStore(seen, rules)
+        self._store = UnchangedStore(seen, rules, self._policy)
         self.before = self._store.held()
         #: The evictions for each budget, in the order in which the budgets are applied.
         self.budgets: dict[str, Evicted] = {}

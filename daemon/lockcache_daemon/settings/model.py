@@ -6,15 +6,17 @@ of the file (``max_size``); nothing else has to be written to add one. See :mod:
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lockcache.errors import PolicyError
 from lockcache.filestream import PRIORITIES
 from lockcache.layouts import GUESTS, SETTLE_SECONDS
-from lockcache.lowlevel import Priority
+from lockcache.lowlevel import Layout, PolicyFile, Priority
 from lockcache_daemon.settings.values import (
     Address,
     Age,
@@ -94,9 +96,9 @@ class DirectorySettings(_Model):
 
     @property
     def has_budget(self) -> bool:
-        """Whether these settings alone would ever evict an entry."""
+        """Whether these settings, or the cap that the directory has, would ever evict an entry."""
         budgets = (self.max_size, self.max_entries, self.min_free, self.max_age, self.namespaces or None)
-        return any(each is not None for each in budgets)
+        return any(each is not None for each in budgets) or _has_cap(self.path)
 
 
 class Settings(_Model):
@@ -143,6 +145,12 @@ def _contradictions_of(directory: DirectorySettings, total: int | None) -> Itera
         yield "floor", why
     if directory.floor is not None and directory.max_size is not None and directory.floor > directory.max_size:
         yield "floor", f"{directory.floor} bytes are more than max_size, {directory.max_size}; accepted: at most that"
+
+
+def _has_cap(path: str) -> bool:
+    with contextlib.suppress(OSError, PolicyError):
+        return PolicyFile(Layout(path)).load().max_size_bytes is not None
+    return False
 
 
 def distinct_paths(paths: Iterable[str]) -> list[str]:

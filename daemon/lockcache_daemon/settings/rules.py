@@ -70,6 +70,14 @@ class Rules:
         """The policy for the directory. It is an operator's, so that no program's ``max_size_bytes`` replaces it."""
         return Policy(self.max_size_bytes, by_operator=self.max_size_bytes is not None, priority=self.priority)
 
+    def priority_under(self, policy: Policy) -> Priority:
+        """Returns the priority under the directory's policy: an operator's, else of these rules.
+
+        Also the directory's where these rules state neither a cap nor a priority: both are then the directory's.
+        """
+        is_directorys = policy.by_operator if self.max_size_bytes is not None else self.priority == Policy.priority
+        return policy.priority if is_directorys else self.priority
+
     def more_in_words(self) -> str:
         """Returns the budgets apart from the cap, each after a comma: ``, max-age 30d, min-free 5%``."""
         entries, age, free = self.max_entries, self.max_age_seconds, self.min_free

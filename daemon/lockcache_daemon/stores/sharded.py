@@ -21,7 +21,6 @@ from lockcache.lowlevel import (
     Goal,
     Layout,
     PolicyFile,
-    Priority,
     Slot,
     all_entries,
     choose_victims,
@@ -112,7 +111,8 @@ class ShardStore:
         if self._was_fruitless and not self._sweeping.is_due:
             return Evicted()
         with self._sweeping:
-            evicted = sweep(self.directory, goal, self._stop.is_set, self._priority())
+            priority = self._rules.priority_under(self.directory.policy.current())
+            evicted = sweep(self.directory, goal, self._stop.is_set, priority)
         self._counting.after_sweep()
         self._was_fruitless = not evicted.entries
         if self._was_fruitless:
@@ -126,12 +126,6 @@ class ShardStore:
         evicted = remove_victims(self.directory, victims, None, should_stop=self._stop.is_set)
         self._counting.after_sweep()
         return evicted
-
-    def _priority(self) -> Priority:
-        """Returns the priority: of an operator's policy in the directory, else of the settings."""
-        policy = self.directory.policy.current()
-        is_operators = self._rules.max_size_bytes is not None and policy.by_operator
-        return policy.priority if is_operators else self._rules.priority
 
     def policy_changed(self) -> None:
         """Remove the seed where it would be more than half of the cap. The rest of the size is known at every tick."""

@@ -39,7 +39,7 @@ from lockcache.sizes import counted
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--dir", "directory", metavar="DIR", help="The directory. [default: that of lockcache path]")
-@click.option("--max-size", metavar="SIZE", callback=options.checked_size, help='The cap, such as "10G".')
+@click.option("--max-size", metavar="SIZE", callback=options.checked_size, help='The cap for CMD, such as "10G".')
 @click.option("--daemon", is_flag=True, help="Run a daemon until CMD ends; it keeps the directory below its cap.")
 @click.option("--seed", metavar="FILE", help="The bundle to start from; its programs are not compiled.")
 @click.option("--promote", is_flag=True, help="At the end, add what was compiled to the bundle of --seed.")
@@ -66,9 +66,12 @@ def command(
     compilations, and the compile time that was saved. Under srun or mpiexec, one rank of a node prints it. If the
     directory cannot be used, a warning says why, and CMD runs without lockcache.
 
-    With --daemon, one rank of each node starts a lockcache-daemon, which runs until CMD has ended in all ranks of the
-    node. If another daemon manages the directory, this one waits, and takes over when the other ends. The cap stays in
-    the directory's policy. A cap that an operator set before takes precedence over --max-size.
+    --max-size counts as LOCKCACHE_MAX_SIZE does: below what a program states, and below a cap that an operator set. It
+    stays the directory's cap until a program states another one, or 'lockcache policy set' does.
+
+    With --daemon, one rank of each node starts a lockcache-daemon, which keeps the directory below its cap until CMD
+    has ended in all ranks of the node. If another daemon manages the directory, this one waits, and takes over when the
+    other ends.
 
     With --seed, the directory, which should be on a disk of the node, starts with the programs of a bundle: one
     process of each node copies the file once. With --promote, the process of the node that ends last adds the new

@@ -18,11 +18,13 @@ from typing import Final
 
 import click
 
-from lockcache.arguments import configured_cap, default_cap
+from lockcache import FileStreamProgramCache
+from lockcache.arguments import PROGRAM_VARIABLES, configured_cap, default_cap, variables_left_alone
 from lockcache.cli.output import plain, say
 from lockcache.cli.running.ranks import Leaving, is_first, is_rank, staying, wait_for_last
-from lockcache.errors import how_to_install
+from lockcache.errors import LockcacheError, how_to_install, in_words
 from lockcache.lowlevel import Layout, PolicyFile
+from lockcache.sizes import parse_size
 
 _LOCK: Final = "run-daemon"
 _PR_SET_PDEATHSIG: Final = 1
@@ -44,12 +46,12 @@ def daemon_for(layout: Layout, directory: str | None, max_size: str | None) -> I
 
     Raises :class:`click.UsageError` if the daemon is not installed, or has no cap to keep.
     """
-    words = _words(layout, directory, max_size) if is_first() else None
+    is_wanted = is_first() and _has_cap(layout, directory, max_size)
     leaving, process = Leaving(), None
     try:
         with staying(layout, _LOCK) if is_rank() else contextlib.nullcontext(leaving) as leaving:
-            if words is not None:
-                process = _start(layout.root if leaving.is_shared else str(os.getpid()), words)
+            if is_wanted:
+                process = _start(layout.root if leaving.is_shared else str(os.getpid()), layout)
             yield
             if process is not None and process.poll():
                 say(f"the daemon ended with exit code {process.returncode}, and kept no cap")
@@ -59,21 +61,33 @@ def daemon_for(layout: Layout, directory: str | None, max_size: str | None) -> I
             process.wait()
 
 
-def _words(layout: Layout, directory: str | None, max_size: str | None) -> list[str]:
+def _has_cap(layout: Layout, directory: str | None, max_size: str | None) -> bool:
+    """Put the cap in force that was asked for, as CMD's first program would. Returns whether the directory has one.
+
+    The daemon keeps the directory's own cap: one that it was given would be an operator's, also after the run.
+    """
     if importlib.util.find_spec("lockcache_daemon") is None or importlib.util.find_spec("pydantic") is None:
         raise click.UsageError(f"--daemon: {how_to_install('daemon')}")
-    policy = PolicyFile(layout).load()
-    stated = policy.max_size_bytes if policy.by_operator else None  # counts over all that a job asks for
-    cap = stated or max_size or configured_cap() or policy.max_size_bytes or default_cap(directory)
-    if cap is None:
+    asked = configured_cap() if max_size is None else parse_size(max_size)
+    has_cap = PolicyFile(layout).load().max_size_bytes is not None
+    cap = asked if asked is not None or has_cap else default_cap(directory)
+    if cap is None and not has_cap:
         raise click.UsageError(f"--daemon: {plain(layout.root)} has no cap; give --max-size")
-    return ["--standby", "--max-size", cap if isinstance(cap, str) else f"{cap}B", layout.root]
+    try:
+        if cap is not None:
+            with variables_left_alone(PROGRAM_VARIABLES):
+                FileStreamProgramCache(layout.root, max_size_bytes=cap, read_only=False).close()
+    except (OSError, LockcacheError) as error:
+        say(f"no daemon is started: {in_words(error)}")
+        return False
+    return True
 
 
-def _start(life: str, words: list[str]) -> subprocess.Popen[bytes]:
+def _start(life: str, layout: Layout) -> subprocess.Popen[bytes]:
     # In a session of its own: Ctrl-C is for the command, and the daemon stays until the command has ended.
     return subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, life, *words],
+        [sys.executable, "-c", _PROGRAM, life, "--standby", layout.root],
+        env={name: value for name, value in os.environ.items() if name != "LOCKCACHE_MAX_SIZE"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
