@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -227,3 +228,22 @@ def test_a_cluster_of_six_that_loses_a_node(tmp_path: Path, cache_at: Callable[.
         assert later.stats().hits > 60, later.remote_stats()
     finally:
         cluster.kill()
+
+
+@pytest.mark.parametrize("end", ["cache.close()", ""], ids=["closed", "left open"])
+@pytest.mark.parametrize("url", ["http://user:secret@127.0.0.1:{port}/", "redis://:secret@127.0.0.1:{port}"])
+def test_a_short_program_whose_server_is_not_there_says_so_in_one_line(url: str, end: str, tmp_path: Path) -> None:
+    """Its one failed call opens no breaker."""
+    program = f"from lockcache import FileStreamProgramCache as C\ncache = C({str(tmp_path / 'cache')!r})\n"
+    program += f"cache['key'] = b'code'\n{end}"
+    port = free_port()
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False,
+        env={**os.environ, "LOCKCACHE_REMOTE": url.format(port=port)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    shown = url.format(port=port).replace(url[url.index("//") + 2 : url.index("@") + 1], "")
+    assert ended.stderr == f"lockcache: {shown}: Connection refused; this program went on without it\n"

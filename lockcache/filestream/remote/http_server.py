@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import urllib3
 
 from lockcache.filestream.remote.calls import read_in_parallel
-from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteError, RemoteUrl
+from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteError, RemoteUrl, reason_of
 
 __all__ = ["HttpTransport", "connect"]
 
@@ -157,4 +157,4 @@ def _in_words() -> Iterator[None]:
     except RemoteError:
         raise
     except Exception as error:  # noqa: BLE001 - a parser that meets garbage raises what it likes
-        raise RemoteError(f"{type(error).__name__}: {error}") from None
+        raise RemoteError(reason_of(error)) from None

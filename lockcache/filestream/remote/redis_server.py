@@ -19,7 +19,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteError, RemoteUrl
+from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteError, RemoteUrl, reason_of
 
 __all__ = ["RedisTransport", "connect"]
 
@@ -208,7 +208,7 @@ def _in_words() -> Iterator[None]:
     except RemoteError:
         raise
     except Exception as error:  # noqa: BLE001 - a parser that meets garbage raises what it likes
-        raise RemoteError(f"{type(error).__name__}: {error}") from None
+        raise RemoteError(reason_of(error)) from None
 
 
 def _ms(seconds: float) -> int:

@@ -48,8 +48,10 @@ class _Job(NamedTuple):
 class Sender:
     """The jobs of one process for one server, and the thread that does them."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: Patience, at_end: Callable[[], object] = lambda: None) -> None:
+        """``at_end`` is called when the process ends, and all is sent or dropped."""
         self._patience = patience
+        self.at_end = at_end
         _senders.add(self)
         self._after_fork_in_child()
         after_fork_in_child(self)
@@ -174,3 +176,4 @@ def flush_all() -> None:
     for sender in list(_senders):
         if not sender.flush(max(0.0, until - time.monotonic())):
             sender.give_up()
+        sender.at_end()

@@ -100,6 +100,8 @@ class RemoteStore:
         self._inherited: list[Transport] = []
         self._sender: Sender | None = None
         self._has_warned = False
+        # What the last call failed with, if none was answered since.
+        self._unanswered = ""
         after_fork_in_child(self)
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
@@ -154,13 +156,14 @@ class RemoteStore:
             with contextlib.suppress(RemoteError):
                 self._opened()
             with unforked:  # one for all threads: a flush would not wait for what a second one sends
-                sender = self._sender = self._sender or Sender(self.patience)
+                sender = self._sender = self._sender or Sender(self.patience, self._report_unanswered)
         return sender
 
     def flush(self) -> None:
         """Send what waits, for five seconds at most and while the server answers; drop the rest."""
         if self._sender is not None and not self._sender.flush():
             self._sender.give_up()
+        self._report_unanswered()
 
     def close(self) -> None:
         """Flush, and close the connections. The store may be used again."""
@@ -242,6 +245,7 @@ class RemoteStore:
         return False
 
     def _note_success(self) -> None:
+        self._unanswered = ""
         self._own_breaker.note_success()
         self.breaker.note_success()
 
@@ -304,6 +308,7 @@ class RemoteStore:
             # the server.
             return
         _abort(transport)
+        self._unanswered = str(error)
         # No answer: the next call would wait as long. A connection that is refused costs nothing to try again.
         self.breaker.note_failure(is_certain=error.is_silence or self.patience.is_over())
         if self.breaker.is_open():
@@ -312,6 +317,11 @@ class RemoteStore:
     def _open_breaker(self, why: str) -> None:
         self.breaker.open()
         self._warn(f"{why}; this program goes on without it")
+
+    def _report_unanswered(self) -> None:
+        """Warn at the end of a program that was too short for the breaker to open."""
+        if self._unanswered and not self._has_warned:
+            self._warn(f"{self._unanswered}; this program went on without it")
 
     def _warn(self, words: str) -> None:
         """Log what is wrong: as a warning the first time, for debugging afterwards."""
@@ -332,6 +342,7 @@ class RemoteStore:
         if self._transport is not None:
             self._inherited.append(self._transport)
         self._transport = None
+        self._unanswered = ""  # which the parent reports
         forget_calls()
 
 

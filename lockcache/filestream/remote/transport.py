@@ -26,6 +26,7 @@ __all__ = [
     "configured_url",
     "open_transport",
     "parse_url",
+    "reason_of",
     "require_client",
 ]
 
@@ -74,6 +75,16 @@ class RemoteError(Exception):
         self.seconds = seconds
         #: Whether the server answered with a refusal: it is full, or denies access. Then it works otherwise.
         self.is_refusal = is_refusal
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns why a call failed: in the system's words if it was the system, else in those of the client library."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and (words := cause.strerror or str(cause)):
+            return words
+        cause = cause.__cause__ or cause.__context__
+    return f"{type(error).__name__}: {error}"
 
 
 class Transport(Protocol):
