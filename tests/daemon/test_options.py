@@ -127,6 +127,26 @@ def test_a_cache_that_is_unsafe_is_refused_before_another_is_touched(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("extra", [[], ["--once"]])
+def test_no_cap_is_written_before_all_directories_are_accepted(
+    cache_path: Path, tmp_path: Path, extra: list[str]
+) -> None:
+    FileStreamProgramCache(cache_path, max_size_bytes=50_000_000).close()
+    managed, file = tmp_path / "managed", tmp_path / "file"
+    FileStreamProgramCache(managed).close()
+    file.touch()
+    instance = Instance(Layout(str(managed)))
+    instance.acquire()
+    try:
+        for other, why in ((managed, "is managed by another"), (file, "is not a cache directory")):
+            ended = run_daemon("--max-size", "1M", *extra, cache_path, other)
+            assert (ended.returncode, ended.stdout) == (3 if other is managed else 2, ""), ended
+            assert why in ended.stderr
+            assert PolicyFile(Layout(str(cache_path))).load() == Policy(50_000_000)
+    finally:
+        instance.release()
+
+
 def test_a_file_of_settings_may_have_what_is_for_a_daemon_that_stays(cache_path: Path, tmp_path: Path) -> None:
     config = tmp_path / "lockcache.toml"
     config.write_text('max_size = "1M"\nstandby = true\nmetrics = "127.0.0.1:0"\n')

@@ -14,6 +14,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from lockcache.errors import LockcacheError, LockTimeoutError, PolicyError
@@ -105,8 +106,8 @@ class Keeper:
         """The bytes and entries of the directory, as far as is known. Raises :class:`OSError`. Requires: open."""
         return self._now.store.held()
 
-    def open(self) -> None:
-        """Make, check and lock the directory, and put the cap into it, also in place of a damaged policy.
+    def open(self, *, begins: bool = True) -> None:
+        """Make, check and lock the directory, and :meth:`begin`, unless the caller does when others are open too.
 
         Raises :class:`AlreadyServedError`, the other errors of opening such a directory, and :class:`Stopped`.
         """
@@ -130,28 +131,29 @@ class Keeper:
         ageing = Ageing(store.entries, self.rules.interval_seconds, self._share_of_duty)
         self._mount.remember()
         safety = SafetyCheck(store.layout, self._refuse)
-        self._open = _Open(store, safety, instance, ageing, _made(kept, self._make_parts))
+        self._open = _Open(store, safety, instance, ageing, _made(kept, self._make_parts), not was_there)
         self._cap.forget()
+        if begins:
+            self.begin()
+
+    def begin(self) -> None:
+        """Put the cap into the directory, and report the start. Raises :class:`Stopped`. Requires: open."""
+        store = self._now.store
         self._attempts.take(self._obey_policy)
         self._attempts.take(store.begin)
         self._attempts.take(lambda: self._publish(at_once=True))
+        made, budgets, held = self._now.was_made, self.rules.more_in_words(), store.held()
         self._report.started(
-            self.root,
-            self.layout,
-            self._cap.policy,
-            self._marks(),
-            store.held(),
-            was_made=not was_there,
-            budgets=self.rules.more_in_words(),
+            self.root, self.layout, self._cap.policy, self._marks(), held, was_made=made, budgets=budgets
         )
 
-    def open_or_stand_by(self) -> None:
+    def open_or_stand_by(self, *, begins: bool = True) -> None:
         """Open the directory, or stand by if another daemon keeps it and :attr:`may_stand_by`.
 
         Raises the errors of :meth:`open`.
         """
         try:
-            self.open()
+            self.open(begins=begins)
         except AlreadyServedError as error:
             if not self.may_stand_by:
                 raise
@@ -336,18 +338,17 @@ def _made(kept: KeptDirectory, parts: Sequence[MakePart]) -> list[Part]:
     return [part for make in parts if (part := make(kept)) is not None]
 
 
+@dataclass
 class _Open:
     """The open parts of a directory, as one unit: replaced together when the directory is replaced."""
 
-    def __init__(
-        self, store: Store, safety: SafetyCheck, instance: Instance, ageing: Ageing, parts: list[Part]
-    ) -> None:
-        self.store = store
-        self.safety = safety
-        self.instance = instance
-        self.ageing = ageing
-        self.parts = parts
-        self.unreported = UnreportedRepairs()
+    store: Store
+    safety: SafetyCheck
+    instance: Instance
+    ageing: Ageing
+    parts: list[Part]
+    was_made: bool
+    unreported: UnreportedRepairs = field(default_factory=UnreportedRepairs)
 
 
 class Attempts:

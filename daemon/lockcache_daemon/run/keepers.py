@@ -153,9 +153,9 @@ def _refuse_unsafe(directory: DirectorySettings) -> None:
     """Refuse a cache as opening it would, before any directory is opened. Changes nothing."""
     layout = Layout(directory.path)
     try:
-        if is_cache(layout):
+        if is_cache(layout) or not os.path.isdir(layout.root):
             check_directory(layout, directory.group)
-    except LockcacheError:
+    except (LockcacheError, NotADirectoryError):
         raise
     except OSError:
         return  # opening the directory reports the error, or waits until it is over

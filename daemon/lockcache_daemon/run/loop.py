@@ -57,8 +57,7 @@ def serve(
             for service in services:  # before anything is done to a directory
                 stack.callback(service.close)
                 service.prepare()
-            for keeper in keeper_set.keepers:
-                _open(keeper)
+            _open_all(keeper_set.keepers)
             for service in services:
                 service.open(keeper_set.keepers)
             while not stop.is_set():
@@ -93,7 +92,9 @@ def pass_once(
     with ExitStack() as stack:
         stack.callback(keeper_set.close)
         for keeper in keepers:
-            keeper.open()
+            keeper.open(begins=False)
+        for keeper in keepers:
+            keeper.begin()
         unsound = []
         for keeper in keepers:
             try:
@@ -137,9 +138,18 @@ def _change(
             service.change(settings, keeper_set.keepers)
 
 
+def _open_all(keepers: Sequence[Keeper]) -> None:
+    """Open the directories. No cap is written before all of them are accepted."""
+    for keeper in keepers:
+        _open(keeper)
+    for keeper in keepers:
+        if keeper.is_able:
+            keeper.begin()
+
+
 def _open(keeper: Keeper) -> None:
     try:
-        keeper.open_or_stand_by()
+        keeper.open_or_stand_by(begins=False)
     except LockTimeoutError as error:
         keeper.note_failure(error)  # somebody is counting a large directory for the first time
     except OSError as error:
