@@ -16,16 +16,24 @@ from typing import TYPE_CHECKING, Any
 from lockcache.keys.hashing import key as key_of
 
 if TYPE_CHECKING:
-    from lockcache.resource import ProgramCacheResource
+    from lockcache.resource import Entry, ProgramCacheResource
 
 _PLAIN = (bool, int, float, str, bytes)
 
 
 def memoized(
-    cache: ProgramCacheResource, function: Callable[..., object], key: Callable[..., object] | None, version: str
+    cache: ProgramCacheResource,
+    function: Callable[..., object],
+    key: Callable[..., object] | None,
+    version: str,
+    as_entry: Callable[[object, str], Entry],
 ) -> Callable[..., Any]:
-    """Returns ``function``, its results kept in ``cache``; see :meth:`lockcache.ProgramCacheResource.memoize`."""
+    """Returns ``function``, its results kept in ``cache``; see :meth:`lockcache.ProgramCacheResource.memoize`.
+
+    ``as_entry`` makes an entry of a result, or raises an error that calls the result as its second argument says.
+    """
     name, signature = [*_name_of(function), version], inspect.signature(function)
+    returned = f"what {name[1]} returned"
 
     def key_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         described = _arguments(signature, args, kwargs) if key is None else _given(key(*args, **kwargs))
@@ -35,14 +43,18 @@ def memoized(
 
         @functools.wraps(function)
         async def call_async(*args: Any, **kwargs: Any) -> bytes:
-            compute = functools.partial(function, *args, **kwargs)
+            async def compute() -> Entry:
+                return as_entry(await function(*args, **kwargs), returned)
+
             return await cache.aget_or_compute(key_for(args, kwargs), compute, label=name[1])
 
         return call_async
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> bytes:
-        compute = functools.partial(function, *args, **kwargs)
+        def compute() -> Entry:
+            return as_entry(function(*args, **kwargs), returned)
+
         return cache.get_or_compute(key_for(args, kwargs), compute, label=name[1])
 
     return call

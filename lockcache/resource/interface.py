@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 from lockcache.arguments import coerce_seconds, configured_switch
-from lockcache.resource.values import Entry, coerce_key, computed_entry, in_namespace, run_compute
+from lockcache.resource.values import Entry, as_entry, coerce_key, computed_entry, in_namespace, run_compute
 from lockcache.single_flight import Flight, Turn, refuse_reentrance, take_off, wait_for_flight
 
 _log = logging.getLogger("lockcache")
@@ -264,8 +264,8 @@ class ProgramCacheResource(ABC):
         if not isinstance(version, str):
             raise TypeError(f"version must be str, got {type(version).__name__} {version!r:.80}")
         if function is None:
-            return lambda function: memoized(self, function, key, version)
-        return memoized(self, function, key, version)
+            return lambda function: memoized(self, function, key, version, as_entry)
+        return memoized(self, function, key, version, as_entry)
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """Returns the entry once the caller that has its turn stores it. Takes no turn.

@@ -135,12 +135,16 @@ def computed_entry(value: object, cost_ns: int, argument: str = "value") -> Entr
 
     ``argument`` is what errors call it.
     """
-    given = value.metadata if isinstance(value, Entry) else {}
+    entry = as_entry(value, argument)
+    return Entry(entry.code, {_metadata.COMPILE_COST: cost_ns, **entry.metadata})
+
+
+def as_entry(value: object, argument: str) -> Entry:
+    """Returns a computed value as an entry. ``argument`` is what errors call it."""
     if isinstance(value, Entry):
         code, found = coerce_value(value.code, f"the code of {argument}")
-    else:
-        code, found = coerce_value(value, argument)
-    return Entry(code, {_metadata.COMPILE_COST: cost_ns, **found, **given})
+        return Entry(code, {**found, **value.metadata})
+    return Entry(*coerce_value(value, argument))
 
 
 def in_namespace(namespace: str, publish: Callable[[object, int], Entry]) -> Callable[[object, int], Entry]:

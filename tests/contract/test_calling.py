@@ -27,6 +27,14 @@ def compile_(source: str, *flags: bytes, arch: str = "sm_90", **options: object)
     return f"{source} {flags} {arch} {options}".encode()
 
 
+def forget() -> bytes:
+    """Returns nothing, as a function does without its last line."""
+
+
+async def forget_async() -> bytes:
+    """Returns nothing either."""
+
+
 async def compile_async(source: str) -> bytes:
     await asyncio.sleep(0)
     calls.append(source)
@@ -93,6 +101,13 @@ def test_a_memoized_function_keeps_its_name_and_raises_what_it_raises(cache):
 def fail() -> bytes:
     """Fails."""
     raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("function", [forget, forget_async], ids=["function", "coroutine function"])
+def test_an_error_about_a_result_names_the_memoized_function(cache, function):
+    compiled = cache.memoize(function)
+    with pytest.raises(TypeError, match=f"what {function.__name__} returned must be bytes, .* got NoneType None"):
+        asyncio.run(compiled()) if function is forget_async else compiled()
 
 
 def test_two_scripts_do_not_share_the_functions_of_their_main(tmp_path: Path):
