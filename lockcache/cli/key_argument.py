@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 
+from lockcache.archive.reading import Onlooker
 from lockcache.arguments import resolve_path
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.entry import UNKNOWN
@@ -30,16 +31,20 @@ _MOST_NAMED: Final = 5
 
 
 def resolve_name(layout: Layout, text: str) -> str:
-    """Returns the name of the entry that ``text`` means. Raises :class:`click.BadParameter` naming it."""
-    name = key_name(text)
-    if text.startswith("hex:") or find_entry(layout, name) is not None:
-        return _existing(layout, name, text)
-    names: list[str] = []
-    if _HASH.fullmatch(text.lower()) is not None:
-        names = [text.lower()] if len(text) == 64 else find_names(layout, text.lower(), 2)
+    """Returns the name of the entry that ``text`` means. Raises :class:`click.BadParameter` naming it.
+
+    An entry that only the seed of the directory has is found by its key or hash.
+    """
+    name, seeded = key_name(text), Onlooker(layout, is_seeded=True).seeded_names
+    if text.startswith("hex:") or find_entry(layout, name) is not None or name in seeded:
+        return _existing(layout, name, text, seeded)
+    names, begun = [], text.lower()
+    if _HASH.fullmatch(begun) is not None:
+        names = [begun] if len(text) == 64 else find_names(layout, begun, 2)
+        names += [each for each in seeded if each.startswith(begun) and each not in names]
         if len(names) > 1:
             raise click.BadParameter(f"{text!r} is the start of several hashes; give more digits", param_hint="KEY")
-    return _existing(layout, names[0] if names else _called(layout, text) or name, text)
+    return _existing(layout, names[0] if names else _called(layout, text) or name, text, seeded)
 
 
 def key_name(text: str) -> str:
@@ -71,8 +76,8 @@ def _called(layout: Layout, label: str) -> str | None:
     return names[0] if names else None
 
 
-def _existing(layout: Layout, name: str, text: str) -> str:
-    if find_entry(layout, name) is None:
+def _existing(layout: Layout, name: str, text: str, seeded: list[str]) -> str:
+    if find_entry(layout, name) is None and name not in seeded:
         accepted = f"a key, hex: and a key's bytes in hex, {_SHORTEST_PREFIX} or more digits of a hash, or a name"
         if "/" in text or os.path.isdir(text):
             accepted = "a key" + (", and this is a directory" if os.path.isdir(text) else "; no such directory either")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
-from lockcache.filestream.disk import last_use_ns
+from lockcache.filestream.disk import entry_name, last_use_ns
 from tests.cli.command import run
 from tests.unit.bundle.bundles import CREATED_NS, bundle_of, write
 from tests.unit.material import entry_path
@@ -82,3 +82,20 @@ def test_promoting_adds_no_program_of_the_seed(node: Path, tmp_path: Path) -> No
     run("promote", node, tmp_path / "other.lcb")
     with BundleProgramCache(tmp_path / "other.lcb") as bundle:
         assert len(bundle) == 2
+
+
+@pytest.mark.parametrize("how", ["key", "hash"])
+def test_an_entry_of_the_seed_is_inspected_explained_and_removed(node: Path, how: str) -> None:
+    name = entry_name(b"only in the seed")
+    key = "only in the seed" if how == "key" else name[:12]
+    shown = run("inspect", "--json", key, node)
+    found = json.loads(shown.stdout)
+    assert (found["name"], found["size_bytes"], found["verified"], found["last_use_ns"]) == (name, 100, True, None)
+    assert found["file"] == str(node / "lockcache" / "seed.lcb")
+    assert "last use      not recorded" in run("inspect", key, node).stdout
+    why = run("why", key, node)
+    assert (why.returncode, "the seed of" in why.stderr, "was not compiled here" in why.stderr) == (1, True, True)
+    assert run("rm", key, "--dir", node).stdout.startswith("removed 1 entry ")
+    assert run("inspect", key, node).returncode == 2
+    with FileStreamProgramCache(node) as cache:
+        assert cache.get(b"only in the seed") is None

@@ -116,11 +116,19 @@ def test_a_key_that_was_compiled_before_is_said_to_have_gone(filled: Path) -> No
     assert "the same key was compiled" in run("why", filled).stdout
 
 
+def test_what_was_stored_after_a_miss_is_no_reason_for_it(filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        compiled(cache, "later", option_arch="sm_100", define_A="3")
+    assert [each["name"] for each in why("last", filled)[0]["nearest"]] == [entry_name(b"first"), entry_name(b"far")]
+    lines = run("why", "first", filled).stdout.splitlines()  # before which none was stored
+    assert next(line.split("ago")[1] for line in lines if ", stored " in line) == " (after it): 1 part differs"
+
+
 def test_a_first_program_of_its_kind_is_said_to_be_that(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path) as cache:
         cache["plain"] = b"x"
         compiled(cache, "first")
-    assert "nothing like it among the 2 entries that are stored" in run("why", cache_path).stdout
+    assert "nothing like it is stored (2 entries compared)" in run("why", cache_path).stdout
 
 
 def test_an_entry_whose_program_made_its_key_says_nothing(filled: Path) -> None:

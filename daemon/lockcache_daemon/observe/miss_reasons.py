@@ -85,7 +85,7 @@ class MissReasons:
         yield from consider_all(self._layout, [search for _, search in self._waiting])
         while self._waiting:
             miss, search = self._waiting.pop()
-            found = search.found(self._layout, miss.time_ns, is_before=True)  # later entries are not a reason
+            found = search.found(self._layout, miss.time_ns)
             differing = {reason_of(each.name) for each in found[0].differences} if found else {NOTHING_LIKE_IT}
             self._count(sorted(differing))
             yield

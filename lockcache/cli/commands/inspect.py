@@ -10,11 +10,13 @@ from typing import Any, Final
 
 import click
 
+from lockcache.archive.reading import Onlooker
 from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, resolve_name
 from lockcache.cli.open_directory import are_swapped, look
 from lockcache.cli.output import elapsed, plain, print_json, print_table, size_in_words, span
 from lockcache.filestream.disk import user_name
+from lockcache.filestream.entry import describe_bytes, digest_of
 from lockcache.lowlevel import Described, Layout, Read, describe_entry, find_entry, load_keys, read_entry
 
 _NOT_RECORDED: Final = "not recorded"
@@ -50,18 +52,20 @@ def command(key: str, directory: str | None, as_json: bool) -> None:
 
 
 def _inspect(layout: Layout, name: str) -> dict[str, Any]:
-    entry, contents, refusal = _look(layout, name)
+    is_seeded = find_entry(layout, name) is None
+    entry, contents, refusal = _look_in_seed(layout, name) if is_seeded else _look(layout, name)
     body = entry._asdict()
     del body["inode"]
     body.update(
-        file=layout.entry(name),
+        file=layout.seed if is_seeded else layout.entry(name),
+        last_use_ns=entry.last_use_ns or None,
         metadata=_jsonable(entry.metadata or {}),
         verified=contents and contents.is_verified,
         unverified=contents and (contents.why_unverified or None),
         digest=contents.digest.hex() if contents and contents.digest else None,
         # A record names no process, user or host, which would differ for equal programs; but every writer makes its own
         # file, also in a group's directory, so the file's owner tells.
-        made_by=user_name(contents.owner_uid) if contents else None,
+        made_by=user_name(contents.owner_uid) if contents and not is_seeded else None,
         code=None,
     )
     if contents is None:
@@ -84,6 +88,14 @@ def _look(layout: Layout, name: str) -> tuple[Described, Read | None, str]:
         is_use = error.errno == errno.EPERM  # the error of O_NOATIME for users other than the owner
         return entry, None, "it belongs to another user: reading it would count as a use" if is_use else str(error)
     return entry, contents, "it was removed just now"
+
+
+def _look_in_seed(layout: Layout, name: str) -> tuple[Described, Read | None, str]:
+    loaded = Onlooker(layout, load_keys(None), is_seeded=True).load(name)
+    if loaded is None:
+        raise click.ClickException(f"the entry {name} was removed just now, or the seed's cannot be verified")
+    payload, blob = loaded
+    return describe_bytes(name, payload, blob), Read(payload, True, digest_of(blob), -1), ""
 
 
 def _jsonable(value: Any) -> Any:
@@ -137,7 +149,7 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
         "compiler": found["compiler"] or _NOT_RECORDED,
         "compiled": span(found["cost_ns"]) if found["cost_ns"] else _NOT_RECORDED,
         "stored": _when(found["created_ns"]) if found["created_ns"] else _NOT_RECORDED,
-        "last use": _when(found["last_use_ns"]),
+        "last use": _when(found["last_use_ns"]) if found["last_use_ns"] else _NOT_RECORDED,
         "record": found["record"],
         "digest": f"{found['digest'] or '-'} ({found['unverified'] or _DIGEST_IN_WORDS.get(found['verified'], '-')})",
         "made by": f"{found['made_by']}, who owns its file" if found["made_by"] else "unknown",

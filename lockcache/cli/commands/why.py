@@ -20,6 +20,7 @@ from lockcache.explain import WORKING_DIRECTORY, Difference, Part, directory_nee
 from lockcache.filestream.accounting import Miss, read_misses
 from lockcache.filestream.entry import Nearest, Neighbour, Statement, Subject, find_nearest, read_statement
 from lockcache.lowlevel import SHARDS, Layout, find_entry, is_cache
+from lockcache.sizes import counted
 
 _NAME: Final = 12
 _NEAREST: Final = 3
@@ -180,6 +181,10 @@ def _of_key(layout: Layout, key: str, misses: list[Miss]) -> _Asked:
         if miss.name == name or (len(key) >= 4 and miss.name.startswith(key.lower())):
             return _of_miss(layout, miss, misses)
     name = resolve_name(layout, key)
+    if find_entry(layout, name) is None:
+        raise click.ClickException(
+            f"the seed of {layout.root} serves the entry {name[:_NAME]}: it was not compiled here"
+        )
     statement = _statement(layout, name)
     if statement is None or not statement.parts:
         raise click.ClickException(
@@ -203,7 +208,7 @@ def _lines(layout: Layout, asked: _Asked, nearest: Nearest) -> list[str]:
             f"  the same key was compiled {before} ago too: what was stored then had gone, or was not waited for"
         )
     if not nearest.neighbours:
-        lines.append(f"  nothing like it among the {nearest.looked_at} entries that are stored")
+        lines.append(f"  nothing like it is stored ({counted(nearest.looked_at, 'entry')} compared)")
     for neighbour in nearest.neighbours:
         lines += _differences(asked, neighbour)
     return lines
@@ -211,8 +216,9 @@ def _lines(layout: Layout, asked: _Asked, nearest: Nearest) -> list[str]:
 
 def _differences(asked: _Asked, neighbour: Neighbour) -> list[str]:
     statement, count = neighbour.statement, len(neighbour.differences)
-    parts = "no part that is kept differs" if not count else "1 part differs" if count == 1 else f"{count} parts differ"
+    parts = f"{counted(count, 'part differs', 'parts differ')}" if count else "no part that is kept differs"
     when = f", stored {elapsed(statement.created_ns)} ago" if statement.created_ns else ""
+    when += " (after it)" if 0 < (asked.stored_ns or 0) < (statement.created_ns or 0) else ""
     lines = [f"  {neighbour.name[:_NAME]}  {statement.label or '-'}{when}: {parts}"]
     width = max((len(_title(each, asked)) for each in neighbour.differences), default=0)
     for each in neighbour.differences:

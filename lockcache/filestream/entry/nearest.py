@@ -72,21 +72,19 @@ class Search:
         elif score > self._best[0][0]:
             heapq.heapreplace(self._best, (score, name))
 
-    def found(self, layout: Layout, stored_ns: int = 0, *, is_before: bool = False) -> list[Neighbour]:
+    def found(self, layout: Layout, stored_ns: int, *, or_later: bool = False) -> list[Neighbour]:
         """Returns the nearest of those that were considered and are there, at most so many, the nearest first.
 
-        Of equally near ones first those that were stored before ``stored_ns``, the latest first; with ``is_before``
-        those alone.
+        Only those that were stored before ``stored_ns``, since a later one explains no miss; with ``or_later`` the
+        later ones where there are none before. Of equally near ones the latest first.
         """
 
-        def rank(neighbour: Neighbour) -> tuple[int, bool, int]:
-            created_ns = neighbour.statement.created_ns or 0
-            return len(neighbour.differences), created_ns > stored_ns, -created_ns
+        def rank(neighbour: Neighbour) -> tuple[int, int]:
+            return len(neighbour.differences), -(neighbour.statement.created_ns or 0)
 
         found = [neighbour for _, each in self._best if (neighbour := _compare(layout, each, self._parts))]
-        if is_before:
-            found = [each for each in found if (each.statement.created_ns or 0) < stored_ns]
-        return sorted(found, key=rank)[: self._most]
+        before = [each for each in found if (each.statement.created_ns or 0) < stored_ns]
+        return sorted(before or (found if or_later else []), key=rank)[: self._most]
 
 
 def consider_all(
@@ -137,7 +135,7 @@ def find_nearest(
     with closing(read_ahead(lambda shard: list(_read_shard(layout, shard)), range(SHARDS))) as shards:
         looked_at = sum(1 for _ in _consider(searches, shards, after_shard))
     return [
-        Nearest(search.found(layout, each.stored_ns), looked_at)
+        Nearest(search.found(layout, each.stored_ns, or_later=True), looked_at)
         for search, each in zip(searches, subjects, strict=True)
     ]
 
