@@ -63,8 +63,11 @@ def parse_count(text: str) -> int:
     thousands: int = 1000 ** _PREFIXES.index(prefix.lower())
     count: int
     count, rest = divmod(int(whole + fraction) * thousands, 10 ** len(fraction))
-    if rest or not 0 < count <= _LARGEST_BYTES:
-        raise ValueError(f"{text!r} is not a whole number; accepted: 1 and more, such as 1000000, 500k or 1.5M")
+    accepted = "accepted: 1 and more, such as 1000000, 500k or 1.5M"
+    if match is None or rest:
+        raise ValueError(f"{text!r} is not a whole number; {accepted}")
+    if not 0 < count <= _LARGEST_BYTES:
+        raise ValueError(f"{text!r} is too {'large' if count else 'small'} for a count; {accepted}")
     return count
 
 
@@ -109,10 +112,10 @@ def format_duration(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds >= 0.001 else f"{seconds * 1e6:.3g} us"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """Returns ``1 entry``, ``2 entries``."""
+def counted(number: int, one: str, many: str | None = None, *, grouping: str = "") -> str:
+    """Returns ``1 entry``, ``2 entries``; with ``grouping=","`` also ``2,000 entries``."""
     plural = many or (f"{one[:-1]}ies" if one.endswith("y") else f"{one}s")
-    return f"{number} {one if number == 1 else plural}"
+    return f"{number:{grouping}} {one if number == 1 else plural}"
 
 
 def printable(text: object, encoding: str | None = None) -> str:

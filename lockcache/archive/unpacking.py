@@ -25,6 +25,7 @@ from lockcache.errors import ArchiveError
 from lockcache.filestream import EntryWriter
 from lockcache.filestream.entry import Record, is_understood, is_whole, unpack
 from lockcache.lowlevel import CacheDirectory, Evicted, load_keys
+from lockcache.sizes import counted
 
 #: The largest entry that is accepted by default: it has to fit into memory, and no known kernel is a tenth.
 LARGEST_ENTRY_BYTES: Final = 1 << 30
@@ -115,7 +116,7 @@ def unpack_archive(
             done_bytes += member.size_bytes
             progress(done_bytes, members.manifest)
     except (zstandard.ZstdError, ArchiveError) as error:
-        raise ArchiveError(f"{error} ({unpacking.done.stored} entries before that were stored)") from error
+        raise ArchiveError(f"{error} ({counted(unpacking.done.stored, 'entry')} stored before that)") from error
     return members.manifest, unpacking.done
 
 

@@ -76,7 +76,7 @@ def print_facts(
         print_json(found)
         return
     rows = [
-        ((labels or {}).get(name, name.replace("_", " ").removesuffix(" bytes")), plain(value))
+        ((labels or {}).get(name, name.replace("_", " ").removesuffix(" bytes")), plain(in_one_word(value)))
         for name, value in {**found, **(shown or {})}.items()
     ]
     # Not a table of rich's, which shortens what is wider than the terminal: a path is there to be copied.
@@ -132,6 +132,11 @@ def entry_line(full: bool = False) -> Callable[[Described], str]:
         return f"{numbers}  {kind:<6}  {arch:<8}  {compiler:<14}  {namespace:<9}  {label}"
 
     return line
+
+
+def in_one_word(value: object) -> object:
+    """Returns ``yes`` or ``no`` for a bool, and any other value as it is."""
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
 
 
 def size_in_words(number: int) -> str:

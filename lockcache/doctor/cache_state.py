@@ -36,7 +36,7 @@ from lockcache.lowlevel import (
     find_drift,
     keeper_of,
 )
-from lockcache.sizes import format_size
+from lockcache.sizes import counted, format_size
 
 _KINDS: Final = {
     "cache": "a cache",
@@ -141,10 +141,11 @@ def _drift(subject: Subject, layout: Layout) -> list[Finding]:
     drift = find_drift(layout)
     entries = sum(count_shard(layout, shard) for shard in range(SHARDS))
     measured = {"drift_bytes": drift.bytes, "drift_shards": drift.shards, "entries": entries}
-    busy = f"; {drift.busy_shards} shards were written all the while" if drift.busy_shards else ""
+    busy = f"; written all the while: {counted(drift.busy_shards, 'shard')}" if drift.busy_shards else ""
+    held = f"{counted(entries, 'entry')}{busy}"
     if not drift.shards:
-        return [Finding("accounting", GOOD, f"true, for {entries} entries{busy}", measured=measured)]
-    where = f"in {drift.shards} of {SHARDS} shards, of {entries} entries{busy}"
+        return [Finding("accounting", GOOD, f"true, for {held}", measured=measured)]
+    where = f"in {drift.shards} of {SHARDS} shards, of {held}"
     if drift.bytes:
         found = f"is {abs(drift.bytes)} bytes too {'high' if drift.bytes > 0 else 'low'}, {where}"
         means = "entries are evicted too early" if drift.bytes > 0 else "the cap is exceeded by as much"
@@ -172,7 +173,9 @@ def leftovers(subject: Subject) -> list[Finding]:
     if not dead and not ours:
         return [Finding("leftovers", GOOD, "none", measured=measured)]
     room = format_size(staged_bytes)
-    found = f"{dead} staged files of killed writers ({room}), {len(ours)} directories of killed examinations"
+    files = counted(dead, "staged file of a killed writer", "staged files of killed writers")
+    folders = counted(len(ours), "directory of a killed examination", "directories of killed examinations")
+    found = f"{files} ({room}), {folders}"
     means = "they use disk space until a daemon, or a writer that needs the space, removes them"
     advice = f"lockcache recount {shlex.quote(subject.root)}" if dead else ""
     if ours:

@@ -51,6 +51,12 @@ def test_a_policy_set_by_the_operator_is_not_replaced_by_a_program(filled: Path)
     }
 
 
+def test_a_policy_is_shown_in_words(filled: Path) -> None:
+    lines = run("policy", "set", "--max-size", "1M", filled).stdout + run("policy", "get", filled).stdout
+    assert [line.split("  ")[-1].strip() for line in lines.splitlines() if line.startswith("set by")] == ["yes", "yes"]
+    assert not {"True", "False", "None"} & set(lines.split())
+
+
 @pytest.mark.slow
 def test_a_policy_by_cost_stays_when_only_the_cap_is_set(filled: Path) -> None:
     assert run("policy", "set", "--max-size", "1M", "--policy", "cost", str(filled)).returncode == 0
@@ -124,6 +130,9 @@ def test_what_an_eviction_cannot_bring_below_its_size_is_said(how: str, filled: 
     ended = run("evict", "--to", "1B", "--older-than", "1d", how, filled)
     assert ended.returncode == 0
     assert "kept entries" not in ended.stdout
+    left = "remaining" if how == "--yes" else "would remain"
+    words = [line.rpartition("  ")[0].strip() for line in ended.stdout.splitlines()[-2:]]
+    assert words == [f"{left}", f"{left} entries"]
     assert "lockcache: 1.5 kB remain, more than --to: what was not chosen" in ended.stderr
     assert "remain" not in run("evict", "--to", "9M", how, filled).stderr
 

@@ -65,6 +65,7 @@ SLIPS: Final = [
     ("lockcache evict --to 10 --yes kernels", "'10' has no unit"),
     ("lockcache evict --to 5% --yes kernels", "'5%' is not a size"),
     ("lockcache ls --sort sise kernels", "'sise' is not one of 'last-use', 'size'"),
+    ("lockcache ls --limit 0 kernels", "'0' is too small for a count; accepted: 1 and more"),
     ("lockcache ls --limit ten kernels", "'ten' is not a whole number"),
     ("lockcache ls --older-than 30 kernels", "'30' is not a duration; accepted: a positive number with a unit"),
     ("lockcache ls --older-than 30days kernels", "'30days' is not a duration"),

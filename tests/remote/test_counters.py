@@ -173,7 +173,7 @@ def test_the_daemon_shows_it_in_metrics_and_on_its_page(server: Valkey, tmp_path
         assert daemon.metric("lockcache_remote_up", **labels) == 1.0
         assert (daemon.metric("lockcache_remote_written_bytes_total", **labels) or 0) > 1000
         lint(daemon.text("/metrics").encode())
-        assert f"{server.url}: 0 hits, 0 misses, 1 puts" in daemon.text("/")
+        assert f"{server.url}: 0 hits, 0 misses, 1 put" in daemon.text("/")
         [found] = daemon.directory(tmp_path)["servers"]
         assert (found["server"], found["puts"], found["is_resting"]) == (server.url, 1, False)
         [folder] = tmp_path.glob("lockcache/remote/*")

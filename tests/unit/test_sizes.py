@@ -79,7 +79,7 @@ REFUSED: list[tuple[Callable[[str], object], str, list[str]]] = [
     ),
     (
         parse_count,
-        r"is not a whole number; accepted: .* 1\.5M",
+        r"is (not a whole number|too small for a count|too large for a count); accepted: .* 1\.5M",
         ["", "0", "ten", "-1", "1.5", "1.0001k", "1T", "1MB", "9300000000G"],
     ),
 ]

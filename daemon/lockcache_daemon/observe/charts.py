@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-from lockcache.sizes import format_size
+from lockcache.sizes import counted, format_size
 from lockcache_daemon.observe.history import HOUR_SECONDS, Rate, Sample, rates
 
 # In pixels of the page at its widest, so that letters are of one size everywhere.
@@ -77,7 +77,8 @@ def draw_evictions(history: Sequence[Sample], now: float) -> str:
             parts.append(
                 f'<rect class="bar" x="{left:.1f}" y="{top_edge:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
             )
-    words = f"evicted by the daemon over the last hour: {format_size(int(sum(bins.values())))}, {entries:.0f} entries"
+    total = f"{format_size(int(sum(bins.values())))}, {counted(round(entries), 'entry')}"
+    words = f"evicted by the daemon over the last hour: {total}"
     if not top:
         parts = [_nothing(frame, "nothing was evicted")]
     return _svg(frame, words, parts)

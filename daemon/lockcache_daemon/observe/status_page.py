@@ -10,17 +10,20 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from html import escape
 from typing import Final
 
 from lockcache import __version__
 from lockcache.filestream.entry import UNKNOWN
 from lockcache.filestream.remote import ServerSeen
-from lockcache.sizes import format_duration, format_size
+from lockcache.sizes import counted, format_duration, format_size
 from lockcache_daemon.observe.board import Board, DirectoryView, Limits, shown
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
 from lockcache_daemon.observe.page_style import PAGE_STYLE
 from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
+
+_many = partial(counted, grouping=",")
 
 #: The page reloads itself so often: a sample's time.
 RELOAD_SECONDS: Final = 15
@@ -101,7 +104,7 @@ def _budgets(limits: Limits) -> str:
     if limits.max_size_bytes is not None:
         parts.append(f"at most {format_size(limits.max_size_bytes)}")
     if limits.max_entries is not None:
-        parts.append(f"at most {limits.max_entries:,} entries")
+        parts.append(f"at most {_many(limits.max_entries, 'entry')}")
     if limits.min_free is not None:
         parts.append(f"{limits.min_free} of the file system stay free")
     if limits.max_age_seconds is not None:
@@ -127,13 +130,15 @@ def _tiles(view: DirectoryView, now: float) -> str:
         (
             "evicted",
             format_size(view.evicted_bytes),
-            f"{view.evicted_entries:,} entries, {view.sweeps:,} sweeps, {last}",
+            f"{_many(view.evicted_entries, 'entry')}, {_many(view.sweeps, 'sweep')}, {last}",
             "",
         ),
         (
             "hit ratio",
             "not reported" if ratio is None else f"{ratio:.1%}",
-            "no program has reported yet" if ratio is None else f"{clients.hits:,} hits, {clients.misses:,} misses",
+            "no program has reported yet"
+            if ratio is None
+            else f"{_many(clients.hits, 'hit')}, {_many(clients.misses, 'miss', 'misses')}",
             "",
         ),
     ]
@@ -150,9 +155,12 @@ def _tiles(view: DirectoryView, now: float) -> str:
 
 def _server_tile(seen: ServerSeen) -> tuple[str, str, str, str]:
     counters, ratio = seen.counters, seen.counters.hit_ratio
-    more = f"{shown(seen.server)}: {counters.hits:,} hits, {counters.misses:,} misses, {counters.puts:,} puts"
-    for count, what in ((counters.lost_puts, "puts lost"), (counters.errors, "errors")):
-        more += f", {count:,} {what}" if count else ""
+    more = ", ".join(
+        [_many(counters.hits, "hit"), _many(counters.misses, "miss", "misses"), _many(counters.puts, "put")]
+    )
+    more = f"{shown(seen.server)}: {more}"
+    for count, one, many in ((counters.lost_puts, "put lost", "puts lost"), (counters.errors, "error", "errors")):
+        more += f", {_many(count, one, many)}" if count else ""
     figure = "not asked now" if seen.is_resting else "not reported" if ratio is None else f"{ratio:.1%} hits"
     return "server", figure, more, ""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from lockcache.errors import LockcacheError, how_to_install, in_words
-from lockcache.sizes import format_size
+from lockcache.sizes import counted, format_size
 from lockcache_daemon.keeper import Keeper
 from lockcache_daemon.observe import Board, MetricsFile, Report, shown
 from lockcache_daemon.run.alive_file import AliveService
@@ -229,5 +229,5 @@ def _in_a_line(board: Board) -> str:
     views, problems = board.directories, board.problems()
     held, entries = sum(view.bytes for view in views), sum(view.entries for view in views)
     kept = views[0].root if len(views) == 1 else f"{len(views)} directories"
-    line = f"{shown(kept)}: {format_size(held)} in {entries} entries"
+    line = f"{shown(kept)}: {format_size(held)} in {counted(entries, 'entry')}"
     return f"{line}; {problems[0]}" if problems else line

@@ -25,7 +25,7 @@ from lockcache.arguments import (
 )
 from lockcache.cli import options
 from lockcache.cli.open_directory import no_cache
-from lockcache.cli.output import cap_in_words, plain, print_json, print_table, seed_in_words, size_in_words
+from lockcache.cli.output import cap_in_words, in_one_word, plain, print_json, print_table, seed_in_words, size_in_words
 from lockcache.filestream import Seed, stated_policy
 from lockcache.filestream.remote import configured_url
 from lockcache.lowlevel import Layout, Policy, PolicyFile, is_cache
@@ -132,7 +132,7 @@ def _turns() -> list[_Setting]:
     shown = "a minute, or longer as compiling took" if seconds is None else f"{seconds:g} s"
     is_on, default = coerce_compile_once(None), "the default"
     return [
-        _Setting("compile_once", is_on, "yes" if is_on else "no", _variable("LOCKCACHE_COMPILE_ONCE") or default),
+        _Setting("compile_once", is_on, str(in_one_word(is_on)), _variable("LOCKCACHE_COMPILE_ONCE") or default),
         _Setting("lease_timeout_seconds", seconds, shown, _variable("LOCKCACHE_LEASE_TIMEOUT") or default),
     ]
 
@@ -151,7 +151,7 @@ def _switches() -> list[_Setting]:
     names = [name.removeprefix("LOCKCACHE_").lower() for name in SWITCHES]
     stated = [configured_switch(variable) for variable in SWITCHES]
     return [
-        _Setting(name, is_on, "yes" if is_on else "no", _variable(variable) or "the default")
+        _Setting(name, is_on, str(in_one_word(is_on)), _variable(variable) or "the default")
         for name, variable, is_on in zip(names, SWITCHES, stated, strict=True)
     ]
 

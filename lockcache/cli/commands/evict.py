@@ -137,4 +137,6 @@ def _report(
         del found["kept_entries"]
     if would is not None and as_json:
         found["first"] = [{"name": each.name, "label": each.label, "size_bytes": each.size_bytes} for each in would]
-    print_facts(found, as_json, {f"{done}_bytes": size_in_words(gone.bytes), "bytes": size_in_words(size)})
+    left = "remaining" if would is None else "would remain"
+    labels = {"bytes": left, "entries": f"{left} entries"}
+    print_facts(found, as_json, {f"{done}_bytes": size_in_words(gone.bytes), "bytes": size_in_words(size)}, labels)

@@ -217,9 +217,9 @@ def _namespaces(held: dict[str, dict[str, int]]) -> str:
 
 def _shards(shards: dict[str, Any]) -> tuple[str, str]:
     entries, sizes = Spread(**shards["entries"]), Spread(**shards["bytes"])
-    words = (
-        f"{shards['used']} of {SHARDS} used: {entries.smallest} to {entries.largest} entries, median {entries.median}"
-    )
+    smallest = f"{entries.smallest} to " if entries.smallest != entries.largest else ""
+    each = f"{smallest}{counted(entries.largest, 'entry')}"
+    words = f"{shards['used']} of {SHARDS} used: {each}, median {entries.median}"
     return words, (
         f"{format_size(sizes.smallest)} [{_sparkline(sizes.histogram)}] {format_size(sizes.largest)} a shard, "
         f"median {format_size(sizes.median)}"
@@ -303,6 +303,6 @@ def _drift(found: dict[str, Any]) -> str:
     if drift is None:
         return "not measured"
     if not drift["shards"]:
-        return "none" if not drift["busy_shards"] else f"none seen; {drift['busy_shards']} shards were busy"
+        return "none" if not drift["busy_shards"] else f"none seen; {counted(drift['busy_shards'], 'busy shard')}"
     shards = counted(drift["shards"], "shard", "shards")
     return f"{drift['bytes']:+} bytes, {drift['entries']:+} entries in {shards}: run lockcache recount"

@@ -259,7 +259,7 @@ def test_an_empty_cache_makes_an_archive_of_nothing(tmp_path: Path) -> None:
 
 def test_strict_gives_up_at_the_first_wrong_entry_and_says_what_was_stored(tmp_path: Path) -> None:
     archive = archive_of(entry(b"a", b"1"), entry(b"b", b"2", name_of=b"c"), entry(b"d", b"3"))
-    with pytest.raises(ArchiveError, match=r"digest is another.*1 entries before"):
+    with pytest.raises(ArchiveError, match=r"digest is another.*1 entry stored before"):
         unpacked(archive, tmp_path / "other", Acceptance(strict=True))
     assert len(FileStreamProgramCache(tmp_path / "other")) == 1
 

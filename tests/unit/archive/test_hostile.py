@@ -143,7 +143,7 @@ def test_what_takes_no_bytes_is_no_list_of_entries(cache_path: Path) -> None:
     members = [member("x")] * 20_000
     archive = archive_of(*good(), *members, entries=30_000)
     assert len(archive) < 4000
-    with pytest.raises(ArchiveError, match=r"10\d\d members in .* bytes, which no entries are \(2 entries before"):
+    with pytest.raises(ArchiveError, match=r"10\d\d members in .* bytes, which no entries are \(2 entries stored"):
         unpacked(archive, cache_path)
 
 
