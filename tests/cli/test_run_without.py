@@ -49,6 +49,24 @@ def test_a_directory_that_cannot_be_made_or_is_unsafe_is_left_out(tmp_path: Path
     assert os.listdir(tmp_path / "open") == []
 
 
+@pytest.mark.parametrize("kind", ["file", "other files"])
+def test_a_directory_that_is_something_else_is_a_mistake_in_an_option_and_a_warning_in_a_variable(
+    kind: str, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    if kind == "file":
+        other.touch()
+    else:
+        other.mkdir()
+        (other / "notes.txt").touch()
+    ended = run("run", "--dir", other, "--", "sh", "-c", "echo ran")
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1), ended
+    ended = run("run", "--", "sh", "-c", "echo ran", LOCKCACHE_DIR=str(other))
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (0, "ran\n", 1), ended
+    assert (ended.stderr.startswith(f"lockcache: {other}: "), ended.stderr.endswith(f"{END}\n")) == (True, True)
+    assert other.is_file() or os.listdir(other) == ["notes.txt"]
+
+
 def test_where_lockcache_is_off_no_variable_of_a_framework_is_set(tmp_path: Path) -> None:
     ended = run("run", "--dir", tmp_path / "c", "--", "env", LOCKCACHE_DISABLE="1")
     assert "LOCKCACHE_DISABLE=1\n" in ended.stdout

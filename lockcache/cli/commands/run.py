@@ -64,7 +64,8 @@ def command(
     share: each kernel is compiled once. Variables that you set yourself take precedence. Signals go to CMD, and its
     exit code is returned. At the end, one line shows what all programs did in the directory meanwhile: hits,
     compilations, and the compile time that was saved. Under srun or mpiexec, one rank of a node prints it. If the
-    directory cannot be used, a warning says why, and CMD runs without lockcache.
+    directory cannot be used, a warning says why, and CMD runs without lockcache. Options that can only be a mistake are
+    an error, and CMD does not run: --dir is a file or holds other files, --seed or --manifest is in a missing folder.
 
     --max-size counts as LOCKCACHE_MAX_SIZE does: below what a program states, and below a cap that an operator set. It
     stays the directory's cap until a program states another one, or 'lockcache policy set' does.
@@ -97,7 +98,9 @@ def command(
     """
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
     variables = _variables(directory, max_size, _behind(remote) | _listed(manifest))
-    layout = _layout(directory)
+    layout = Layout(resolve_path(directory))
+    if directory is not None:  # a slip of this very command, unlike a variable that is set for all
+        _refuse_other(layout, directory)
     _say(missing_seed(bundle), *starmap(unknown_in_words, unknown_variables(os.environ).items()))
     why, nothing = _why_unusable(layout, directory), contextlib.nullcontext()
     if why:
@@ -137,9 +140,8 @@ def _run_in(
         return run_child(words, environment, mask)
 
 
-def _layout(directory: str | None) -> Layout:
-    """Returns the directory. Raises :class:`NotADirectoryError` for what is not a cache, and is not to be made one."""
-    layout = Layout(resolve_path(directory))
+def _refuse_other(layout: Layout, directory: str | None) -> None:
+    """Raise :class:`NotADirectoryError` for what is not a cache, and is not to be made one."""
     if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
         raise no_cache(directory, layout)
     try:
@@ -147,8 +149,7 @@ def _layout(directory: str | None) -> Layout:
     except NotADirectoryError:
         raise
     except OSError:
-        return layout  # nothing can be seen, and _why_unusable says why
-    return layout
+        return  # nothing can be seen, and opening the directory says why
 
 
 def _why_unusable(layout: Layout, directory: str | None) -> str:
@@ -158,6 +159,7 @@ def _why_unusable(layout: Layout, directory: str | None) -> str:
     except ValueError as error:
         return str(error)
     try:
+        _refuse_other(layout, directory)
         if not is_disabled() and coerce_read_only("auto") is not True:
             CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS, first_cap_bytes=default_cap(directory)).close()
     except (OSError, LockcacheError, ValueError) as error:
