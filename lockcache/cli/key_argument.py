@@ -18,7 +18,7 @@ from lockcache.archive.reading import Onlooker
 from lockcache.arguments import resolve_path
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.entry import UNKNOWN
-from lockcache.lowlevel import SHARDS, Layout, Selection, entry_name, find_entry, find_names, select_entries
+from lockcache.lowlevel import SHARDS, Layout, Selection, entry_name, find_entry, find_names, is_cache, select_entries
 
 _SHORTEST_PREFIX: Final = 4
 _HASH: Final = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
@@ -52,6 +52,12 @@ def key_name(text: str) -> str:
     return entry_name(_bytes(text) if text.startswith("hex:") else text.encode(errors="surrogateescape"))
 
 
+def refuse_lone_directory(text: str, directory: str | None, usage: str) -> None:
+    """Raise :class:`click.UsageError` for a KEY that is a directory, if there is no default one to look for it in."""
+    if directory is None and os.path.isdir(os.path.expanduser(text)) and not is_cache(Layout(resolve_path(None))):
+        raise click.UsageError(f"{text!r} is a directory, and no KEY is given: {usage}")
+
+
 def complete_name(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
     """Returns the hashes that begin with ``text``, of at least two digits. Raises nothing: a shell calls it."""
     if _HASH_BEGUN.fullmatch(text) is None:
@@ -79,6 +85,7 @@ def _called(layout: Layout, label: str) -> str | None:
 def _existing(layout: Layout, name: str, text: str, seeded: list[str]) -> str:
     if find_entry(layout, name) is None and name not in seeded:
         accepted = f"a key, hex: and a key's bytes in hex, {_SHORTEST_PREFIX} or more digits of a hash, or a name"
+        accepted += "; of a program of the seed a key or hash" if seeded else ""
         if "/" in text or os.path.isdir(text):
             accepted = "a key" + (", and this is a directory" if os.path.isdir(text) else "; no such directory either")
         raise click.BadParameter(f"there is no entry {text!r} in {layout.root}; accepted: {accepted}", param_hint="KEY")

@@ -199,8 +199,20 @@ def _refuse_usage(error: click.ClickException) -> int:
     if not message or message == context.get_help():  # a group without a command: click raises its help
         click.echo(context.get_help(), err=True)
         return _BAD_INPUT
+    message = _with_hint(message, error, context)
     joint = " See" if message.endswith("?") else "; see"  # a question keeps its mark
     return _refuse(f"{message.rstrip('.')}{joint} {context.command_path} --help", _BAD_INPUT)
+
+
+def _with_hint(message: str, error: click.ClickException, context: click.Context) -> str:
+    """Returns the message with what was probably meant, where click does not know that."""
+    command = context.command
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--dir":
+        if {each.name for each in command.params} & {"directory", "directories"}:
+            return f"No such option '--dir': DIR is an argument, as in {context.command_path} DIR"
+    elif isinstance(command, click.Group) and command is not cli and "Did you mean" not in message:
+        return f"{message} There are: {', '.join(command.list_commands(context))}"
+    return message
 
 
 def _refuse(message: str, code: int) -> int:

@@ -12,7 +12,7 @@ import click
 
 from lockcache.archive.reading import Onlooker
 from lockcache.cli import options
-from lockcache.cli.key_argument import complete_name, resolve_name
+from lockcache.cli.key_argument import complete_name, refuse_lone_directory, resolve_name
 from lockcache.cli.open_directory import are_swapped, look
 from lockcache.cli.output import elapsed, plain, print_json, print_table, size_in_words, span
 from lockcache.filestream.disk import user_name
@@ -43,6 +43,7 @@ def command(key: str, directory: str | None, as_json: bool) -> None:
     """
     if are_swapped(key, directory):
         raise click.UsageError(f"KEY comes first: lockcache inspect {directory} {key}")
+    refuse_lone_directory(key, directory, f"lockcache inspect KEY {key}")
     layout = look(directory)
     found = _inspect(layout, resolve_name(layout, key))
     if as_json:

@@ -78,8 +78,8 @@ def command(
 ) -> int:
     """Pack a directory. The help is above, because it contains text shared with other commands."""
     _check_output(file, as_json)
-    if are_swapped(file, directory):
-        raise click.UsageError(f"FILE comes first: lockcache pack {directory} {file}")
+    if are_swapped(file, directory) or (directory is None and os.path.isdir(os.path.expanduser(file))):
+        raise click.UsageError(f"FILE comes first: lockcache pack {directory or 'FILE'} {file}")
     layout = look(directory)
     refuse_inside(file, layout)
     refuse_other_kind(file, "an archive")

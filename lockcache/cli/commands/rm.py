@@ -7,7 +7,7 @@ import os
 import click
 
 from lockcache.cli import options
-from lockcache.cli.key_argument import complete_name, resolve_name
+from lockcache.cli.key_argument import complete_name, refuse_lone_directory, resolve_name
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, open_directory, recounted_when_interrupted
 from lockcache.cli.output import plain, print_json
 from lockcache.filestream.entry import remove_entry
@@ -32,6 +32,7 @@ def command(keys: tuple[str, ...], directory: str | None, as_json: bool) -> int:
     """
     if directory is None and len(keys) > 1 and os.path.isdir(keys[-1]):
         raise click.UsageError(f"{keys[-1]!r} is a directory: write --dir {keys[-1]}, since all arguments are keys")
+    refuse_lone_directory(keys[0], directory, f"lockcache rm KEY --dir {keys[0]}")
     opened = open_directory(directory)
     names = list(dict.fromkeys(resolve_name(opened.layout, key) for key in keys))
     opened.usage()  # a directory that may only be read is an error before anything is removed

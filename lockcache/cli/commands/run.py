@@ -20,7 +20,7 @@ from lockcache.arguments import (
     unknown_variables,
 )
 from lockcache.cli import options
-from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, no_cache, refuse_other_things
+from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, no_cache, other_things
 from lockcache.cli.output import plain, reason, say
 from lockcache.cli.running.child import WAITED_FOR, end_as, run_child
 from lockcache.cli.running.daemon import daemon_for
@@ -33,18 +33,38 @@ from lockcache.filestream.accounting import saved_in_words
 from lockcache.filestream.manifest import read_manifest
 from lockcache.filestream.remote import parse_url, require_client
 from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
-from lockcache.lowlevel import CacheDirectory, Counters, Layout, read_counters
+from lockcache.lowlevel import CacheDirectory, Counters, Layout, is_cache, read_counters
 from lockcache.sizes import counted
 
 
+def _value(text: str) -> str:
+    if text == "--":
+        raise ValueError("'--' begins CMD, and the value before it is missing")
+    return text
+
+
+_is_value = options.by(_value)
+
+
 @click.command("run", context_settings={"allow_interspersed_args": False})
-@click.option("--dir", "directory", metavar="DIR", help="The directory. [default: that of lockcache path]")
+@click.option(
+    "--dir", "directory", metavar="DIR", callback=_is_value, help="The directory. [default: that of lockcache path]"
+)
 @click.option("--max-size", metavar="SIZE", callback=options.checked_size, help='The cap for CMD, such as "10G".')
 @click.option("--daemon", is_flag=True, help="Run a daemon until CMD ends; it keeps the directory below its cap.")
-@click.option("--seed", metavar="FILE", help="The bundle to start from; its programs are not compiled.")
+@click.option(
+    "--seed", metavar="FILE", callback=_is_value, help="The bundle to start from; its programs are not compiled."
+)
 @click.option("--promote", is_flag=True, help="At the end, add what was compiled to the bundle of --seed.")
-@click.option("--remote", metavar="URL", help="A server behind the directory, which other hosts share.")
-@click.option("--manifest", metavar="FILE", help="Record the keys that CMD looks up; fetch them at the next start.")
+@click.option(
+    "--remote", metavar="URL", callback=_is_value, help="A server behind the directory, which other hosts share."
+)
+@click.option(
+    "--manifest",
+    metavar="FILE",
+    callback=_is_value,
+    help="Record the keys that CMD looks up; fetch them at the next start.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print no line at the end.")
 @click.argument("words", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
@@ -142,14 +162,11 @@ def _run_in(
 
 def _refuse_other(layout: Layout, directory: str | None) -> None:
     """Raise :class:`NotADirectoryError` for what is not a cache, and is not to be made one."""
-    if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
+    is_other = os.path.lexists(layout.root) and not os.path.isdir(layout.root)
+    with contextlib.suppress(OSError):  # nothing can be seen, and opening the directory says why
+        is_other = is_other or (bool(other_things(layout.root)) and not is_cache(layout))
+    if is_other:
         raise no_cache(directory, layout)
-    try:
-        refuse_other_things(layout)
-    except NotADirectoryError:
-        raise
-    except OSError:
-        return  # nothing can be seen, and opening the directory says why
 
 
 def _why_unusable(layout: Layout, directory: str | None) -> str:
