@@ -19,7 +19,7 @@ _USE = """
 import sys
 from lockcache import RemoteProgramCache
 from lockcache.filestream.remote import wait_limits
-patience.LIFE_SECONDS = patience._LONGEST_CALL_SECONDS = 60.0  # a busy machine's late answers are not what is tried
+wait_limits.LIFE_SECONDS = wait_limits._LONGEST_CALL_SECONDS = 60.0  # late answers of a busy machine are not tried
 with RemoteProgramCache(sys.argv[1]) as cache:
     for number in range(20):
         assert cache.get_or_compute(f"k{number}", lambda: b"code") == b"code"
