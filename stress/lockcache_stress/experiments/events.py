@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Generator
 from typing import TypeAlias
 
-#: What a process is: a generator that gives how many seconds it waits, or that and the bell that wakes it earlier.
+#: A process: a generator that yields the seconds for which it waits, alone or with the bell that wakes it earlier.
 Steps: TypeAlias = "Generator[float | tuple[float, Bell], None, None]"
 
 
@@ -16,19 +16,19 @@ class _Process:
 
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
-        #: How often it was resumed: what was to wake it before that does so no more.
+        #: How often the process was resumed. A wake-up that was scheduled before the last time is void.
         self.resumed = 0
 
 
 class Bell:
-    """Wakes all who wait for it."""
+    """Wakes all processes that wait for it."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[_Process, int]] = []
 
 
 class Clock:
-    """Runs processes, in the order of their moments; of two at one moment the one that was scheduled first."""
+    """Runs processes in the order of their moments; of two at one moment, first the one that was scheduled first."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -73,8 +73,9 @@ class Clock:
 class Server:
     """Answers requests one after the other, at a stated rate, and sends bytes through one pipe.
 
-    Requests that a process sends one after the other are served as one: all that are in turn at once wait the same in
-    either case, since each of them would stand in the queue behind one of everybody else's each time.
+    Several requests that a process sends one after the other are served as one. The processes that wait at the same
+    time wait as long in either case, because each of their requests would queue behind one request of every other
+    process.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Server:
         self._round_trip_seconds = round_trip_seconds
         self._byte_seconds = 1 / bytes_per_second
         self._free_at = self._pipe_free_at = 0.0
-        #: What was asked for, by operation; in fractions, where an operation takes so many on an average.
+        #: The requests of each operation; fractions, because the requests of one operation are an average.
         self.requests: defaultdict[str, float] = defaultdict(float)
         self.sent_bytes = 0
 
@@ -103,5 +104,5 @@ class Server:
 
     @property
     def busy_seconds(self) -> float:
-        """Returns how long it worked on requests."""
+        """Returns how long the server worked on requests."""
         return sum(self.requests.values()) * self._request_seconds

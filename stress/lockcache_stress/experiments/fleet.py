@@ -1,8 +1,8 @@
 """A model of a fleet that starts: nodes of ranks that all want the same kernels, and the server of their file system.
 
-Four ways to start. What an operation asks of the server was counted by the kernel of a real client
-(:class:`Calls`); how often a waiter asks is the library's own pace. What it leaves out: processors, local disks and
-networks are never busy, and the server answers a request as fast among many files as among few.
+There are four ways to start. The kernel of a real client counted the requests of each operation (:class:`Calls`);
+waiters poll as often as the library's do. The model leaves out that processors, local disks and networks may be busy,
+and that a server may answer more slowly when it has many files.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from lockcache.filestream.compile_once import REMOTE, WOKEN
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.events import Bell, Clock, Server, Steps
 
-#: What `lockcache-stress hosts --nfs --scenarios calls,fleet,seed --json-file` left on a guest of Debian's kernel 6.1.
+#: The result of `lockcache-stress hosts --nfs --scenarios calls,fleet,seed --json-file`, in a guest with Debian's 6.1.
 COUNTED: Final = Path(__file__).with_name("fleet.json")
 
-# A waiter looks by opening a folder and asking for a name; it asks for a lease by opening it, trying its lock, reading
-# it and closing it. By the kinds of requests that a waiter's second was counted to have (2.1 GETATTR; 0.37 LOCK, and
-# 1.6 that come with them), at the library's pace.
+# Requests of a waiter. It looks for an entry by opening a folder and asking for a name; it asks for a lease by opening
+# the file, trying its lock, reading and closing it. Both numbers follow from the requests that were counted in a second
+# of waiting (2.1 GETATTR; 0.37 LOCK, and 1.6 that come with them), and from how often the library polls.
 _LOOK: Final = 1.3
 _ASK: Final = 5.4
-# What a wait takes besides: its bell is made, opened and removed. The one number that was fitted, to the guest's first
+# Further requests of a wait, whose bell is made, opened and removed. Only this number was fitted, to the guest's first
 # start in a shared directory; the other starts check it.
 _BELL: Final = 10
-# A verified hit of a local directory or bundle, interpreter included.
+# The time of a verified hit of a local directory or bundle, the interpreter's included.
 _LOCAL_SECONDS: Final = 15e-6
 _FOREVER: Final = 1e9
 _FIRST: Final = "shared, first start"
 _MANY: Final = "shared, many ranks"
-# How far the model may be from what was counted, as a factor.
+# The largest factor between the requests of the model and those that were counted.
 _MOST_OFF: Final = 1.25
 
 
 @dataclass(frozen=True)
 class Calls:
-    """Requests to the server that an operation takes; "again": where the node's kernel knows what it is about."""
+    """Requests to the server that each operation takes; "again": where the node's kernel knows the files already."""
 
     open: float
     open_again: float
-    #: Of a directory that is being made, by many at once.
+    #: Opening a directory that many processes are making at once.
     open_empty: float
     hit: float
     hit_again: float
     miss: float
     compute: float
-    #: By many at once, of whom one writes counters and the others go without.
+    #: Closing by many processes at once, of which one writes the counters and the others write nothing.
     close: float
-    #: Of a node that copies a bundle, reads apart, and how much each of those reads.
+    #: Copying a bundle to a node, without the reads of the bundle; the next field has the bytes of each read.
     seed: float
     seed_read_bytes: float
 
@@ -61,8 +61,8 @@ class Calls:
     def counted(cls, trials: Mapping[str, Any]) -> Calls:
         """Returns the requests of each operation, from the counts of trials in a guest.
 
-        A hit of a file that the node knows takes one request while the server lends the node a delegation, and two
-        while not: half of them each.
+        A hit of a file that the node knows takes one request while the node has a delegation from the server, else two:
+        the model takes the average.
         """
         each, seed, first, many = (
             trials["calls"]["each"],
@@ -91,18 +91,18 @@ def _each_rank(start: Mapping[str, Any], step: str) -> float:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What starts, and what it starts on."""
+    """The ranks that start, their kernels, and the nodes and the server that they start on."""
 
     calls: Calls
     ranks: int = 64
     ranks_per_node: int = 8
     kernels: int = 300
     kernel_bytes: int = 100_000
-    #: On an average; each kernel's own is between a half of it and one and a half.
+    #: The average; a kernel takes between half and one and a half times as long.
     compile_seconds: float = 0.3
     #: The share of the kernels that an earlier job left in the directory, or in the bundle.
     stored: float = 0.0
-    #: Ranks begin within so long, as a launcher starts them.
+    #: The time within which a launcher starts all ranks.
     launch_seconds: float = 1.0
     #: Whether each rank asks for the kernels in an order of its own.
     is_shuffled: bool = False
@@ -113,7 +113,7 @@ class Fleet:
 
     @property
     def nodes(self) -> int:
-        """Returns on how many nodes they are."""
+        """Returns the number of nodes that the ranks take."""
         return -(-self.ranks // self.ranks_per_node)
 
 
@@ -125,9 +125,9 @@ class Cost:
     computes: int
     requests: Mapping[str, float]
     sent_bytes: int
-    #: Until the last rank has all its kernels, from the launch on.
+    #: The time from the launch until the last rank has all its kernels.
     seconds: float
-    #: Of all ranks together: what is paid for while nothing is trained.
+    #: The waiting time of all ranks together, for which a user pays while no rank trains.
     rank_seconds: float
     busy_seconds: float
 
@@ -147,12 +147,12 @@ class _Start:
         rng = random.Random(f"{fleet.seed}/kernels")
         self.compile_seconds = [fleet.compile_seconds * rng.uniform(0.5, 1.5) for _ in range(fleet.kernels)]
         stored = rng.sample(range(fleet.kernels), round(fleet.stored * fleet.kernels))
-        #: What is published in the shared directory, or is in the bundle.
+        #: The kernels that are published in the shared directory, or are in the bundle.
         self.published = set(stored)
-        #: What each node has: files whose names and bytes its kernel knows, and entries of its own directory.
+        #: The kernels of each node: files whose names and bytes the node's kernel knows, and entries of its directory.
         self.known: list[set[int]] = [set() for _ in range(fleet.nodes)]
         self.local: list[set[int]] = [set() for _ in range(fleet.nodes)]
-        # Who computes: the node of each kernel's holder, and what rings on a node when a kernel is there.
+        # The node of the rank that compiles each kernel; and the bell on a node that rings when a kernel is there.
         self.holders: dict[int, int] = {}
         self.bells: dict[tuple[int, int], Bell] = {}
         self.opened: set[int] = set()
@@ -226,7 +226,7 @@ class _Start:
         self.clock.ring(self.bell(node, kernel))
 
     def _wait(self, node: int, kernel: int, rng: random.Random) -> Steps:
-        """Look for the entry, and ask for the lease, at the library's pace; on the holder's node the bell wakes."""
+        """Look for the entry, and ask for the lease, as often as the library; on the holder's node the bell wakes."""
         is_woken = self.holders[kernel] == node
         pace, bell = (WOKEN if is_woken else REMOTE), self.bell(node, kernel)
         clock, began = self.clock, self.clock.now
@@ -275,7 +275,7 @@ def _share_and_keep(start: _Start, node: int, kernels: list[int], rng: random.Ra
     local, read = start.local[node], 0
     for kernel in kernels:
         if kernel in local:
-            read += 1  # together, before the next event: nobody else is concerned
+            read += 1  # hits that follow each other are one event, because no other process is concerned
             continue
         if read:
             yield read * _LOCAL_SECONDS
@@ -302,7 +302,7 @@ def _seed_nodes(start: _Start, node: int, kernels: list[int], rng: random.Random
     yield len(kernels) * _LOCAL_SECONDS
 
 
-#: The ways to start, by name: a program of the model for each rank.
+#: The ways to start, by name: each is the program of a rank in the model.
 WAYS: Final[Mapping[str, _Way]] = {
     "each compiles": _compile_each,
     "one directory": _share,
@@ -312,12 +312,12 @@ WAYS: Final[Mapping[str, _Way]] = {
 
 
 def run_start(fleet: Fleet, way: str) -> Cost:
-    """Returns what a start costs; the same for the same fleet."""
+    """Returns the cost of a start, which is the same for the same fleet."""
     return _Start(fleet).run(way)
 
 
 def load_counts(path: str | Path = COUNTED) -> dict[str, Any]:
-    """Returns what trials in a guest counted, by trial. Raises :class:`UnusableError`, and :class:`OSError`."""
+    """Returns the counts of trials in a guest, by trial. Raises :class:`UnusableError`, and :class:`OSError`."""
     try:
         with open(path) as file:
             trials = {trial["trial"]: trial["numbers"] for trial in json.load(file)["trials"]}
@@ -328,7 +328,7 @@ def load_counts(path: str | Path = COUNTED) -> dict[str, Any]:
     return trials
 
 
-#: Which way each start in the guest was, and whether an earlier one had left the kernels.
+#: The way of each start in the guest, and whether an earlier start had left the kernels.
 _IN_THE_GUEST: Final = {
     _FIRST: ("one directory", 0.0),
     "shared, next start": ("one directory", 1.0),
@@ -339,9 +339,10 @@ _IN_THE_GUEST: Final = {
 
 
 def compare(trials: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Returns the requests of each start in the guest, as counted there and as the model has them.
+    """Returns the requests of each start in the guest, by its counts and by the model.
 
-    The model's server answers as many in a second as the guest did at its busiest: how often waiters ask depends on it.
+    The model's server answers as many requests in a second as the guest's did when it was busiest, because the number
+    of polls depends on this rate.
     """
     starts = [trials["fleet"][name] for name in _IN_THE_GUEST]
     rate = max(start["requests"]["kernels"] / start["seconds"] for start in starts)
@@ -365,5 +366,5 @@ def compare(trials: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def is_near(counted: int, model: int) -> bool:
-    """Returns whether the model is near enough to the counted requests."""
+    """Returns whether the requests of the model are near enough to those that were counted."""
     return 1 / _MOST_OFF <= model / counted <= _MOST_OFF

@@ -1,8 +1,8 @@
 """The herd: many processes want the same templated kernels at once, and each kernel is compiled once.
 
-Runs one: references first, then all processes through both phases, then a look at what is left. Whatever happens
-(Ctrl-C, a member that dies or hangs, an error here), no process is left when :func:`run_herd` ends. Every process's
-bytes are compared with a reference; :class:`HerdOutcome` says what must hold.
+A run compiles the references first, then takes all processes through both phases, then inspects what is left. Whatever
+happens (Ctrl-C, a member that dies or hangs, an error here), no process is left when :func:`run_herd` ends. The bytes
+of every process are compared with a reference; :class:`HerdOutcome` says what must hold.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from lockcache_stress.trouble import open_workspace
 
 @dataclass
 class Phase:
-    """One time that the whole herd wanted every kernel."""
+    """One phase, in which every process of the herd wanted every kernel."""
 
-    #: Compilations that NVRTC was asked for.
+    #: The number of compilations by NVRTC.
     compiles: int
     answers: list[Answer]
-    #: From the start to the last answer.
+    #: The time from the start to the last answer.
     seconds: float
     references: dict[int, Compiled]
-    #: What the references were before the header changed.
+    #: The references as they were before the header changed.
     outdated: dict[int, Compiled] = field(default_factory=dict)
 
     @property
     def calls(self) -> int:
-        """Compilations that were asked for and answered."""
+        """The number of programs that processes asked for and got."""
         return sum(len(answer.compiled) for answer in self.answers)
 
     @property
@@ -59,19 +59,19 @@ class Phase:
 
     @property
     def stale(self) -> int:
-        """Programs that were right before the header changed."""
+        """The number of programs that were right before the header changed."""
         return self._count(self._is_stale)
 
     @property
     def wrong(self) -> int:
-        """Programs that are nobody's reference."""
+        """The number of programs that were never right, neither now nor before the header changed."""
         return self._count(
             lambda number, found: found.digest != self.references[number].digest and not self._is_stale(number, found)
         )
 
     @property
     def wrong_mappings(self) -> int:
-        """Symbol mappings other than the reference's."""
+        """The number of symbol mappings that differ from the reference's."""
         return self._count(lambda number, found: found.symbol_mapping != self.references[number].symbol_mapping)
 
     def _is_stale(self, number: int, found: Compiled) -> bool:
@@ -83,13 +83,13 @@ class Phase:
 
 @dataclass
 class HerdOutcome:
-    """Everything that one herd counted, measured and found."""
+    """The counts, times and errors of one herd."""
 
     plan: HerdPlan
     phases: list[Phase] = field(default_factory=list)
-    #: One process compiling every kernel, with no cache and no other process.
+    #: The time that one process takes to compile every kernel, with no cache and no other process.
     alone_seconds: float = 0.0
-    #: How members ended that should not have.
+    #: The exit of each member that should not have ended.
     deaths: list[str] = field(default_factory=list)
     lease_files: int = 0
     staged_files: int = 0
@@ -108,7 +108,7 @@ class HerdOutcome:
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """Errors that members met."""
+        """The errors of all members."""
         return [{"error": answer.error} for phase in self.phases for answer in phase.answers if answer.error]
 
     def checks(self) -> list[Check]:
@@ -204,7 +204,7 @@ class HerdOutcome:
 
 
 def run_herd(options: HerdOptions, show: Callable[[str, float, str], None]) -> HerdOutcome:
-    """Run it. Raises :class:`UnusableError` where there is no NVRTC."""
+    """Run a herd. Raises :class:`UnusableError` where there is no NVRTC."""
     if not has_nvrtc():
         raise UnusableError(f"the herd needs cuda.core and NVRTC: {how_to_install('cuda')}")
     with open_workspace(options.directory) as space:
@@ -230,7 +230,7 @@ def _add_phase(plan: HerdPlan, herd: Group, outcome: HerdOutcome, references: li
     number, began = len(outcome.phases), 0.0
 
     def prepare() -> None:
-        """Write the headers, when all members are ready and none reads a header."""
+        """Write the headers, while all members are ready and none reads a header."""
         nonlocal began
         write_headers(plan, number)
         began = time.monotonic()
@@ -243,9 +243,9 @@ def _add_phase(plan: HerdPlan, herd: Group, outcome: HerdOutcome, references: li
 
 
 def _references(plan: HerdPlan, outcome: HerdOutcome) -> list[dict[int, Compiled]]:
-    """Compile every kernel as it must be in each phase, by one process with no cache.
+    """Returns the right code of every kernel in each phase, compiled by one process without a cache.
 
-    The headers are left as they are at first.
+    Leaves the headers as they are in the first phase.
     """
     found: list[dict[int, Compiled]] = []
     with Group(run_reference, (plan,), 1, len(PHASES), needs_all=True) as alone:

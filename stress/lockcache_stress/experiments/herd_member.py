@@ -1,11 +1,11 @@
-"""One process of the herd, and the process that compiles the references apart, without any cache; and their plan.
+"""One process of the herd, the process that compiles the references without any cache, and their plan.
 
-The plan is the same for the parent and every member, and small enough to be sent to a spawned process. What a process
-does once (imports, loading NVRTC) is done before the start, so that all start at the same moment.
+The plan is the same for the parent and every member, and small enough to be sent to a spawned process. A process
+imports modules and loads NVRTC before the start, so that all begin at the same moment.
 
-Sources are templated CUDA C++ with headers that include each other: what cuda.core's own caching refuses. A source
-reaches four headers: by ``include_path``, by quotes next to the including header, upwards out of a folder, and by a
-macro of ``config.h`` that decides what every kernel computes. Changing that one digit changes all code.
+Sources are templated CUDA C++ with headers that include each other, which cuda.core refuses to cache. A source reaches
+four headers: by ``include_path``, by quotes next to the including header, upwards out of a folder, and by a macro. A
+digit in ``config.h`` decides what every kernel computes, so changing this digit changes all code.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from lockcache import FileStreamProgramCache
 from lockcache_stress.processes import die_with_parent, take_turn
 from lockcache_stress.trouble import HERD_FAULTS, plant_bug
 
-#: Cold, and again after one header has changed.
+#: The directory is empty at first; in the second phase one header has changed.
 PHASES: Final = ("cold", "changed")
-#: All kernels once more, by each process for itself: what the cache saves is compared with it.
+#: The phase in which each process compiles all kernels by itself, for comparison with the phases that use the cache.
 UNCACHED: Final = "uncached"
 _ARCH: Final = "sm_80"
 
@@ -58,20 +58,20 @@ template<typename T, unsigned N> __global__ void run(T* out, unsigned n) {{
 }}
 """
 
-# One digit each: the change keeps the header's size, and is found all the same.
+# One digit each, so that the change keeps the size of the header and has to be found all the same.
 _FACTORS: Final = (3, 5)
 
 
 @dataclass(frozen=True)
 class HerdOptions:
-    """What the command line says about a herd."""
+    """The options of a herd."""
 
     processes: int
     kernels: int
     seed: int
     directory: str | None = None
     plant: str | None = None
-    #: Whether a last phase does without the cache.
+    #: Whether a last phase compiles without the cache.
     uncached: bool = False
 
 
@@ -82,7 +82,7 @@ class HerdPlan:
     options: HerdOptions
     #: The cache under test.
     directory: str
-    #: Headers, and a line for every compilation.
+    #: The folder of the headers, and of the files with a line for every compilation.
     control: str
 
     @property
@@ -92,7 +92,7 @@ class HerdPlan:
 
     @property
     def token(self) -> str:
-        """Tells this run's keys from those of another run in the same directory."""
+        """The text that distinguishes this run's keys from those of another run in the same directory."""
         return os.path.basename(self.control)
 
     @property
@@ -105,10 +105,7 @@ class HerdPlan:
         return os.path.join(self.control, f"compiled-{phase}")
 
     def is_spread(self, phase: int) -> bool:
-        """Returns whether each process begins with another kernel; else all want the same at once.
-
-        One phase is each.
-        """
+        """Returns whether each process begins with another kernel, as in one phase; in the other all begin with one."""
         first = random.Random(f"{self.options.seed}/starts").random() < 0.5
         return first if phase == 0 else not first
 
@@ -129,7 +126,7 @@ class HerdKernel(NamedTuple):
 
 
 def write_headers(plan: HerdPlan, phase: int) -> None:
-    """Write the headers as they are in ``phase``, in place, as an editor may: they change once, after the first."""
+    """Write the headers of ``phase`` in place, as an editor may. They change once, after the first phase."""
     for name, text in _HEADERS.items():
         path = os.path.join(plan.include, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -140,7 +137,7 @@ def write_headers(plan: HerdPlan, phase: int) -> None:
 
 
 def make_kernels(plan: HerdPlan) -> list[HerdKernel]:
-    """Returns the kernels, drawn from the seed; some 100 to 300 ms of compiling each."""
+    """Returns the kernels, drawn from the seed; each takes some 100 to 300 ms to compile."""
     rng = random.Random(f"{plan.options.seed}/herd")
     kernels = []
     for _ in range(plan.options.kernels):
@@ -165,7 +162,7 @@ def _holds(path: str, text: str) -> bool:
 
 
 class Compiled(NamedTuple):
-    """What a process got for one kernel."""
+    """The code that a process got for one kernel."""
 
     digest: str
     size_bytes: int
@@ -173,9 +170,9 @@ class Compiled(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a process says at the end of a phase."""
+    """The answer of a process at the end of a phase."""
 
-    #: By number of the kernel; empty after an error.
+    #: The code by the number of the kernel; empty after an error.
     compiled: dict[int, Compiled]
     seconds: float = 0.0
     dropped_writes: int = 0
@@ -228,7 +225,7 @@ def _compile(program_type: Any, kernel: HerdKernel, options: Any, cache: Any) ->
 
 
 def _counted(plan: HerdPlan, phase: int) -> Any:
-    """Returns ``lockcache.cuda.Program``, with a line in a file for every compilation that NVRTC is asked for."""
+    """Returns ``lockcache.cuda.Program`` that adds a line to a file for every compilation by NVRTC."""
     from lockcache.cuda import Program
 
     class CountedProgram(Program):
@@ -247,14 +244,14 @@ def _counted(plan: HerdPlan, phase: int) -> Any:
 
 
 def _note_compile(plan: HerdPlan, phase: int) -> None:
-    # One short write with O_APPEND: whole, whatever others write and however this process ends.
+    # One short write with O_APPEND is whole, whatever others write and however this process ends.
     fd = os.open(plan.compiled(phase), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.write(fd, b"%d\n" % os.getpid())
     os.close(fd)
 
 
 def _die_once(plan: HerdPlan) -> None:
-    """Have the first process of the run that compiles die by a SIGKILL, which leaves its lease file behind."""
+    """Kill the first process of the run that compiles by a SIGKILL, which leaves its lease file behind."""
     try:
         os.close(os.open(os.path.join(plan.control, "crashed"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:

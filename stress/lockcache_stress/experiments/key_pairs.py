@@ -1,9 +1,10 @@
 """Pairs of compilations that differ in one thing: where the real NVRTC gives other bytes, the key must be another.
 
-Proves the contract's rule that everything that can change the output changes the key, by trying: an option, a macro, a
-header, an environment variable, the working directory, the target or the code is changed under random other ones, both
-are compiled through ``lockcache.cuda.Program``, and bytes and keys are compared. Where the keys differ, the part that
-``lockcache why`` names must be there too. Not proven: that a key which differs had to; that is only a miss.
+Tries the contract's rule that everything that can change the output changes the key. Each pair changes an option, a
+macro, a header, an environment variable, the working directory, the target or the code of a program with random other
+options; both are compiled through ``lockcache.cuda.Program``, and their bytes and keys are compared. Where the keys
+differ, the parts that ``lockcache why`` names must differ too. Not proven: that keys differ only where they must, since
+a key that differs needlessly costs only a miss.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ extern "C" __global__ void k(float *a, const float *b, int n) {{
 }}
 """
 
-#: Options, each with values other than none. Not among them: what cannot be cached (precompiled headers, ``time``),
-#: what writes to the user's cache directory (``use_bundled_headers``), and what no compilation for cubins takes.
+#: Options, each with values to set. Not among them: options that cannot be cached (precompiled headers, ``time``), one
+#: that writes to the user's cache directory (``use_bundled_headers``), and those that no compilation for cubins takes.
 _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "arch": ("sm_80", "sm_90", "sm_100"),
     "brief_diagnostics": (True,),
@@ -72,10 +73,10 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "undefine_macro": ("FACTOR", "UNUSED"),
     "use_fast_math": (True,),
 }
-#: NVRTC 13.5 compiles all that follows in the process as if with this: tried last.
+#: NVRTC 13.5 applies this option to all later compilations of the process, so it is tried last.
 _LASTING: Final[dict[str, tuple[Any, ...]]] = {"restrict": (True,)}
 
-#: Those that NVRTC is known to read, and some that it is known to leave alone or that only look like its own.
+#: Variables that NVRTC is known to read, some that it is known to ignore, and some whose names only look like its own.
 _VARIABLES: Final = (
     "FINALIZER_USE_LEGACY_ELF_BUILDER",
     "NV_NVVM_VERSION",
@@ -104,12 +105,12 @@ class _Program:
 
 
 class Changed(NamedTuple):
-    """One pair: what was changed, and what came of it."""
+    """One pair: the change, and its effect on output and key."""
 
     what: str
     is_other_output: bool
     is_other_key: bool
-    #: The parts that are named, where the keys differ.
+    #: The parts that ``lockcache why`` names, where the keys differ.
     named: tuple[str, ...]
 
     @property
@@ -119,7 +120,7 @@ class Changed(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A pair that was tried; ``changed`` is ``None`` where one of the two cannot be compiled."""
+    """A pair that was tried; ``changed`` is ``None`` where one of the two programs cannot be compiled."""
 
     what: str
     changed: Changed | None
@@ -141,7 +142,7 @@ def try_pairs(pairs: int, seed: int, show: Show) -> Iterator[Outcome]:
 
 
 def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Program], _Program]]:
-    """Returns the changes by name: each makes another program of one."""
+    """Returns the changes by name: each returns a changed copy of a program."""
     found: dict[str, Callable[[random.Random, _Program], _Program]] = {
         "code": lambda rng, one: replace(one, salt=one.salt + 1),
         "header": lambda rng, one: replace(one, header=one.header + "1"),
@@ -156,7 +157,7 @@ def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Prog
             one, variables={**one.variables, name: "1" if name != "NV_NVVM_VERSION" else "nvvm-latest"}
         )
     for name, values in {**_OPTIONS, **_LASTING}.items():
-        # Set, or set to another value, or not set any more; without an architecture there is no key.
+        # The option gets a value, gets another one, or is unset; the architecture always has one, since a key needs it.
         others = [value for value in values if value in archs] if name == "arch" else [None, *values]
         found[f"option {name}"] = lambda rng, one, name=name, others=others: replace(  # type: ignore[misc]
             one, fields={**one.fields, name: rng.choice([each for each in others if each != one.fields.get(name)])}
@@ -167,7 +168,7 @@ def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Prog
 def _draw(rng: random.Random, archs: tuple[str, ...]) -> _Program:
     """Returns a program with a few random options."""
     names = rng.sample([name for name in _OPTIONS if name != "arch"], rng.randrange(_MOST_OTHERS + 1))
-    # What takes the working directory into the output is drawn more often than the others.
+    # Options that put the working directory into the output are drawn more often than the others.
     names += [name for name in ("debug", "lineinfo") if rng.random() < _DIRECTORY_SHARE]
     fields = {name: rng.choice(_OPTIONS[name]) for name in names}
     macros = {"FACTOR": str(rng.randrange(3, 9))} if rng.random() < 0.5 else {}
@@ -186,9 +187,9 @@ def _compare(root: str, what: str, one: _Program, other: _Program) -> Changed | 
 
 
 def _compiled(root: str, program: _Program) -> tuple[bytes, bytes] | None:
-    """Returns the key and the output; ``None`` for what NVRTC or the cache refuses."""
+    """Returns the key and the output; ``None`` for a program that NVRTC or the cache refuses."""
     from cuda.core import ProgramOptions
-    from cuda.core._utils.cuda_utils import CUDAError  # which has no public name
+    from cuda.core._utils.cuda_utils import CUDAError  # cuda.core has no public name for this class
 
     from lockcache.cuda import Program
 
@@ -203,14 +204,14 @@ def _compiled(root: str, program: _Program) -> tuple[bytes, bytes] | None:
                 program.target, program.names, cache=cache
             )
         except (CUDAError, RuntimeError, ValueError):
-            return None  # two options that exclude each other; or an output without code
+            return None  # two options exclude each other, or the output has no code
     return cache.seen
 
 
 @contextmanager
 def _surroundings(root: str, program: _Program) -> Iterator[str]:
-    """Set header, working directory and variables as the program has them. Yields the folder of its headers."""
-    # A folder for each content: a file that is changed within a tick of the clock is another question.
+    """Set the header, working directory and variables of the program. Yields the folder of its headers."""
+    # A folder for each content, so that no file changes within a tick of the clock, which other tests are about.
     include_path, folder = (os.path.join(root, name) for name in (f"include{program.header}", program.folder))
     for path in (include_path, folder):
         os.makedirs(path, exist_ok=True)
@@ -235,7 +236,7 @@ def _surroundings(root: str, program: _Program) -> Iterator[str]:
 
 
 class _Recorder(InMemoryProgramCache):
-    """An empty cache that remembers what it was asked for, and what was compiled."""
+    """An empty cache that remembers the keys that it was asked for, and the compiled code."""
 
     seen: tuple[bytes, bytes] | None = None
 

@@ -1,6 +1,7 @@
-"""Actions that die: a put, an eviction, a view, a recount, a lease, a sweep, each prepared again before every death.
+"""Actions during which a process is killed: a put, an eviction, a view, a recount, a lease, a sweep.
 
-All of them work on one key among a few others, in one directory, so that what is left can be described in a line.
+Each is prepared again before every death. All work on one key among a few others, in one directory, so that one line
+can describe what is left.
 """
 
 from __future__ import annotations
@@ -29,23 +30,24 @@ _LOCK_SECONDS: Final = 2.0
 
 @dataclass(frozen=True)
 class Action:
-    """One action of a process, during which it dies."""
+    """One action, during which its process dies."""
 
     help: str
-    #: Makes the directory as it is before, and gives what the child does.
+    #: Prepares the directory, and returns the action, which the child runs.
     prepare: Callable[[str], Callable[[], object]]
-    #: The calls that count as steps; all of them if none are named.
+    #: The calls that count as steps; all calls if this is empty.
     calls: tuple[str, ...] = ()
 
 
 def _fill(root: str, older: Entry | None) -> FileStreamProgramCache:
-    # The lock files stay: making 256 again for each step would be most of the time.
+    # The lock files stay, because making 256 of them again for each step would take most of the time.
     for folder in ("entries", "tmp", "lockcache/records", "lockcache/views", "lockcache/leases"):
         shutil.rmtree(os.path.join(root, folder), ignore_errors=True)
     for path in glob(os.path.join(root, "lockcache", "*")):
         if os.path.isfile(path):
             os.unlink(path)
-    # As on a file system where neither folders nor attributes take blocks, so that the table is the same on all.
+    # Accounts as on a file system where neither folders nor attributes take blocks, so that the table is the same on
+    # all file systems.
     layout = Layout(root)
     for folder in (layout.root, layout.own):
         make_private_folder(folder)
@@ -56,7 +58,8 @@ def _fill(root: str, older: Entry | None) -> FileStreamProgramCache:
         cache.put_entry(key, entry)
     if older is not None:
         cache.put_entry(KEY, older)
-    # Its counts are reported here and not when it is collected: what Ctrl-C raises in a finalizer is lost.
+    # Reports the counts of this cache now and not when it is collected, because an error that Ctrl-C raises in a
+    # finalizer is lost.
     cache.stats()
     return cache
 
@@ -69,7 +72,7 @@ def _put(root: str, older: Entry | None = None) -> Callable[[], object]:
 def _evict(root: str) -> Callable[[], object]:
     _fill(root, None).put_entry(b"filler", Entry(bytes(_FILLER_BYTES)))
     held = CacheDirectory(root, _LOCK_SECONDS).usage().total_bytes()
-    # One more put and something has to go.
+    # The cap is what the directory holds now, so that the next put has to evict.
     cache = FileStreamProgramCache(root, max_size_bytes=held, lock_timeout_seconds=_LOCK_SECONDS)
     return lambda: cache.put_entry(KEY, NEWER)
 
@@ -82,7 +85,7 @@ def _view(root: str) -> Callable[[], object]:
 
 def _recount(root: str) -> Callable[[], object]:
     cache = _fill(root, OLDER)
-    # Two writers that died just before their entry was in place. Alike, since a directory lists them in any order.
+    # Two writers that died just before they published. Both are alike, since a directory lists them in any order.
     for _ in range(2):
         if die(lambda: cache.put_entry(KEY, NEWER), 1, ("rename",)) is None:
             raise RuntimeError("a put makes no call to rename any more, and this has to follow")
@@ -100,13 +103,13 @@ def _sweep(root: str) -> Callable[[], object]:
     held = directory.usage().total_bytes()
 
     def act() -> None:
-        vars(evict)["_SWEEP_THREADS"] = 1  # so that the steps come in one order
+        vars(evict)["_SWEEP_THREADS"] = 1  # so that the steps always come in the same order
         sweep(directory, Goal(limit_bytes=held // 2), lambda: False)
 
     return act
 
 
-#: By name, in the order of the table.
+#: The actions by name, in the order of the table.
 ACTIONS: Final = {
     "put": Action("a put of a new key", _put),
     "replace": Action("a put over an older entry", lambda root: _put(root, OLDER)),

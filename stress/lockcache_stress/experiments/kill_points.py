@@ -1,7 +1,7 @@
 """Kill points: a forked child that SIGKILLs itself in front of its n-th call to the operating system, for each n.
 
-Dying in front of call n+1 is dying behind call n, so going through all n leaves every state on disk that a process
-which dies between two calls can leave. (What dies within one: ``tests/crash/test_death_within_a_system_call.py``.)
+To die in front of call n+1 is to die behind call n, so all n together leave every state on disk that a process which
+dies between two calls can leave. (Deaths within a call: ``tests/crash/test_death_within_a_system_call.py``.)
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _CALLS: Final = (
     "pwrite", "read", "rename", "rmdir", "scandir", "setxattr", "stat", "unlink", "utime", "write",
 )
 # fmt: on
-#: The calls that change the disk: for actions that look into 256 shards, most of which are empty.
+#: The calls that change the disk, for actions that list 256 shards, most of which are empty.
 CHANGES: Final = ("ftruncate", "mkdir", "pwrite", "rename", "rmdir", "setxattr", "unlink", "write")
-# Looked up once by the modules that call them, so that replacing them in `os` would not reach those.
+# Functions that their modules look up once, so that replacing them in `os` would have no effect there.
 _BOUND: Final = [
     (lockcache.filestream.compile_once.lease, "lock_descriptor"),
     (lockcache.filestream.disk.locks, "lock_descriptor"),
@@ -43,20 +43,20 @@ _BOUND: Final = [
 _PATHS: Final = {"rename": 2}
 _DELETED: Final = re.compile(r" \(deleted\)$")
 
-# Not os._exit, in whose place coverage puts one that writes files: its calls would be steps of the action.
+# Not os._exit, which coverage replaces by a function that writes files: its calls would count as steps of the action.
 _exit: Final = posix._exit
 
 _ENDING: Final = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
-# No action takes so many calls; a guard against an action that never ends.
+# More calls than any action takes: a guard against an action that never ends.
 _MOST_CALLS: Final = 5000
 
 
 def deaths(prepare: Callable[[], Callable[[], object]], calls: Sequence[str] = ()) -> Iterator[str]:
-    """Run an action to its first call, to its second, ...: yields what each child died in front of.
+    """Run an action up to its first call, to its second, and so on. Yields the call in front of which each child died.
 
-    ``prepare`` is called in this process before each run and returns the action, which runs in the child. Ends when a
-    child came through without dying. Only ``calls`` are counted, if any are given.
+    ``prepare`` is called in this process before each run and returns the action, which the child runs. Ends when a
+    child completed the action. Only ``calls`` are counted, if any are given.
     """
     for number in range(1, _MOST_CALLS):
         died_at = die(prepare(), number, calls)
@@ -67,14 +67,14 @@ def deaths(prepare: Callable[[], Callable[[], object]], calls: Sequence[str] = (
 
 
 def die(action: Callable[[], object], number: int, calls: Sequence[str] = ()) -> str | None:
-    """Run ``action`` in a child that dies in front of its ``number``-th call; which that was, ``None`` if none.
+    """Run ``action`` in a child that dies in front of its ``number``-th call. Returns that call; ``None`` without one.
 
-    Described as the call and the files it is about, descriptors by what they are open on: ``rename(/a, /b)``.
+    The call comes with the paths of its files, also where it has their descriptors: ``rename(/a, /b)``.
     """
     receiver, sender = os.pipe()
     child = 0
     try:
-        # Callbacks run around a fork (logging has one), and what a signal raises within one is lost.
+        # Callbacks run around a fork (logging has one), and an error that a signal raises in a callback is lost.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         try:
             child = os.fork()
@@ -88,7 +88,7 @@ def die(action: Callable[[], object], number: int, calls: Sequence[str] = ()) ->
             said = file.read().decode()
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     except BaseException:
-        # It may know nothing of what ends us, and would go on writing into a directory that is being removed.
+        # The signal that ends this process may not reach the child, which would write into a directory that is removed.
         if child:
             with suppress(ProcessLookupError, ChildProcessError):
                 os.kill(child, signal.SIGKILL)
@@ -110,7 +110,7 @@ def _act_and_exit(action: Callable[[], object], number: int, calls: Sequence[str
     except BaseException:  # noqa: BLE001 - it is the parent's
         os.write(sender, traceback.format_exc().encode())
     finally:
-        _exit(code)  # whatever came: nothing may reach the caller's stack, of which this is a copy
+        _exit(code)  # after any error too: the child must not return into its copy of the caller's stack
 
 
 def _arm(number: int, calls: Sequence[str], sender: int) -> None:
@@ -131,17 +131,17 @@ def _arm(number: int, calls: Sequence[str], sender: int) -> None:
         return counted
 
     for name in calls or _CALLS:
-        for function in (name, "closerange") if name == "close" else (name,):  # a close that reports no errors
+        for function in (name, "closerange") if name == "close" else (name,):  # closerange closes, and reports no error
             setattr(os, function, arm(name, getattr(os, function)))
     for module, bound in _BOUND:
         name = bound.lstrip("_")
         if name in calls or not calls:
-            # From the module: what `os` has by now counts already.
+            # The function from the module, because the one in `os` is replaced by now and would count twice.
             setattr(module, bound, arm(name, getattr(module, bound)))
 
 
 def _file(given: Any, options: dict[str, Any], readlink: Callable[[str], str]) -> str:
-    """Returns the path that a call is about."""
+    """Returns the path of the file that a call names by its path or its descriptor."""
     if isinstance(given, int):
         return _DELETED.sub("", readlink(f"/proc/self/fd/{given}"))
     path = os.fspath(given)

@@ -1,7 +1,8 @@
 """The kill table: what survives a SIGKILL at each step of each action. Generated from deaths, never written by hand.
 
-No step is left out. The survey of what a dead process has left sees it as everybody else does. It looks first and
-repairs then: the next put, which must not wait or fail, and one recount, after which nothing of the dead may be left.
+No step is left out. A survey inspects what a dead process has left with the means of any other process, and then goes
+on as the next process: a put, which must not wait or fail, and one recount, after which no file of the dead process may
+be left.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lockcache_stress.experiments.kill_actions import ACTIONS, KEY, NEWER, OLDER
 from lockcache_stress.experiments.kill_points import deaths
 from lockcache_stress.run import bytes_on_disk
 
-# What differs from run to run: which shard, which name, whose staged file.
+# The parts of a path that differ from run to run: the shard, the name, the owner of a staged file.
 _NAMED: Final = (
     (re.compile(r"(entries|records)/[0-9a-f]{2}/[0-9a-f]{62}"), r"\1/SHARD/NAME"),
     (re.compile(r"views/[0-9a-f]{2}/[0-9a-f.]{95,}"), "views/SHARD/VIEW"),
@@ -40,7 +41,7 @@ class Row:
     """One death."""
 
     action: str
-    #: Counted from 1.
+    #: The number of the step, from 1.
     number: int
     #: The call in front of which the process died.
     step: str
@@ -48,7 +49,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as it must be."""
+        """Whether the death left nothing that must not be left."""
         return not self.left.wrong
 
     def as_json(self) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def make_rows(names: Sequence[str], show: Callable[[str, int], None] = lambda na
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """Returns the page: a section for each action; deaths that follow each other and leave the same are one line."""
+    """Returns the page: a section for each action, and a line for successive deaths that leave the same."""
     parts = [_INTRODUCTION]
     for name, action in ACTIONS.items():
         mine = [row for row in rows if row.action == name]
@@ -122,25 +123,25 @@ def _step(said: str, root: str) -> str:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a death left. Invariant 5 (death is free) allows all of it, except for what :attr:`wrong` names."""
+    """The remains of a death. Invariant 5 (death is free) allows all of them, except for those in :attr:`wrong`."""
 
     #: ``older``, ``newer`` or ``none``.
     entry: str
-    #: Of the others, how many are there, each as it was.
+    #: The number of other entries that are there unchanged.
     others: int
-    #: Files of the dead in ``tmp/``.
+    #: The number of files that the dead process left in ``tmp/``.
     staged: int
-    #: Its lease files: without a lock they hinder nobody, and a daemon's round removes them.
+    #: The number of its lease files: without a lock they delay no process, and a daemon's round removes them.
     leases: int
-    #: What the page says more than the disk holds.
+    #: The bytes that the usage page counts beyond what the disk holds.
     surplus_bytes: int
     wrong: tuple[str, ...]
 
 
 def survey(root: str) -> Survey:
-    """Look at what is left in ``root``, then have the next process go on there."""
+    """Inspect what is left in ``root``, then go on there as the next process."""
     wrong = []
-    # Before the directory is opened, which evicts where a reservation of the dead is too much for the cap.
+    # Measured before the directory is opened, because opening evicts if a dead process's reservation exceeds the cap.
     surplus = _page_bytes(root) - bytes_on_disk(root)
     staged, leases = _count(root, "tmp"), _count(root, "lockcache", "leases")
     others = sum(os.path.exists(Layout(root).entry(entry_name(key))) for key in OTHERS)
@@ -160,7 +161,7 @@ def survey(root: str) -> Survey:
 
 
 def _go_on(cache: FileStreamProgramCache, root: str) -> list[str]:
-    """Go on as the next process: compile-once and a put must not be hindered, and one recount corrects all."""
+    """Go on as the next process: compile-once and a put must not be delayed, and one recount must correct the rest."""
     wrong = []
     cache.get_or_compute_entry(KEY, lambda: _NEXT)
     cache.put_entry(KEY, _NEXT)

@@ -1,9 +1,9 @@
 """MPI ranks on several hosts: one job over hosts made of namespaces compiles each kernel once, and outlives a rank.
 
-Runs the job cold, warm, and again and again with the rank killed that has the turn. A host has a network, an address
-and a name of its own, and shares the disk and the pids; a rank is :mod:`.mpi_rank`. Whatever happens, no rank and no
-host is left when :func:`run_on_hosts` ends. Needs root and iproute2. Two runs at once do not meet: each has networks of
-its own.
+Runs the job with an empty directory, with a filled one, and several times with the rank killed that has the turn. A
+host has a network, an address and a name of its own, and shares the disk and the pids; a rank is :mod:`.mpi_rank`.
+Whatever happens, no rank and no host is left when :func:`run_on_hosts` ends. Needs root and iproute2. Two runs may go
+on at once, because each has networks of its own.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from lockcache_stress.trouble import Host, made_hosts, open_workspace, why_no_na
 
 _RANK: Final = "lockcache_stress.experiments.mpi_rank"
 _KERNELS: Final = 8
-# Of one rank each, in a job of its own: mpiexec may end other ranks of that host with it.
+# Each death is of one rank, in a job of its own, because mpiexec may end other ranks of the host with the killed one.
 _DEATHS: Final = 3
 _MOST_TAKEOVER_MS: Final = 100.0
 _JOB_SECONDS: Final = 300.0
-# A waiter that has asked looks less and less often; what a death costs is seen when all are at their slowest.
+# Waiters look less and less often: a death costs most when all of them look as rarely as they ever do.
 _SETTLE_SECONDS: Final = 1.0
 
-# What mpiexec starts its proxies by, in place of ssh: LAUNCHER [options of ssh] ADDRESS COMMAND...
+# mpiexec starts its proxies by this command in place of ssh: LAUNCHER [options of ssh] ADDRESS COMMAND...
 _LAUNCHER: Final = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 address=$1; shift
@@ -55,7 +55,7 @@ class HostsOptions:
     """The options of a run."""
 
     hosts: int
-    #: On each host.
+    #: The ranks on each host.
     ranks: int
     seed: int
     directory: str | None = None
@@ -81,7 +81,7 @@ class _Job:
             json.dump(plan, file)
 
     def started(self, phase: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
-        """Returns the job, which is ended with the block."""
+        """Start the job, which ends with the block."""
         options, first = self.options, self._hosts[0]
         addresses = ",".join(host.address for host in self._hosts)
         command = [str(find_mpiexec()), "-launcher", "ssh", "-launcher-exec", self._launcher]
@@ -91,7 +91,7 @@ class _Job:
         return started_job(first.command(*command))
 
     def run(self, phase: str) -> dict[str, Any]:
-        """Run a phase in which all kernels are compiled; returns what it came to."""
+        """Run a phase in which all kernels are compiled. Returns its counts."""
         began = time.monotonic()
         with self.started(phase) as process:
             try:
@@ -111,7 +111,7 @@ class _Job:
         }
 
     def said(self, pattern: str) -> list[dict[str, Any]]:
-        """Returns what ranks left by names like this."""
+        """Returns the contents of the files that ranks left under names that match ``pattern``."""
         found = []
         for path in glob(os.path.join(self._control, f"{pattern}.json")):
             with open(path) as file:
@@ -120,7 +120,7 @@ class _Job:
 
 
 def why_no_hosts() -> str | None:
-    """Returns why no hosts and ranks can be had here; ``None`` if they can, as far as is seen without trying."""
+    """Returns why hosts and ranks cannot be had here; ``None`` if they can, as far as can be known without a trial."""
     return why_no_namespaces() or why_no_mpi()
 
 
@@ -141,7 +141,7 @@ def run_on_hosts(options: HostsOptions, show: Show) -> Tabled:
 
 
 def _tabulate(options: HostsOptions, phases: dict[str, dict[str, Any]], takeovers_ms: list[float]) -> Tabled:
-    """Returns the verdict. Takeovers are from a SIGKILL to the next holder's start."""
+    """Returns the verdict. A takeover lasts from a SIGKILL to the start of the next holder."""
     median, both = statistics.median(takeovers_ms), list(phases.values())
     answers = sum(each["answers"] for each in both)
     lines = [
@@ -168,9 +168,9 @@ def _tabulate(options: HostsOptions, phases: dict[str, dict[str, Any]], takeover
 
 
 def _kill_holder(job: _Job, phase: str) -> float:
-    """SIGKILL the rank that has the turn of a key, when all others wait for it.
+    """SIGKILL the rank that has the turn of a key, when all others wait for this rank.
 
-    Returns milliseconds until another one begins.
+    Returns the milliseconds until another rank begins.
     """
     with job.started(phase) as process:
         try:
@@ -185,7 +185,7 @@ def _kill_holder(job: _Job, phase: str) -> float:
             return float(round((next_one["began_ns"] - killed_ns) / 1e6, 1))
         finally:
             for each in job.said(f"{phase}-asks-*"):
-                with suppress(ProcessLookupError):  # mpiexec ends some of them too
+                with suppress(ProcessLookupError):  # mpiexec may have ended this rank too
                     os.kill(each["pid"], signal.SIGKILL)
 
 

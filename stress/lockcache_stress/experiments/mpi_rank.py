@@ -1,7 +1,8 @@
 """One rank of the job: ``python -m lockcache_stress.experiments.mpi_rank PLAN PHASE``.
 
-In the phases ``cold`` and ``warm`` it compiles every kernel, each rank beginning with another. In those that begin with
-``killed`` the rank that has the turn first waits in ``compute`` to be killed; who takes over says when it begins.
+In the phases ``cold`` and ``warm`` a rank compiles every kernel, and each rank begins with another one. In phases whose
+name begins with ``killed`` the first rank with the turn waits in ``compute`` to be killed; the rank that takes over
+states when it begins.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lockcache import FileStreamProgramCache
 from lockcache_stress.gpu import Slot, compile_cubin, make_slots, program_key
 from lockcache_stress.processes import die_with_parent
 
-#: How the phases begin in which a rank is killed. Its proxy must not take the others along, nor they end with it.
+#: The first word of phases in which a rank is killed. The other ranks must not end with it, nor be ended by its proxy.
 KILLED = "killed"
 
 
@@ -41,12 +42,12 @@ def main() -> None:
             answers = compile_all(cache, plan, phase, rank)
             say(plan, f"{phase}-answer-{rank}", host=socket.gethostname(), digests=answers)
     if phase.startswith(KILLED):
-        # MPI knows ranks that are dead by now, and would wait for them.
+        # Ending MPI would wait for ranks that are dead by now.
         os._exit(0)
 
 
 def compile_all(cache: FileStreamProgramCache, plan: dict[str, object], phase: str, rank: int) -> list[str]:
-    """Get every kernel, each rank beginning with another; returns the digests of their code."""
+    """Get every kernel, beginning with another one than other ranks. Returns the digests of their code."""
     slots = make_slots(int(str(plan["kernels"])), int(str(plan["seed"])), ("sm_90",))
     digests = [""] * len(slots)
     for step in range(len(slots)):
@@ -65,7 +66,7 @@ def _compiling(plan: dict[str, object], phase: str, rank: int, slot: Slot) -> Ca
 
 
 def hold(plan: dict[str, object], phase: str) -> bytes:
-    """Compute: the first rank here stays until it is killed, and the next says when it began."""
+    """Compute a value: the first rank that does waits here to be killed, and the next states when it began."""
     began_ns = time.monotonic_ns()
     if os.path.exists(os.path.join(str(plan["control"]), f"{phase}-holds.json")):
         say(plan, f"{phase}-took", began_ns=began_ns)
@@ -76,7 +77,7 @@ def hold(plan: dict[str, object], phase: str) -> bytes:
 
 
 def say(plan: dict[str, object], name: str, **said: object) -> None:
-    """Leave a file, whole, for who started us."""
+    """Leave a file for the process that started this one; the file appears whole."""
     path = os.path.join(str(plan["control"]), name)
     with open(f"{path}.new", "w") as file:
         json.dump(said, file)

@@ -1,9 +1,9 @@
-"""Power cuts: the power goes while writers write, the journal is replayed, every entry is read.
+"""Power cuts: the power fails while writers write, the journal is replayed, every entry is read.
 
-A file system in an image is shut down without a flush (``FS_IOC_SHUTDOWN``): what had not reached the disk is gone, as
-after a power cut. Then it is mounted again. Proves that nothing torn or foreign is ever served, and that with
-``fsync=True`` no write is lost that had returned before the cut. Each writer is the only one of its keys, a process of
-its own: ``python -m lockcache_stress.experiments.power_cut CACHE FSYNC NUMBER LOG``.
+A file system in an image is shut down without a flush (``FS_IOC_SHUTDOWN``): data that had not reached the disk is
+lost, as after a power cut. Then it is mounted again. Proves that no value that is torn or foreign is ever served, and
+that with ``fsync=True`` no write is lost that had returned before the cut. Each writer is a process of its own and the
+only writer of its keys: ``python -m lockcache_stress.experiments.power_cut CACHE FSYNC NUMBER LOG``.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from lockcache_stress.judge import Stamp, make_value, parse_value
 from lockcache_stress.processes import die_with_parent, wait_until
 from lockcache_stress.trouble import copy_sparse, mounted_image, needs_mounts, run_quietly
 
-# Of ext4 and xfs: stop all I/O now, write nothing back. _IOR('X', 125, __u32), flag 2.
+# The request by which ext4 and xfs stop all I/O at once and write nothing back: _IOR('X', 125, __u32), with flag 2.
 _SHUTDOWN: Final = 0x8004587D
 _NO_FLUSH: Final = struct.pack("I", 2)
-#: File systems whose power can be cut, with the MiB that they get.
+#: The file systems whose power can be cut, with their sizes in MiB.
 KINDS: Final = {"ext4": 64, "xfs": 320}
 _START_SECONDS: Final = 60.0
 
 _KEYS: Final = 20
 _TOKEN: Final = b"powercut"
-# Key, serial, when it had returned (ns, monotonic).
+# A write: its key, its serial, and the time at which it had returned (ns, monotonic).
 _LOGGED: Final = struct.Struct("<IIq")
 _BYTES: Final = 5000
 
 
 @dataclass
 class Cut:
-    """One cut, and what was found behind it."""
+    """One cut, and what was found after it."""
 
     kind: str
     fsync: bool
     writers: int
-    #: Writes that had returned when the power went.
+    #: The number of writes that had returned when the power was cut.
     writes: int = 0
-    #: Keys that still have an entry.
+    #: The number of keys that still have an entry.
     served: int = 0
-    #: Entries that the digest refused: the cut had really hit them.
+    #: The number of entries that the digest refused, which shows that the cut damaged entries.
     hollow: int = 0
     torn: int = 0
-    #: Keys whose last returned write is gone, or an older value stands there.
+    #: The number of keys whose last write that returned is gone, or replaced by an older value.
     lost: int = 0
 
     @property
     def ok(self) -> bool:
-        """Whether it is as it must be."""
+        """Whether no promise was broken."""
         return self.writes > 0 and not self.torn and not (self.fsync and self.lost)
 
 
@@ -81,8 +81,8 @@ def cut_once(kind: str, *, fsync: bool, writers: int, seconds: float) -> Cut:
     with _new_disk(kind) as (parent, disk, image):
         last = _write_and_cut(disk, parent, found, seconds)
         run_quietly("umount", disk)
-        # A copy: who made a mount namespace meanwhile (a container) has the dead file system mounted in it still,
-        # and the image itself would be that one again.
+        # A copy, because a mount namespace that was made meanwhile (by a container) still has the dead file system
+        # mounted, and mounting the image itself would give that file system again.
         copy_sparse(image, f"{image}.after")
         run_quietly("mount", "-o", "loop", f"{image}.after", disk)
         _read(os.path.join(disk, "cache"), last, found)
@@ -125,7 +125,7 @@ def _write_and_cut(disk: str, parent: str, found: Cut, seconds: float) -> dict[t
 
 
 def _commit_journal(disk: str) -> None:
-    """Sync another file: names and sizes of all files then reach the disk, but not their bytes."""
+    """Sync another file, after which the names and sizes of all files are on the disk, but not their bytes."""
     with open(os.path.join(disk, "other"), "wb") as file:
         file.write(b"other")
         file.flush()
@@ -166,9 +166,9 @@ def _key_of(writer: int, key: int) -> bytes:
 
 
 def main() -> None:
-    """Run a writer whose power is cut: it writes until it is killed.
+    """Run a writer that writes until it is killed.
 
-    What was stored goes to a log on another disk, with the moment at which the cache returned.
+    Each write goes to a log on another disk, with the time at which the cache returned.
     """
     die_with_parent()
     cache_path, fsync, number, log = sys.argv[1:]

@@ -1,7 +1,7 @@
 """Proofs by scenarios in other surroundings: with a planted bug, which has to be found, and on other file systems.
 
-Every bug of the library that can be planted is planted and looked for; the byte scenarios run on real file systems of
-every kind that can be mounted here.
+Every bug that can be planted into the library is planted, and its scenario has to find it; the byte scenarios run on
+real file systems of every kind that can be mounted here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCENARIOS: Final = {scenario.name: scenario for scenario in (*BYTE_SCENARIOS, *
 
 
 def possible_bugs() -> tuple[str, ...]:
-    """Returns the names of the bugs whose scenario can be run here: some need root."""
+    """Returns the names of the bugs whose scenario can be run here; some scenarios need root."""
     return tuple(name for name, bug in BUGS.items() if _SCENARIOS[bug.scenario].why_not() is None)
 
 
@@ -38,7 +38,7 @@ class Proven:
 
     @property
     def is_found(self) -> bool:
-        """Whether it was found as what it is, and not by accident."""
+        """Whether the check that is meant for the bug found it, and not another one by accident."""
         return any(name in self.bug.found_by for name in self.failed)
 
     def as_json(self) -> dict[str, object]:
@@ -47,7 +47,7 @@ class Proven:
 
 
 def prove(names: tuple[str, ...], seconds: float, seed: int, show: Show) -> Iterator[Proven]:
-    """Plant each bug in the scenario that has to find it, and run that; yields the results one after the other."""
+    """Plant each bug in the scenario that has to find it, and run the scenario. Yields the results one by one."""
     for name in names:
         bug = BUGS[name]
         scenario = _SCENARIOS[bug.scenario]
@@ -76,7 +76,7 @@ def _overlay(path: str) -> Iterator[None]:
         os.rmdir(layers)
 
 
-#: How each is mounted at a path. The sizes are the smallest that mkfs makes and the scenarios fit into.
+#: The functions that mount each at a path. The sizes are the smallest that mkfs makes and the scenarios fit into.
 FILE_SYSTEMS: Final[dict[str, Callable[[str], AbstractContextManager[object]]]] = {
     "ext4": lambda path: mounted_image(path, "ext4", 128),
     "xfs": lambda path: mounted_image(path, "xfs", 320),
@@ -88,15 +88,15 @@ FILE_SYSTEMS: Final[dict[str, Callable[[str], AbstractContextManager[object]]]] 
 
 @dataclass
 class Tried:
-    """One file system, and what ran on it so far."""
+    """One file system, and the scenarios that ran on it so far."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    #: Why it could not be had.
+    #: The reason why the file system could not be had.
     skipped: str | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether all that ran is as it must be."""
+        """Whether no scenario that ran found anything wrong."""
         return all(outcome.ok for outcome in self.outcomes)
 
     def as_json(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """Simulation: what evicting by cost saves, replayed with real compile costs and the library's own ranking.
 
-Programs are measured once, with NVRTC, one after the other, in processor time, so that a busy machine gives the same
-costs as an idle one; kept in a file, so that a run can be replayed without a compiler. Two kinds, as in real programs:
-kernels of their own code (25 to 130 ms, 3 to 500 KB) and kernels that include CUB or cooperative groups (1 to 2 s,
-some 100 KB). A trace is what is asked for, in order: by Zipf, with sources that change now and then.
+Programs are compiled once, with NVRTC, one after the other. Their costs are processor time, so that a busy machine
+gives the same costs as an idle one, and are kept in a file, so that a run can be replayed without a compiler. There are
+two kinds, as in real programs: kernels of their own code (25 to 130 ms, 3 to 500 KB) and kernels that include CUB or
+cooperative groups (1 to 2 s, some 100 KB). A trace is a sequence of look-ups, drawn by Zipf, with sources that change
+now and then.
 
-Replaying a trace decides nothing about eviction: which entries go is what :mod:`lockcache.filestream.eviction.choose`
-says, the function that writers call, with their batch. Time is counted in requests, a second each; no order by cost
-depends on the unit.
+A replay does not decide which entries are evicted: :mod:`lockcache.filestream.eviction.choose` does, which writers call
+too, with their batch. Each request takes a second; no order by cost depends on the unit of time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lockcache_stress.zipf import Zipf
 
 _Item = TypeVar("_Item")
 
-# One kernel of eight includes headers: that makes them a tenth of the programs and two thirds of the compile time.
+# One kernel of eight includes headers; those kernels are a tenth of the programs and two thirds of the compile time.
 _PLAIN_FOR_EACH_WITH_HEADERS: Final = 8
 _REQUEST_NS: Final = 10**9
 _LARGEST: Final = 2**31
@@ -82,12 +82,15 @@ def measure_programs(kernels: int, seed: int, progress: Callable[[int, int], Non
 
 
 def save_programs(path: str, programs: list[Program]) -> None:
-    """Write them for ``--costs``. Raises :class:`OSError`."""
+    """Write the programs for ``--costs``. Raises :class:`OSError`."""
     _save(path, "programs", [program._asdict() for program in programs], indent=1)
 
 
 def load_programs(path: str) -> list[Program]:
-    """Returns what :func:`save_programs` wrote. Raises :class:`UnusableError` naming what is wrong, and OSError."""
+    """Returns the programs that :func:`save_programs` wrote.
+
+    Raises :class:`UnusableError` naming what is wrong, and :class:`OSError`.
+    """
     found = _load(path, "programs", lambda item: Program(**item), "compile costs")
     for program in found:
         if not all(type(number) is int and number > 0 for number in program[1:]):
@@ -105,7 +108,7 @@ def _save(path: str, name: str, items: Sequence[object], *, indent: int | None =
 
 
 def _load(path: str, name: str, make: Callable[[Any], _Item], what: str) -> list[_Item]:
-    """Read such a list. Raises :class:`UnusableError` where there is no such thing."""
+    """Read a list that :func:`_save` wrote. Raises :class:`UnusableError` for a file that holds no such list."""
     try:
         with open(path) as file:
             return [make(item) for item in json.load(file)[name]]
@@ -138,7 +141,7 @@ def _compile_with_headers(source: str, arch: str) -> bytes:
 
 
 class Request(NamedTuple):
-    """One look-up: which program, and which version of its source. A newer version is another cache entry."""
+    """One look-up: the program, and the version of its source. A newer version is another cache entry."""
 
     program: int
     version: int
@@ -147,7 +150,7 @@ class Request(NamedTuple):
 def make_trace(programs: int, requests: int, seed: int, *, exponent: float, changed: float) -> list[Request]:
     """Returns ``requests`` look-ups; before each, with probability ``changed``, the source of some program changes."""
     rng = random.Random(f"{seed}/trace")
-    by_popularity = rng.sample(range(programs), programs)  # so that what is popular is not what was compiled first
+    by_popularity = rng.sample(range(programs), programs)  # so that popularity does not follow the order of compiling
     zipf = Zipf(rng, programs, exponent)
     versions = [0] * programs
     trace = []
@@ -160,12 +163,15 @@ def make_trace(programs: int, requests: int, seed: int, *, exponent: float, chan
 
 
 def save_trace(path: str, trace: list[Request]) -> None:
-    """Write it for ``--trace``. Raises :class:`OSError`."""
+    """Write a trace for ``--trace``. Raises :class:`OSError`."""
     _save(path, "requests", trace)
 
 
 def load_trace(path: str, programs: int) -> list[Request]:
-    """Read what :func:`save_trace` wrote. Raises :class:`UnusableError` naming what is wrong, and :class:`OSError`."""
+    """Returns the trace that :func:`save_trace` wrote.
+
+    Raises :class:`UnusableError` naming what is wrong, and :class:`OSError`.
+    """
     trace = _load(path, "requests", lambda item: Request(*item), "trace")
     if not trace:
         raise UnusableError(f"{path}: at least one request is wanted")
@@ -200,7 +206,7 @@ def replay(trace: Sequence[Request], programs: Sequence[Program], limit_bytes: i
             saved_ns += program.cost_ns
             continue
         if program.size_bytes > limit_bytes:
-            continue  # dropped, as a cache drops what is larger than its cap
+            continue  # a cache drops an entry that is larger than its cap
         needed = held_bytes + program.size_bytes - limit_bytes
         if needed > 0:
             need = need_of_writer(needed, len(held))
@@ -217,15 +223,15 @@ def replay(trace: Sequence[Request], programs: Sequence[Program], limit_bytes: i
 
 
 def upper_bound(trace: Sequence[Request], programs: Sequence[Program], limit_bytes: int) -> int:
-    """Returns the nanoseconds that a cache of this size saves at most, even one that knows what comes.
+    """Returns the nanoseconds that a cache of this size saves at most, even a cache that knows the future.
 
-    To hit, an entry has to stay from one use to the next: that takes its bytes for so long. All of that together cannot
-    be more than the cache's bytes for as long as the trace lasts; what saves most for what it takes is taken first, the
-    last in part (PFOO-U: Berger, Beckmann, Harchol-Balter, Practical Bounds on Optimal Caching with Variable Object
-    Sizes, SIGMETRICS 2018).
+    For a hit, an entry has to stay from one use to the next, which takes its bytes for that time. The sum of bytes
+    times time over all stays cannot exceed the bytes of the cache times the length of the trace. The stays that save
+    most for what they take are admitted first, the last one in part (PFOO-U: Berger, Beckmann, Harchol-Balter,
+    Practical Bounds on Optimal Caching with Variable Object Sizes, SIGMETRICS 2018).
     """
     last: dict[Request, int] = {}
-    stays: list[tuple[int, int]] = []  # what it saves, what it takes
+    stays: list[tuple[int, int]] = []  # the time that each saves, and the bytes times time that it takes
     for number, request in enumerate(trace):
         program = programs[request.program]
         if request in last and program.size_bytes <= limit_bytes:

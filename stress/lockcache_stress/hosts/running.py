@@ -1,4 +1,4 @@
-"""A run on two hosts: the guest is prepared and booted, and what it finds is given trial by trial."""
+"""A run on two hosts: prepares and boots the guest, and yields its results trial by trial."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from lockcache_stress.hosts.needs import search_path, why_no_hosts
 from lockcache_stress.hosts.verdicts import Tried, parse_result
 from lockcache_stress.run import Show
 
-#: Gives the command of a guest that has this share.
+#: Returns the command of a guest that has this share.
 Starter = Callable[[Path], Sequence[str]]
 
-#: What a line of the guest's console begins with that says how far it is.
+#: The beginning of lines of the guest's console that state its progress.
 _MARK: Final = "@lockcache "
-# The code that runs in the guest: the first two are under test, and may be another checkout's.
+# The first two packages that run in the guest: they are under test, and may be from another checkout.
 _UNDER_TEST: Final = (("lockcache", "."), ("lockcache_daemon", "daemon"))
 _HARNESS: Final = "lockcache_stress"
 _START: Final = """\
@@ -45,23 +45,23 @@ exec {python} -u -m lockcache_stress.hosts.guest /run/share 2>&1
 
 @dataclass(frozen=True)
 class HostsOptions:
-    """What the command line says about a run."""
+    """The options of a run."""
 
     trials: Sequence[str]
     file_system: str = "nfs"
     nfs_version: str = "4.2"
     lock_manager: bool = True
-    #: Of the clients' mounts, with commas between; of a GlusterFS volume where there is a dot in the name.
+    #: Options of the clients' mounts, separated by commas; an option with a dot in its name is a GlusterFS volume's.
     mount_options: str = ""
     seed: int = 0
-    #: Where to leave the console and the results as they came.
+    #: The folder in which to leave the console and the results as the guest wrote them.
     out: str | None = None
-    #: Whose code is under test, if it is not this program's own.
+    #: The checkout whose code is under test, if it is not this program's own.
     checkout: str | None = None
 
 
 def prepare_guest(options: HostsOptions, show: Show) -> Starter:
-    """Returns what gives a guest's command. Raises :class:`UnusableError` where none can be had."""
+    """Returns the starter of a guest. Raises :class:`UnusableError` where a guest cannot be had."""
     why = why_no_hosts(options.file_system, options.nfs_version)
     if why is not None:
         raise UnusableError(why)
@@ -75,7 +75,7 @@ def prepare_guest(options: HostsOptions, show: Show) -> Starter:
 
 
 def run_hosts(start: Starter, options: HostsOptions, show: Show) -> Iterator[Tried]:
-    """Start a guest and give what each trial found as it ends. Raises :class:`UnusableError` if the guest fails."""
+    """Start a guest and yield the result of each trial as it ends. Raises :class:`UnusableError` if the guest fails."""
     with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as folder:
         share, console = Path(folder, "share"), Path(folder, "console.log")
         _fill(share, options)
@@ -101,14 +101,14 @@ def _follow(guest: Guest, results: Path, wanted: int, show: Show) -> Iterator[Tr
 
 
 def _results(path: Path) -> list[Tried]:
-    """Returns what is there by now; a last line that is still being written is left for the next look."""
+    """Returns the results so far, without a last line that is still being written."""
     if not path.exists():
         return []
     return [parse_result(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 def _fill(share: Path, options: HostsOptions) -> None:
-    """Put there what the guest reads: a copy of the code, which an editor does not change under it, and the job."""
+    """Fill the share for the guest with the job and a copy of the code, which no editor changes during the run."""
     share.mkdir()
     code = share.with_name("code")
     code.mkdir()
@@ -118,10 +118,10 @@ def _fill(share: Path, options: HostsOptions) -> None:
             raise UnusableError(f"{source} is not there: --checkout names a checkout of lockcache")
         _copy(source, code / name)
     _copy(_installed(_HARNESS), code / _HARNESS)
-    # By translation, compiling in the guest takes longer than all trials.
+    # Compiled here, because compiling in an emulated guest takes longer than all trials.
     if not compileall.compile_dir(code, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH):
         raise UnusableError(f"{options.checkout or 'what is installed'} does not compile: nothing was booted for it")
-    # One file: each that is opened through 9p costs the guest milliseconds.
+    # One file, because each file that the guest opens through 9p takes milliseconds.
     shutil.make_archive(str(share / "code"), "tar", code)
     job = {
         "trials": list(options.trials),

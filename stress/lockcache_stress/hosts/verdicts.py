@@ -1,4 +1,4 @@
-"""Verdicts on what the trials counted in the guest: pure, from a line of JSON to the lines of a table."""
+"""Verdicts on the counts of the trials in the guest: from a line of JSON to the lines of a table. Pure."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from lockcache_stress.run import Check
 
 _Numbers = Mapping[str, Any]
 
-# Requests that each may take on NFS 4.2. Plain files take three for a cold hit; the rest is what a put locks, publishes
-# and accounts for, and what a computation does in addition.
+# The requests that each operation may take on NFS 4.2. Plain files take three for a cold hit; the further requests
+# lock, publish and account for an entry, and belong to a computation's lease.
 _MOST_CALLS: Final[Mapping[str, float]] = {
     "open": 10,
-    "cold hit": 6.5,  # 5.5, and one for seeing what another host has replaced
+    "cold hit": 6.5,  # 5.5, and one to see an entry that another host has replaced
     "put": 15,  # one of them opens the lock of a shard that this process has not written to yet
     "put with a cap": 17,
     "get_or_compute that computes": 31,
     "close": 8,
     "a waiter's second": 4,
 }
-# Calls for metadata by which a node begins with a bundle, whatever the number of its ranks and kernels.
+# Requests for metadata with which a node opens a bundle, whatever the number of its ranks and kernels.
 _MOST_OF_A_SEED: Final = 4
 _PAGE_BYTES: Final = 4096
-# Of shards that were counted wrongly.
+# The most shards with wrong accounting that a verdict names.
 _MOST_SHOWN: Final = 3
-#: From when on a read sees what another host stored.
+#: The time after which a read sees an entry that another host stored.
 _VISIBLE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
 class Tried:
-    """One trial, as it came from the guest, and the verdict on it."""
+    """One trial: its numbers from the guest, and the verdict on them."""
 
     name: str
     seconds: float
     checks: list[Check]
     numbers: _Numbers = field(default_factory=dict)
-    #: Why it has no numbers.
+    #: The reason why it has no numbers.
     error: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether every line is as it must be."""
+        """Whether every check holds."""
         return all(check.ok for check in self.checks)
 
     def as_json(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def parse_result(line: str) -> Tried:
 
 def _calls(numbers: _Numbers) -> list[Check]:
     each, lines = numbers["each"], []
-    # NFS 3 has no opening, and keeps records in files: what it takes is shown and not judged.
+    # NFS 3 has no open operation, and records are in files there, so its requests are shown and not judged.
     is_judged = any(kind.startswith("OPEN") for kind in numbers["kinds"]["cold hit"])
     for name, most in _MOST_CALLS.items():
         must = f"<= {most:g}" if is_judged else ""
@@ -81,7 +81,7 @@ def _fleet(numbers: _Numbers) -> list[Check]:
         if not isinstance(found, dict):
             continue
         asked, ranks = found["requests"], found["nodes"] * found["ranks_per_node"]
-        # Of the requests nothing is promised: they are what `lockcache-stress fleet` is checked against. What was
+        # No number of requests is promised: `lockcache-stress fleet` is checked against them. An entry that was
         # dropped, for want of a lock in a slow guest, is computed again.
         value, must, ok = _computes(found, found["kernels"] if "first" in start else 0)
         name = f"{start}: {ranks} ranks on {found['nodes']}, {found['kernels']} kernels"
@@ -90,7 +90,7 @@ def _fleet(numbers: _Numbers) -> list[Check]:
 
 
 def _computes(found: _Numbers, wanted: int) -> tuple[str, str, bool]:
-    """Returns what was computed, what must be, and whether it is so: each once, and again if the put was dropped."""
+    """Returns the computations, their right number, and whether both agree: one a key, and one for each dropped put."""
     value = f"{found['computes']} computes, {found['wrong']} wrong, {found['dropped']} puts dropped"
     ok = wanted <= found["computes"] <= wanted + found["dropped"] and not found["wrong"]
     return value, f"{wanted} computes and those dropped, 0 wrong", ok
@@ -98,7 +98,7 @@ def _computes(found: _Numbers, wanted: int) -> tuple[str, str, bool]:
 
 def _seed(numbers: _Numbers) -> list[Check]:
     hits, wanted, others, reads = (numbers[name] for name in ("hits", "wanted_hits", "other_requests", "reads"))
-    # Of a client that asks for no more than a page at once, each byte once.
+    # The reads of a client that asks for a page at a time, for each byte once.
     most = -(-numbers["bundle_bytes"] // _PAGE_BYTES)
     return [
         Check("hits of all ranks", f"{hits:,}", f"{wanted:,}", hits == wanted),
@@ -111,7 +111,7 @@ def _visible(numbers: _Numbers) -> list[Check]:
     lines = []
     for kind, found in numbers.items():
         late = max((each["late_seconds"] or 0.0) for each in found)
-        # A read that began within the promise may miss, however long it took.
+        # A read that began within the promised time may miss, however long the read took.
         value = f"the last read that missed began {late:.2f} s after the put" if late else "no read missed"
         must = f"<= {_VISIBLE_SECONDS:g} s"
         lines.append(Check(f"another host's put, {kind}", value, must, late <= _VISIBLE_SECONDS))
@@ -187,7 +187,7 @@ def _restart(numbers: _Numbers) -> list[Check]:
 
 
 def _traffic(found: _Numbers, prefix: str) -> list[Check]:
-    """Returns what must hold of all traffic: nothing wrong was read, nobody died, the accounting says what is there."""
+    """Returns the checks of all traffic: no wrong value was read, no process died, the accounting equals the disk."""
     wrong = {each: found[each] for each in ("torn", "foreign", "stale", "illegal_histories")}
     read = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in wrong.items())
     counted = f"{found['hits']:,} hits, {found['recorded']:,} operations recorded: {read}"
@@ -218,7 +218,7 @@ def _neighbour(numbers: _Numbers) -> list[Check]:
     ]
 
 
-#: How each trial is judged, in the order in which all are run.
+#: The judge of each trial, in the order in which all are run.
 TRIALS: Final[Mapping[str, Callable[[_Numbers], list[Check]]]] = {
     "calls": _calls,
     "fleet": _fleet,
@@ -235,10 +235,10 @@ TRIALS: Final[Mapping[str, Callable[[_Numbers], list[Check]]]] = {
 }
 
 
-# Those that count requests.
+# The trials that count requests.
 _COUNTING: Final = ("calls", "fleet", "seed")
 
 
 def trials_of(file_system: str) -> tuple[str, ...]:
-    """Returns the names of the trials for a file system: requests are counted by the kernel's NFS client alone."""
+    """Returns the names of the trials for a file system. Only the kernel's NFS client counts requests."""
     return tuple(name for name in TRIALS if name not in _COUNTING or file_system == "nfs")

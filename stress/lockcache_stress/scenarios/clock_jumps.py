@@ -1,9 +1,9 @@
 """Every process has a clock of its own that jumps by hours, forth and back, while they share a cap and compile once.
 
-Simulated: Linux has no namespace for the real-time clock, so ``time.time`` and ``time.time_ns`` of each worker, which
-are all that the library asks for it, are replaced; times that the kernel sets stay true. Proves that clocks order
-evictions and decide nothing else: no read is wrong, the cap holds, no living writer's staged file is taken for a dead
-one's, and nobody waits longer for a lease.
+The jumps are simulated, because Linux has no namespace for the real-time clock: each worker replaces its ``time.time``
+and ``time.time_ns``, the only functions by which the library reads that clock. Times that the kernel sets stay true.
+Proves that clocks order evictions and decide nothing else: no read is wrong, the cap holds, no living writer's staged
+file is taken for a dead writer's, and no process waits longer for a lease.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEASE_SECONDS = 10.0
 
 
 class _Clock:
-    """This process's idea of the time."""
+    """The clock of this process, which can be set off from the real one."""
 
     def __init__(self) -> None:
         self.offset_ns = 0

@@ -1,9 +1,9 @@
 """The wall clock steps by up to two days, forth and back, and the boot time that the kernel states with it.
 
-As after NTP, or on a machine that was resumed: each worker has a ``/proc/stat`` of its own, mounted over the real one
-in a mount namespace, whose boot time changes; the real clock is left alone. Proves that a step makes no living writer
-pass for dead (invariant 5, death is free, and only death): all the while others recount, which removes what the dead
-left staged, and nobody misses a staged file.
+So clocks step when NTP corrects them, or when a machine is resumed. Each worker has a ``/proc/stat`` of its own,
+mounted over the real one in a mount namespace, whose boot time changes; the real clock is left alone. Proves that a
+step makes no living writer pass for dead (invariant 5, death is free, and only death): other processes recount all the
+while, which removes what dead writers left staged, and no writer loses its staged file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _BootTime:
         self.step(0)
         libc = ctypes.CDLL(None, use_errno=True)
         with contextlib.ExitStack() as stack:
-            stack.callback(os.unlink, path)  # what is mounted needs no name
+            stack.callback(os.unlink, path)  # a mounted file needs no name
             for failed in (
                 libc.unshare(_CLONE_NEWNS),
                 libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None),
@@ -67,7 +67,7 @@ def _refuse(self: CacheDirectory) -> None:
 def make_step(worker: Worker) -> Step:
     """Returns the step: write large values and read them; the clock steps, and a recount reaps."""
     rng, boot = worker.rng, _BootTime()
-    # What is missing is made again, once, so that a write whose file was taken would go unnoticed.
+    # A write whose staged file was removed makes the directory's parts again, and would succeed unnoticed.
     CacheDirectory.remake = _refuse  # type: ignore[method-assign]
 
     def step() -> bool:

@@ -1,8 +1,8 @@
 """The directory is deleted under running processes: all of it, ``tmp/``, ``lockcache/``, ``entries/``; or moved away.
 
-The first process deletes again and again, the others write and read. Proves that no process dies of it, that a write
-afterwards is read afterwards, and that nothing deleted comes back: what is deleted is a removal in its key's history.
-Deleting ``lockcache/`` takes cap and accounting along, so those are only reported; one recount makes them right.
+The first process deletes again and again, the others write and read. Proves that no process dies of the deletions, that
+a write after one is read, and that no deleted entry comes back: a deletion is a removal in the history of its key.
+Deleting ``lockcache/`` removes the cap and the accounting too, so both are only reported; one recount corrects them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _remove(path: str) -> None:
             for file in files:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, file))
-            with contextlib.suppress(OSError):  # not empty any more, or somebody was quicker
+            with contextlib.suppress(OSError):  # another process filled the folder again, or removed it first
                 os.rmdir(folder)
 
 
@@ -64,7 +64,7 @@ def _move_away(worker: Worker) -> None:
     root = worker.plan.directory
     away = f"{root}-away"
     with ExitStack() as stack:
-        # At one instant every key has nothing.
+        # The rename removes the entries of all keys at one instant.
         recorded = [stack.enter_context(worker.history.damage(key, worker.key(key))) for key in range(_KEYS)]
         try:
             os.rename(root, away)

@@ -1,9 +1,10 @@
 """A disk of 8 MiB, without a cap that keeps the cache below it; another process fills the rest, and frees it again.
 
-The first process fills it, the others write and read. Proves invariant 7 (never take the job down) for ENOSPC: no
-process dies, writes find room by evicting or are dropped, nothing torn or stale is read. ``quota`` is the same with
-EDQUOT: a limited subvolume of a btrfs that has room. There removing needs room too, so that now and then a dropped
-write cannot remove the older value: it says so in the log, which is reported here and not judged.
+The first process fills the disk, the others write and read. Proves invariant 7 (never take the job down) for ENOSPC: no
+process dies, writes find room by evicting or are dropped, and no value that is torn or stale is read. ``quota`` proves
+the same for EDQUOT, in a limited subvolume of a btrfs that has room. On btrfs, removing a file needs room too, so that
+now and then a dropped write cannot remove the older value: the library logs this, and the scenario reports it without
+judging it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _fill(worker: Worker) -> Step:
         try:
             _write(path, rng.randrange(8, 64))
         except OSError:
-            worker.count("troubles")  # full, as it should be
+            worker.count("troubles")  # the disk is full, as is wanted
         time.sleep(rng.uniform(0, _LONGEST_PAUSE_SECONDS))
         if rng.random() < 0.5:
             with contextlib.suppress(OSError):  # at its quota, btrfs may refuse to remove

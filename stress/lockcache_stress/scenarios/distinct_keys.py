@@ -1,7 +1,7 @@
 """Every process writes keys of its own and reads everybody's: writers that must not disturb each other.
 
-Proves that writes to different keys lose nothing of each other, and that accounting and cap hold when all shards are
-busy.
+Proves that writes to different keys lose none of each other's entries, and that the accounting and the cap hold when
+all shards are busy.
 """
 
 from __future__ import annotations

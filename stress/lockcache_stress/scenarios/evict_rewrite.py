@@ -1,8 +1,8 @@
 """Evictors against rewriters: entries are chosen as victims while others write and read exactly those.
 
-Half of the processes fill the cap with values that nobody wants again, which forces evictions at every put (and now and
-then ``clear()`` everything); the other half rewrite a few keys and read them back. Proves that an eviction never takes
-a newer value's accounting along, never brings an older value back, and that the cap holds at every put.
+Half of the processes fill the cap with values that no process reads again, which forces evictions at every put; now and
+then they ``clear()`` everything. The other half rewrite a few keys and read them back. Proves that an eviction never
+removes the accounting of a newer value, never brings an older value back, and that the cap holds at every put.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from lockcache_stress.run import Worker
 
 _HOT = 8
 _CLEARS = 0.001
-# Evictions of which one victim is used between its choice and its removal.
+# The share of evictions in which one victim is used between its choice and its removal.
 _USES_OF_VICTIMS = 0.25
 
 

@@ -1,9 +1,9 @@
 """Signals interrupt workers wherever they are in a put, a get or a get_or_compute, and they go on.
 
-Each worker has an alarm of its own, whose handler raises; the interrupted call may have been done or not, and counts as
-a write that never returned. Proves that an interrupt neither kills nor leaks: after each one the worker looks at its
-own open files, of which none may be locked and only locks and the page may be open; the others never wait because of
-it, and one recount makes the accounting exact.
+Each worker has an alarm of its own, whose handler raises; the interrupted call may have taken effect or not, and counts
+as a write that never returned. Proves that an interrupt neither kills nor leaks: after each interrupt the worker lists
+its own open files, of which none may be locked and only locks and the usage page may be open; no other process waits
+because of an interrupt, and one recount makes the accounting exact.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class _InterruptError(BaseException):
-    """What the handler raises. No Exception, which something on its way might take for an answer."""
+    """The error of the handler: not an Exception, which code on the way up might handle."""
 
 
 class _Interrupted:
@@ -80,7 +80,7 @@ def make_step(worker: Worker) -> Step:
 
 
 def _is_interrupted(worker: Worker, key: int) -> bool:
-    # A function of its own: what the interrupt's traceback keeps is gone when it has returned.
+    # A function of its own, so that the objects that the interrupt's traceback keeps alive are gone when it returns.
     try:
         worker.use(key, (300, 9000, 50_000), writes=0.4, computes=0.2)
     except _InterruptError:
@@ -104,7 +104,7 @@ def _open_files(directory: str) -> list[tuple[str, bool]]:
             with open(f"/proc/self/fdinfo/{number}") as file:
                 is_locked = "FLOCK" in file.read()
         except OSError:
-            continue  # the listing's own
+            continue  # the descriptor of the listing itself
         if path.startswith(directory) and (is_locked or not any(kept in path for kept in _KEPT)):
             found.append((path, is_locked))
     return found
@@ -119,7 +119,7 @@ SCENARIO = Scenario(
     keys=_KEYS,
     checks=lambda outcome: [zero("interrupts that left something open or locked", outcome.totals["failures"])],
     must_happen={"troubles": "interrupts"},
-    # What was reserved by a write that an interrupt ended in its last step stays accounted for until then.
+    # The reservation of a write that was interrupted in its last step stays on the usage page until a recount.
     recounts_first=True,
     extra={"cache": {"lease_timeout_seconds": _LEASE_SECONDS}, "longest_wait_seconds": _LEASE_SECONDS},
 )

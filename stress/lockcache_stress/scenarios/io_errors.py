@@ -1,9 +1,9 @@
 """The disk answers random calls with errors, in bursts: a FUSE file system that fails on purpose, ``close`` included.
 
-The first process sets how often it fails, the others write, read and delete. Proves invariant 7 (never take the job
-down): no process dies or hangs because of it; and that all reads are whole and not stale. A miss may mean that the disk
-did not answer and proves nothing. Where an older value could not be removed because every try of that failed too, the
-library says so in its log; then the value may be read, and is not judged.
+The first process sets how often the disk fails, the others write, read and delete. Proves invariant 7 (never take the
+job down): no process dies or hangs because of the errors; and that all reads are whole and not stale. A miss may mean
+that the disk did not answer, and proves nothing. If every try to remove an older value fails, the library logs this;
+then the value may be read, and is not judged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _use(worker: Worker) -> Step:
         try:
             worker.delete(key)
         except OSError:
-            worker.count("refused")  # the deleter has to know that it was not done
+            worker.count("refused")  # the process that deletes has to learn that the entry is still there
         return True
 
     return step
@@ -48,7 +48,7 @@ def _fail(worker: Worker) -> Step:
         time.sleep(rng.uniform(0.05, _LONGEST_SECONDS))
         set_failures(plan.directory, share=0)
         worker.count("troubles")
-        worker.recount()  # as a daemon does: what could not be given back holds room that nobody uses
+        worker.recount()  # as a daemon does: reservations that could not be returned occupy room that no entry uses
         time.sleep(rng.uniform(0.05, _LONGEST_SECONDS))
         return True
 

@@ -1,7 +1,7 @@
 """Writers are SIGKILLed at random moments, and others take their place.
 
-Proves invariant 5 (death is free): no process waits for a dead one, every readable entry is whole, and one
-``recount()`` later the accounting equals the disk exactly (checked at the end by :mod:`lockcache_stress.run.session`).
+Proves invariant 5 (death is free): no process waits for a dead one, every readable entry is whole, and after one
+``recount()`` the accounting equals the disk exactly (:mod:`lockcache_stress.run.session` checks this at the end).
 """
 
 from __future__ import annotations

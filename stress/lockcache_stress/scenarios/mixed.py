@@ -1,8 +1,8 @@
 """Spawned processes, their threads and their forked children all use the same keys at once, on one cache object each.
 
-Every third process is plain, every third has threads, every third forks while a thread of its own is in the middle of
-something. Proves that a cache object may be shared by threads and taken along by a fork: no child gets or gives away a
-lock of its parent's, nothing is counted twice, and all of it fits into the histories.
+Of every three processes one is plain, one has threads, and one forks while a thread of its own is in the middle of a
+call. Proves that threads may share a cache object and that a forked child may use its parent's: no child holds or frees
+a lock of its parent, no call is counted twice, and all calls fit into the histories.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lockcache_stress.run import Worker
 
 _KEYS = 48
 _THREADS = 3
-# Of each writer between two forks, or two starts of threads: what these cost must not be most of the work.
+# Operations of each writer between two forks, or two starts of threads, so that these are not most of the work.
 _BURST = 20
 
 
@@ -90,7 +90,7 @@ SCENARIO = Scenario(
     max_size_bytes=MIB,
     keys=_KEYS,
     writers_each=_THREADS,
-    # Children come and go too fast to be stopped with the others.
+    # Children end too soon to be stopped with the workers while a sample is taken.
     samples=False,
     must_happen={"troubles": "forks"},
 )

@@ -1,7 +1,7 @@
 """Locks that exclude nobody: each process has lock files of its own, as on mounts whose ``flock`` stays on its node.
 
-Proves invariant 6 (locks coordinate): nothing torn or stale is read, because that needs no lock. The cap and the
-accounting need locks: they are only reported while the scenario runs, and one recount at the end must make the
+Proves invariant 6 (locks coordinate): no value that is torn or stale is read, because reading needs no lock. The cap
+and the accounting need locks: both are only reported while the scenario runs, and one recount at the end must make the
 accounting exact.
 """
 
@@ -21,7 +21,7 @@ def make_step(worker: Worker) -> Step:
     rng, keys = worker.rng, worker.plan.keys
     folder = os.path.join(worker.plan.control, f"locks-{worker.writer}")
     os.makedirs(folder, mode=0o700)
-    # For good: the process has no other cache.
+    # Never restored: the process has no other cache.
     setattr(Layout, "lock", lambda self, shard: f"{folder}/{shard:02x}")  # noqa: B010
 
     def step() -> bool:
@@ -39,7 +39,7 @@ SCENARIO = Scenario(
     max_size_bytes=2 * MIB,
     keys=200,
     samples=False,
-    # Each needs a lock: without one, another process comes in between a look and what follows from it.
+    # Each of these needs a lock: without it, another process changes the directory between a check and its use.
     excused=("peak over cap", "final over cap", "bytes unaccounted for", "evicted though in use"),
     recounts_first=True,
 )

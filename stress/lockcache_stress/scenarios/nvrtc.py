@@ -1,10 +1,11 @@
 """Real NVRTC compilations through one shared directory: what a job with many ranks does.
 
-Each worker asks for kernels by Zipf; a miss is compiled, compared with the reference, stored and read back; now and
-then a kernel is overwritten (by another variant, where it has one: a source that changed) or deleted. Half of the reads
-ask for the metadata too, which names the exact write: code with another write's metadata is torn. Half of the misses go
-through compile-once, so that its leases run next to plain writes, overwrites, deletes and evictions; not through
-``lockcache.cuda.Program``, which makes its own keys and keeps no stamp: that is what the herd is for.
+Each worker draws kernels by Zipf; a missing kernel is compiled, compared with the reference, stored and read back; now
+and then a kernel is overwritten (with another variant, where it has one, like a source that changed) or deleted. Half
+of the reads ask for the metadata too, which names the exact write: code with the metadata of another write is torn.
+Half of the misses go through compile-once, so that its leases run next to plain writes, overwrites, deletes and
+evictions. No miss goes through ``lockcache.cuda.Program``, which makes its own keys and keeps no stamp: the herd tests
+that class.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """32 processes write 100 values of 64 KiB each into 10 MiB, with no daemon: twenty times what fits.
 
-Proves invariant 3 (hard cap) by the file system's own count: on a tmpfs (as root) statvfs is read all the time and is
-never above the cap. The values fill their pages, so that blocks and bytes agree.
+Proves invariant 3 (hard cap) by the file system's own count: on a tmpfs (as root) statvfs is read all the time, and its
+count is never above the cap. The values fill their pages, so that blocks and bytes agree.
 """
 
 from __future__ import annotations

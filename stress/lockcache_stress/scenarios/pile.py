@@ -1,8 +1,8 @@
 """All processes want one key whose compiler needs the processor: one computes, and waiting does not disturb it.
 
-Proves compile-once where it is worth most and where waiting could undo it: a waiter that polls takes processor time
-from the compiler that it waits for, and two hundred of them took all of it. Judged is what waiting cost, as processor
-time for each second waited, which another program's load changes little; and that no key was computed twice.
+Proves compile-once where it saves most and where waiting could undo it: a waiter that polls takes processor time from
+the compiler that it waits for, and two hundred waiters took all of it. The scenario judges the processor time that
+waiting takes for each second waited, which another program's load changes little, and that no key was computed twice.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from lockcache_stress.run import Check, Outcome, Worker
 
 _KEYS = 4096
 _BYTES = 50_000
-# Much longer than the first moments of a wait, in which a waiter looks often since most compilations are short: they
-# take it some 5 ms of a slow processor.
+# Much longer than the first moments of a wait, in which a waiter looks often since most compilations are short: the
+# looks of those moments take some 5 ms of a slow processor.
 _BURNED_SECONDS = 2.0
-# It is 1 to 3.5 on two busy cores, 7 on slow ones, the first moments and the reading of the entry included; 50 and more
-# where they ask two hundred times a second, and 10 to 14 where waiters ask
-# for the lease every 25 ms.
+# Waiters took 1 to 3.5 ms on two busy cores and 7 ms on slow ones, the first moments and the reading of the entry
+# included. Waiters that look two hundred times a second took 50 ms and more; waiters that ask for the lease every 25 ms
+# took 10 to 14 ms.
 _MOST_MS_A_SECOND = 10.0
 
 
 def make_step(worker: Worker) -> Step:
-    """Returns the step: want the next key, as all processes do. They wait for each other, and so begin together."""
+    """Returns the step: want the next key. All processes want the same one, wait for each other, and begin together."""
     plan, indices = worker.plan, itertools.count()
-    mount_of(plan.directory)  # 15 ms, which would else be those of the first entry that this process reads
+    mount_of(plan.directory)  # takes 15 ms, which would count as the cost of the first entry that this process reads
 
     def step() -> bool:
         index = next(indices)
@@ -57,7 +57,7 @@ def make_step(worker: Worker) -> Step:
 
 
 def _burn(seconds: float) -> None:
-    """Take so much of a processor, however long others keep us from it."""
+    """Use so much processor time, however long other processes delay this one."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         sum(range(10_000))

@@ -1,9 +1,9 @@
 """The file system becomes read-only under writers and readers, and writable again, all the time.
 
-A read-only mount of the same file system is put on top of the directory and taken away: the kernel refuses to remount
-while files are open for writing. What was open before stays writable, as it would behind a server that changes its
-export. Proves that readers notice nothing, that a write is dropped and says so where it had to leave an older value,
-that a deletion says EROFS, and that all goes on when the directory is writable again.
+A read-only mount of the same file system is put on top of the directory and removed again, because the kernel refuses
+to remount while files are open for writing. Files that were open before stay writable, as they do when a server changes
+its export. Proves that readers notice nothing, that a write is dropped and logged where it had to leave an older value,
+that a deletion raises EROFS, and that writes succeed when the directory is writable again.
 """
 
 from __future__ import annotations
@@ -69,6 +69,6 @@ SCENARIO = Scenario(
         "dropped": "writes that were dropped",
     },
     excused=("dropped, older value kept",),
-    # What was refused half done stays staged and reserved until its process ends.
+    # A write that was refused halfway leaves its file staged and its bytes reserved until its process ends.
     recounts_first=True,
 )

@@ -1,7 +1,7 @@
-"""A few writers replace hot entries under many readers: readers take no lock, and must not notice.
+"""A few writers replace hot entries under many readers: readers take no lock, and must notice no replacement.
 
-Proves where it is hardest, because entries are renamed over while they are open for reading: invariant 1 (a hit is
-whole), invariant 2 (last write wins) and invariant 4 (readers never wait).
+Proves invariant 1 (a hit is whole), invariant 2 (last write wins) and invariant 4 (readers never wait) in the hardest
+case, in which entries are replaced by a rename while they are open for reading.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A few keys are read all the time while many others are written once: the few must outlive the many.
 
-Proves that a hit is a use, for evictors in other processes too. The cap holds some seconds' worth of what is written:
-a key that is not read for that long has been forgotten rightly.
+Proves that a hit is a use, for evictors in other processes too. The cap has room for what is written in some seconds: a
+key that is not read for that long is evicted rightly.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from lockcache_stress.run import Worker
 _HOT = 16
 _KEYS = 60_000
 _BYTES = 700
-# So that what fits is written in a second or two.
+# So many writes that they fill the cap within a second or two.
 _WRITES = 0.5
 
 
 def make_step(worker: Worker) -> Step:
-    """Returns the step: read a hot key, which is put where it is missing; or write one more of the many."""
+    """Returns the step: read a hot key and put it if it is missing, or write one more of the many keys."""
     rng, processes = worker.rng, worker.plan.processes
     following = worker.index + _HOT
 

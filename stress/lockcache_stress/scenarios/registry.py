@@ -32,14 +32,14 @@ from lockcache_stress.scenarios import (
     takeover,
 )
 
-#: Of the scenario that compiles with NVRTC, which has a command of its own.
+#: The step of the scenario that compiles with NVRTC, which has a command of its own.
 NVRTC_STEP: Final = nvrtc.make_step
 
-#: Those that the benchmark measures too.
+#: A scenario that the benchmark measures too.
 BIG_VALUES: Final = big_values.SCENARIO
 KILL: Final = kill.SCENARIO
 
-#: Those that need nothing but a file system, in the order in which ``all`` runs them.
+#: The scenarios that need nothing but a file system, in the order in which ``all`` runs them.
 BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     same_key.SCENARIO,
     distinct_keys.SCENARIO,
@@ -57,7 +57,7 @@ BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     takeover.SCENARIO,
 )
 
-#: Those in which the surroundings fail: disks, locks, clocks, mounts. ``all`` runs them after the others.
+#: The scenarios in which the surroundings fail: disks, locks, clocks, mounts. ``all`` runs them after the others.
 TROUBLE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     stopped_holder.SCENARIO,
     disk_full.SCENARIO,

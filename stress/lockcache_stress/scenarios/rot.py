@@ -15,7 +15,7 @@ from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 
 _KEYS = 16
-# All alike, so that another entry's bytes fit in place, and the accounting stays right.
+# All values have this size, so that the bytes of one entry fit into another, and the accounting stays right.
 _BYTES = 4096
 _WRITES = 0.3
 
@@ -29,7 +29,8 @@ def make_step(worker: Worker) -> Step:
 
 def _damage(worker: Worker) -> Step:
     rng, layout = worker.rng, Layout(worker.plan.directory)
-    # A second flip could undo the first. A number that is used again for a new file is one chance less, and no harm.
+    # No file is damaged twice, because a second flip could undo the first. If a new file gets the inode number of an
+    # older one, it is not damaged, which does no harm.
     damaged: set[int] = set()
 
     def step() -> bool:
@@ -44,20 +45,20 @@ def _damage(worker: Worker) -> Step:
                 damaged.add(inode)
             else:
                 recorded.nothing()
-        worker.get(other)  # so that the damager is not much ahead of those who repair
+        worker.get(other)  # slows this process down, so that the others can replace damaged entries meanwhile
         return True
 
     return step
 
 
 def _damage_file(rng: Random, path: str, other: str, damaged: set[int]) -> int:
-    """Damage a file. Returns its inode; 0 where it had been damaged before, and nothing is done."""
+    """Damage a file. Returns its inode; 0 if the file was damaged before and is left alone."""
     with open(path, "r+b", buffering=0) as file, open(other, "rb", buffering=0) as others:
         fd, source = file.fileno(), others.fileno()
         inode = os.fstat(fd).st_ino
         if inode in damaged:
             return 0
-        # What was damaged may hold just what belongs here.
+        # A damaged source may hold exactly the bytes or the record of this entry, which would repair it.
         kind = 0 if os.fstat(source).st_ino in damaged else rng.randrange(3)
         if kind == 0:
             at = rng.randrange(_BYTES)

@@ -1,7 +1,7 @@
-"""All processes write and read one key: the tightest race between publishing and reading, and of publishers.
+"""All processes write and read one key: the tightest race of writers with readers, and with each other.
 
-Proves for one name invariant 1 (a hit is whole) and invariant 2 (last write wins): a read gives one whole value, never
-one older than a write that had returned.
+Proves for one name invariant 1 (a hit is whole) and invariant 2 (last write wins): a read returns one whole value,
+never a value that is older than a write that had returned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SIZES = (SMALLEST_BYTES, 4096, 65_536, 300_000)
 
 
 def make_step(worker: Worker) -> Step:
-    """Returns the step: half writes, of very different sizes; half reads; now and then a delete."""
+    """Returns the step: half of the calls write values of very different sizes, half read, and a few delete."""
     return lambda: worker.use(0, _SIZES, writes=0.48, deletes=0.02)
 
 
@@ -24,7 +24,7 @@ SCENARIO = Scenario(
     "same-key", "every process writes and reads one key", make_step, processes=8, max_size_bytes=8 * MIB, keys=1
 )
 
-#: Payload and record are two renames then, and one unit: the same proofs where there are no extended attributes.
+#: Where there are no extended attributes, two renames publish payload and record, which have to stay one unit.
 RECORD_FILES = replace(
     SCENARIO,
     name="record-files",
@@ -32,7 +32,7 @@ RECORD_FILES = replace(
     extra={"cache": {"record_files": True}},
 )
 
-#: The processes are the ranks of one MPI job under a real ``mpiexec``, of which none is another's child or parent.
+#: The processes are the ranks of one MPI job under a real ``mpiexec``: no process is the child of another.
 MPI = replace(
     SCENARIO,
     name="mpi",

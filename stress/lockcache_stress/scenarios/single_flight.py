@@ -1,7 +1,7 @@
 """Many processes want the same few keys computed, and computing often fails: no process waits for one that gave up.
 
 Proves the half of compile-once that the herd does not: a computation that raises frees its lease at once, so that the
-next in line tries. A process that waits longer than the lease's timeout waited for nobody.
+next waiter computes. A process that waits longer than the lease's timeout has waited for a turn that had ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEYS = 4
 _BYTES = 20_000
 _FAILURES = 0.3
 _DELETES = 0.3
-# What a computation takes: as long as a small kernel's, less the waiting for it.
+# The time of a computation: much less than a small kernel takes, so that few steps are spent waiting.
 _COMPUTE_SECONDS = 0.005
 _LEASE_SECONDS = 3.0
 

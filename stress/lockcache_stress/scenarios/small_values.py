@@ -1,8 +1,8 @@
 """Values far smaller than a block of the disk, and a little larger than one, written until the cache is full twice.
 
 Proves invariant 3 (hard cap) for what a disk holds and not only for what was written: a value of 500 bytes takes 4,096.
-On a tmpfs (as root) statvfs is asked all the time and never above the cap, and at the end the cache is full: what it
-counts is not far from what the disk says.
+On a tmpfs (as root) statvfs is read all the time: its count is never above the cap, and comes near the cap, so that the
+accounting does not count much more than the disk holds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Check, Outcome, Worker
 
 _PUTS_EACH = 1200
-# Bytes: a template's name, a small kernel's PTX, a small cubin, and one of the usual size.
+# The bytes of a template's name, of a small kernel's PTX, of a small cubin, and of a cubin of the usual size.
 _SIZES = (500, 3300, 5100, 20_000)
 _LEAST_FULL = 0.75
 

@@ -1,9 +1,9 @@
 """A process is stopped (SIGSTOP) while it holds a shard's lock, and goes on later.
 
-All keys are in one shard. Proves invariant 4 (readers never wait): readers have hits all the while; that writers of the
-shard give their writes up after the lock's timeout and do not hang, that they store again after SIGCONT, and that what
-the stopped process then completes fits into the history. The first process watches, the second stops itself at the
-watcher's word.
+All keys are in one shard. Proves invariant 4 (readers never wait): readers have hits all the while. Proves also that
+writers of the shard give their writes up after the lock's timeout and do not hang, that they store again after SIGCONT,
+and that the write that the stopped process then completes fits into the history. The first process watches; the second
+stops itself when the watcher asks for it, by a file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHARDS = 256
 
 
 def make_step(worker: Worker) -> Step:
-    """Returns the step: one process watches, one holds, the third of every three reads, the others write."""
+    """Returns the step: one process watches, one holds the lock, the third of every three reads, the others write."""
     keys = _keys_of_one_shard(worker.plan)
     if worker.index == 0:
         return _watch(worker, keys[:_READ])
@@ -65,7 +65,7 @@ def _read(worker: Worker, keys: list[int]) -> Step:
 
 
 def _stop_at_word(plan: Plan) -> None:
-    """Have this process stop itself in the middle of publishing, when the watcher's word is there."""
+    """Have this process stop itself in the middle of publishing, as soon as the watcher's file is there."""
     word, rename = _word(plan), vars(staging)["_rename"]
     with open(_pid(plan), "w") as file:
         file.write(str(os.getpid()))
@@ -80,9 +80,10 @@ def _stop_at_word(plan: Plan) -> None:
 
 
 def _watch(worker: Worker, read: list[int]) -> Step:
-    """Store what is read, once and before any stop: a put during one is dropped, and takes what it would replace along.
+    """Store the values that are read, once and before any stop; then have the other process stop again and again.
 
-    Readers who put what they miss would end up with nothing to hit.
+    A put during a stop is dropped and removes the older value, so readers that put what they miss would soon have no
+    hits.
     """
     plan, counters = worker.plan, worker.counters
     missing = list(read)
@@ -90,7 +91,7 @@ def _watch(worker: Worker, read: list[int]) -> Step:
     def step() -> bool:
         if missing:
             worker.put(missing[-1], 5000)
-            if worker.get(missing[-1]) is not None:  # on a busy machine a lock may take longer than these writes wait
+            if worker.get(missing[-1]) is not None:  # on a busy machine a write may be dropped for want of the lock
                 missing.pop()
             return True
         if not os.path.exists(_pid(plan)) or not counters.get(2, "hits"):
@@ -122,7 +123,7 @@ def _count_hits(worker: Worker) -> None:
         if (passed > _STOP_SECONDS and hits >= _HITS) or passed > _MOST_SECONDS:
             break
         if counters.total("finished"):
-            return  # the run is over: no reader is left that could hit
+            return  # the run is over, and the readers have stopped
         time.sleep(0.005)
     worker.count("troubles")
     worker.count("hits_in_trouble", hits)
@@ -154,10 +155,10 @@ SCENARIO = Scenario(
     "a process is stopped while it holds a shard's lock",
     make_step,
     processes=6,
-    # Who watches, who holds, who reads, who writes.
+    # One process watches, one holds the lock, one reads, one writes.
     least_processes=4,
     max_size_bytes=4 * MIB,
-    # Some of these are in one shard.
+    # So many keys that some are in the same shard as the first.
     keys=16 * _SHARDS,
     samples=False,
     checks=_checks,

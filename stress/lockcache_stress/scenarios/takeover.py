@@ -1,8 +1,8 @@
 """Daemons that stand by for one another are SIGKILLed, stopped and restarted at random, while writers fill the cap.
 
-Proves that two never keep the directory at once (from the daemons' own logs, on the clock of the whole machine), that
-somebody always takes over, and that neither a death in the middle of a sweep nor a takeover costs the writers anything:
-no read is torn or stale, the cap holds at every moment, and one ``recount()`` later the accounting is exact.
+Proves that two daemons never keep the directory at once (by the daemons' own logs, on the clock of the whole machine),
+that one daemon always takes over, and that neither a death in the middle of a sweep nor a takeover harms the writers:
+no read is torn or stale, the cap holds at every moment, and after one ``recount()`` the accounting is exact.
 """
 
 from __future__ import annotations

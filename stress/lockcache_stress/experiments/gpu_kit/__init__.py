@@ -1,8 +1,8 @@
-"""The GPU kit: rows that show on a real GPU, in a few minutes, what is promised; without one all but the launches.
+"""The GPU kit: rows that check the promises on a real GPU in a few minutes; without one, all but the launches.
 
-``rows`` lists and runs them, one module a row or two; ``member`` has the processes of a row, ``framework_user`` those
-that use a framework's own cache. Promises that no process, directory or daemon is left when a row ends, and that what a
-row could not do is said in its line.
+``rows`` lists and runs the rows, of which a module has one or two; ``member`` has the processes of a row, and
+``framework_user`` the processes that use a framework's own cache. Promises that no process, directory or daemon is left
+when a row ends, and that the line of a row says what the row could not do.
 
 May use: gpu, processes, run, scenarios, trouble, zipf.
 """

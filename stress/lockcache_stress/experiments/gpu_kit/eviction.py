@@ -1,7 +1,8 @@
-"""Row ``eviction``: modules that hits gave stay loaded while the directory is evicted to nothing, and launch as before.
+"""Row ``eviction``: modules from hits stay loaded while the whole directory is evicted, and launch as before.
 
-Round by round: every process holds what it got (without a GPU: the bytes), everything is evicted, what is held is
-launched and compared, and all of it is asked for again, which compiles each program once and loads it again.
+In each round every process holds the modules that it got (without a GPU: their bytes), all entries are evicted, and the
+processes launch what they hold and compare the results. Then they ask for all programs again, so that each is compiled
+once and loaded again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from lockcache_stress.gpu import make_slots, program_options
 from lockcache_stress.run import Check, equal, zero
 from lockcache_stress.trouble import Workspace
 
-# Of eight kernels two are small code and six are tables, up to half a megabyte each: modules that matter.
+# Of eight kernels two are small code and six are tables of up to half a megabyte each, so that modules of real sizes
+# are evicted.
 _KERNELS: Final = 8
 _LOCK_SECONDS: Final = 5.0
 _ROUND_SECONDS: Final = 3.0
@@ -35,7 +37,7 @@ class _Held(NamedTuple):
 
 
 class _Evictor:
-    """Evicts all there is in front of each round but the first."""
+    """Evicts all entries before each round but the first."""
 
     def __init__(self) -> None:
         self.evicted = self.left = self.left_files = 0
@@ -50,7 +52,7 @@ class _Evictor:
         finally:
             directory.close()
         self.left += len(FileStreamProgramCache(space.cache))
-        # Files, not bytes: the folders of shards stay, and take blocks.
+        # Counts files and not bytes, because the folders of shards stay and take blocks.
         folders = (directory.layout.entries, directory.layout.records, directory.layout.tmp)
         self.left_files += sum(len(files) for folder in folders for _, _, files in os.walk(folder))
 

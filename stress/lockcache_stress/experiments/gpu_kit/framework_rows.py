@@ -1,13 +1,14 @@
 """Rows ``cupy``, ``triton`` and ``jax``: a framework's own directory under a small cap that lockcache-daemon keeps.
 
-The directory is filled first, without a daemon; the cap is half of what that takes. Then several processes use its
-kernels under the daemon. Nobody locks there, so the cap holds but for what was written since the daemon last looked
-and what is too fresh to go (``--settle``): the peak is reported. Judged is that the directory is under its cap when
-they are done, and that no kernel computed anything else.
+The directory is filled first, without a daemon; the cap is half of what the kernels take. Then several processes use
+the kernels while the daemon keeps the directory. Frameworks take no locks, so files that were written since the daemon
+last looked, or are too new to be evicted (``--settle``), may exceed the cap: the row reports the peak. It judges that
+the directory is under its cap when the processes are done, and that no kernel computed a wrong result.
 
-Rows ``cupy-shared``, ``jax-shared`` and ``numba-cuda-shared``: its kernels on lockcache, by its adapter. All processes
-begin together with a directory that is empty, and ask for all kernels, each in an order of its own: each must be
-compiled once by all of them together. Then they forget what they remember and ask again, and nothing may be compiled.
+Rows ``cupy-shared``, ``jax-shared`` and ``numba-cuda-shared``: kernels of a framework on lockcache, by its adapter. All
+processes begin together with an empty directory, and ask for all kernels, each in an order of its own: every kernel
+must be compiled once by all processes together. Then the processes drop what they have in memory and ask again, and no
+kernel may be compiled.
 """
 
 from __future__ import annotations
@@ -32,36 +33,37 @@ from lockcache_stress.processes import Group, wait_until
 from lockcache_stress.run import Check, DaemonProcess, equal, some, tree_bytes, zero
 from lockcache_stress.trouble import open_workspace
 
-#: In the order in which they run. CuPy asks whether an entry is there, then opens it, and raises if it went in between.
+#: The frameworks, in the order in which their rows run. CuPy asks whether an entry is there, then opens it, and raises
+#: an error if the entry was removed in between.
 FRAMEWORKS: Final = (
     Framework("CuPy", "files", ("cupy",), (12, 0), True, CupyKernels, ("FileNotFoundError",)),
     Framework("Triton", "triton", ("triton", "torch"), (3, 0), True, TritonKernels),
     Framework("JAX", "files", ("jax", "jaxlib"), (0, 5), False, JaxKernels),
 )
 
-#: Those that have an adapter in lockcache.integrations. numba's own directory cannot be
-#: kept by a daemon: an index and its files belong together.
+#: The frameworks that have an adapter in lockcache.integrations. A daemon cannot keep numba's own directory, in which
+#: an index and its files belong together.
 SHARED: Final = (
     *(each for each in FRAMEWORKS if each.row in ("cupy", "jax")),
     Framework("numba-cuda", "", ("numba", "numba_cuda"), (0, 20), True, NumbaKernels),
 )
 
-# More take long to start, and show no more.
+# More processes take long to start, and prove no more.
 _MOST_PROCESSES: Final = 8
-# For a kernel that is written file by file on a busy machine. All that is asked for within it stays, so that the peak
-# may be twice the cap.
+# Long enough for a kernel that is written file by file on a busy machine. Entries that were used within this time stay,
+# so that the peak may be twice the cap.
 _SETTLE: Final = "1s"
 _OWN_FOLDER: Final = "lockcache"
 _FILL, _USE = 0, 1
 _COLD, _WARM = 0, 1
-# A cold compiler, for every kernel.
+# Long enough for a compiler that compiles every kernel.
 _PATIENCE_SECONDS: Final = 180.0
-# What settles for a second, waits for readers for two, and goes at the next tick.
+# Long enough for entries that settle for a second, are kept for readers for two, and are evicted at the next tick.
 _LAST_SWEEP_SECONDS: Final = 15.0
 
 
 class _Watch:
-    """Bytes of a framework's directory; what the daemon keeps there for itself does not count."""
+    """The bytes of a framework's directory, without the daemon's own files there."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -75,7 +77,7 @@ class _Watch:
         return found
 
     def settle(self, cap_bytes: int) -> int:
-        """Returns the bytes that are left when the daemon has had time to get under the cap."""
+        """Returns the bytes that are left after the daemon had time to evict down to the cap."""
         wait_until(lambda: self.measure() <= cap_bytes, _LAST_SWEEP_SECONDS, every_seconds=0.05)
         return self.measure()
 
@@ -95,7 +97,7 @@ def run_framework(kit: Kit, framework: Framework) -> Found:
             daemon = DaemonProcess(directory, space.control, cap_bytes, ["--settle", _SETTLE], layout=framework.layout)
             with daemon:
                 watch.settle(cap_bytes)
-                watch.peak_bytes = 0  # what it was filled with was twice the cap
+                watch.peak_bytes = 0  # filling took twice the cap
                 group.open_gate(_USE)
                 used: list[Used] = group.gather(watch.measure)
                 final_bytes = watch.settle(cap_bytes)

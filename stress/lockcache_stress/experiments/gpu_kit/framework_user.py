@@ -1,8 +1,8 @@
 """One process that uses a framework's kernels: first fills the directory, then asks for one kernel after the other.
 
-What the process remembers is dropped before each use, so that each asks the directory, from which the daemon removes
-what was not used for longest. On lockcache, by its adapter, all kernels are asked for twice: with an empty directory,
-and when all is there. What is wrong or raises is counted and said, and ends nobody.
+The process drops the kernels in its memory before each use, so that each use asks the directory, from which the daemon
+evicts the least recently used kernels. On lockcache, by the adapter, the process asks for all kernels twice: with an
+empty directory, and when all are stored. Wrong results and errors are counted and reported, and end no process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SKEW: Final = 0.8
 
 @dataclass(frozen=True)
 class Use:
-    """The work of all processes of a framework's row."""
+    """The work of the processes of a framework's row."""
 
     framework: Framework
     directory: str
@@ -43,19 +43,19 @@ class Used:
 
     uses: int = 0
     wrong: int = 0
-    #: By the error's name.
+    #: The errors, by their names.
     raised: Counter[str] = field(default_factory=Counter)
-    #: Of its cache, on lockcache.
+    #: The hits of its cache on lockcache.
     hits: int = 0
     compiled: int = 0
     entries: int = 0
     findings: list[str] = field(default_factory=list)
     place: str = ""
-    #: What kept it from running anything.
+    #: The error because of which it ran no kernel; empty without one.
     error: str = ""
 
     def say(self, text: str) -> None:
-        """Note what is wrong, if not too much was noted already."""
+        """Note a finding, unless too many were noted already."""
         if len(self.findings) < _MOST_FINDINGS:
             self.findings.append(text)
 
@@ -81,7 +81,7 @@ def run_shared_user(use: Use, index: int, parent: Connection, gates: list[Connec
     adapter = use.framework.adapter
 
     def install(kernels: Kernels, used: Used) -> None:
-        kernels.run(KERNELS)  # one more than are counted: whether it runs here at all, by itself
+        kernels.run(KERNELS)  # a kernel beyond those that are counted shows whether any can run here
         if not import_module(f"lockcache.integrations.{adapter}").install(use.directory):
             raise LookupError("its adapter could not be installed: the warning says why")
 

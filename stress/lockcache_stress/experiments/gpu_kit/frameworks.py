@@ -1,7 +1,7 @@
-"""Frameworks: how the kernels of each are run through the cache that it keeps in a directory of its own.
+"""Frameworks: runs the kernels of each through the cache that it keeps in a directory of its own.
 
-CuPy, Triton and JAX; which of them are rows, and when each cannot be had, is said in :mod:`.framework_rows`.
-Kernel number k computes ``i * (k + 3) + 1009 * k`` for i in 0 to 63: small numbers, so that every integer type does.
+CuPy, Triton, JAX and numba-cuda; :mod:`.framework_rows` says which of them have rows. Kernel number k computes
+``i * (k + 3) + 1009 * k`` for i in 0 to 63: small numbers, which fit into every integer type.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Final, Protocol
 
 from lockcache_stress.gpu import find_version, is_older
 
-#: Kernels that the directory is filled with; the cap is half of what they take.
+#: The number of kernels that fill the directory; the cap is half of what they take.
 KERNELS: Final = 24
-#: Elements that each computes.
+#: The number of elements that each kernel computes.
 ELEMENTS: Final = 64
-#: The place of what is launched.
+#: The place of kernels that are launched.
 ON_GPU: Final = "the GPU"
 
 _CUPY_SOURCE: Final = """
@@ -28,18 +28,18 @@ extern "C" __global__ void run(unsigned* out, unsigned n) {{
   if (i < n) out[i] = i * {factor}u + {salt}u;
 }}
 """
-# Imports Triton at its top, as a source that Triton reads has to.
+# A module of its own, because a source that Triton reads has to import Triton at its top.
 _TRITON_SOURCE: Final = "lockcache_stress.experiments.gpu_kit.triton_source"
 
 
 class Kernels(Protocol):
     """A framework in one process, with its cache in the directory that it was opened for."""
 
-    #: On what it computes.
+    #: The device on which it computes.
     place: str
 
     def forget(self) -> None:
-        """Drop what the process remembers, so that the next use asks the directory."""
+        """Drop the kernels in memory, so that the next use asks the directory."""
         ...
 
     def run(self, number: int) -> list[int]:
@@ -52,16 +52,16 @@ class Framework:
     """One framework."""
 
     name: str
-    #: Of ``lockcache-daemon --layout``.
+    #: The layout's name for ``lockcache-daemon --layout``.
     layout: str
-    #: What is imported.
+    #: The modules that have to be importable.
     modules: tuple[str, ...]
-    #: Older ones do not do what is relied on here.
+    #: The oldest version that has what this module relies on.
     least: tuple[int, int]
     needs_gpu: bool
-    #: Opens it for a directory, in a process that uses it.
+    #: Opens the framework for a directory, in a process that uses it.
     open: Callable[[str], Kernels]
-    #: Names of errors that it is known to raise when an entry goes while it is being read; others must not be.
+    #: The names of errors that it is known to raise when an entry is removed while being read; no other may occur.
     may_raise: tuple[str, ...] = ()
 
     @property
@@ -71,7 +71,7 @@ class Framework:
 
     @property
     def adapter(self) -> str:
-        """The name of its module in lockcache.integrations, if there is one."""
+        """The name of its module in lockcache.integrations, where it has one."""
         return self.row.partition("-")[0]
 
     def why_not(self, gpu_arch: str | None) -> str | None:
@@ -88,12 +88,12 @@ class Framework:
 
 
 def _factor_and_salt(number: int) -> tuple[int, int]:
-    """Returns what makes kernel ``number`` another than the others."""
+    """Returns the two constants by which kernel ``number`` differs from the others."""
     return number + 3, 1009 * number
 
 
 def expected(number: int) -> list[int]:
-    """Returns what kernel ``number`` computes."""
+    """Returns the right result of kernel ``number``."""
     factor, salt = _factor_and_salt(number)
     return [i * factor + salt for i in range(ELEMENTS)]
 
@@ -116,7 +116,7 @@ class CupyKernels:
         """Run a new kernel object, so that CuPy asks its directory."""
         factor, salt = _factor_and_salt(number)
         kernel = self._cupy.RawKernel(_CUPY_SOURCE.format(factor=factor, salt=salt), "run")
-        self._out.data.memset(0xA5, self._out.nbytes)  # not fill(), which is a kernel in the same directory
+        self._out.data.memset(0xA5, self._out.nbytes)  # fill() would be another kernel in the same directory
         kernel((1,), (ELEMENTS,), (self._out, self._cupy.uint32(ELEMENTS)))
         return list(map(int, self._cupy.asnumpy(self._out)))
 
@@ -134,7 +134,7 @@ class TritonKernels:
         self.place = ON_GPU
 
     def forget(self) -> None:
-        """Do nothing: what Triton remembers belongs to the function object, and each run has a new one."""
+        """Do nothing: Triton keeps kernels with the function object, and each run has a new one."""
 
     def run(self, number: int) -> list[int]:
         """Run a new function object, so that Triton asks its directory."""
@@ -155,7 +155,7 @@ class NumbaKernels:
         self.place = ON_GPU
 
     def forget(self) -> None:
-        """Do nothing: what numba remembers belongs to the function object, and each run has a new one."""
+        """Do nothing: numba keeps kernels with the function object, and each run has a new one."""
 
     def run(self, number: int) -> list[int]:
         """Run a new function object, so that numba asks its directory."""
@@ -174,16 +174,16 @@ class JaxKernels:
     """Jitted functions through JAX's persistent compilation cache, on the GPU or, without one, on the CPU."""
 
     def __init__(self, directory: str) -> None:
-        # Else the first process takes three quarters of the GPU's memory.
+        # Otherwise the first process takes three quarters of the GPU's memory.
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
         self._jax: Any = import_module("jax")
-        # Not JAX's own: what is done with its arrays, reading one number after the other too, are programs to compile.
+        # Not JAX's own arrays, because every operation on them, also reading a number, is a program to compile.
         self._numpy: Any = import_module("numpy")
         settings = {
             "jax_compilation_cache_dir": directory,
             "jax_persistent_cache_min_compile_time_secs": 0,
             "jax_persistent_cache_min_entry_size_bytes": -1,
-            # XLA's own caches would lie in folders of the same directory, and its name would be part of the key.
+            # XLA's own caches would be folders of the same directory, whose name would become part of the key.
             "jax_persistent_cache_enable_xla_caches": "none",
         }
         for name, value in settings.items():

@@ -1,8 +1,8 @@
-"""The processes of a row: what each does, phase by phase, and the sum of what they answered (:class:`Crowd`).
+"""The processes of a row: the work of each, phase by phase, and the sum of their answers (:class:`Crowd`).
 
-One compiles through ``lockcache.cuda``, hits, launches where there is a GPU, and compares. A row's work is a function
-``work(member, phase)`` at the top of its module. Every process of the row is spawned, so that no CUDA context is
-inherited, and ends with its parent. What is wrong is counted and said, and ends nobody.
+A process compiles through ``lockcache.cuda``, hits, launches where there is a GPU, and compares. A row's work is a
+function ``work(member, phase)`` at the top of its module. Every process of the row is spawned, so that it inherits no
+CUDA context, and ends with its parent. Wrong results are counted and reported, and end no process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lockcache_stress.run import Check, some
 from lockcache_stress.trouble import HERD_FAULTS, Workspace, open_workspace, plant_bug
 
 _MOST_FINDINGS: Final = 5
-# On top of a row's time: importing cuda.core in every process of a busy machine, and the compilation in hand.
+# Added to a row's time, for importing cuda.core in every process of a busy machine and for the last compilation.
 _PATIENCE_SECONDS: Final = 120.0
 
 
@@ -38,24 +38,24 @@ class Task:
     directory: str
     arch: str
     has_gpu: bool
-    #: How long a phase that repeats itself goes on.
+    #: The duration of a phase that repeats its work.
     seconds: float
     seed: int
     plant: str | None
-    #: Keeps runs in one directory apart.
+    #: The text that distinguishes the keys of runs in one directory.
     token: str
 
 
 @dataclass
 class Answer:
-    """What a process says at the end of a phase, of that phase alone."""
+    """The answer of a process at the end of a phase, about that phase alone."""
 
-    #: ``compiles``, ``hits``, ``launches``, ``links``, ``wrong``.
+    #: The counts ``compiles``, ``hits``, ``launches``, ``links`` and ``wrong``.
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
-    #: Digests by name: the same in all processes.
+    #: Digests by name, which must be the same in all processes.
     digests: dict[str, str] = field(default_factory=dict)
-    #: Seconds of each repetition, by what was timed.
+    #: The seconds of each repetition, by the name of the timed operation.
     times: dict[str, list[float]] = field(default_factory=dict)
     error: str = ""
 
@@ -67,13 +67,13 @@ class Member:
         self.task, self.index = task, index
         self.cache = FileStreamProgramCache(task.directory)
         self.answer = Answer()
-        #: What a phase leaves for the next.
+        #: Objects that a phase leaves for the next.
         self.kept: list[Any] = []
         self._launcher = Launcher() if task.has_gpu else None
         self._program_type = _counting(self)
 
     def compile(self, source: str, options: Any, target: str = "cubin", names: Sequence[str] = ()) -> Any:
-        """Returns the program as an ``ObjectCode``: a hit of the cache, or compiled for it."""
+        """Returns the program as an ``ObjectCode``: from the cache, or compiled and stored there."""
         before = self.answer.counts["compiles"]
         program = self._program_type(source, "c++", options)
         try:
@@ -98,7 +98,7 @@ class Member:
         self.must(not wrong, f"{what}: the GPU computed other numbers, the first at {wrong[:1]}")
 
     def must(self, is_so: bool, otherwise: str) -> None:
-        """Count something wrong, unless it ``is_so``."""
+        """Count and report ``otherwise``, unless it ``is_so``."""
         if is_so:
             return
         self.answer.counts["wrong"] += 1
@@ -127,7 +127,7 @@ def run_member(task: Task, index: int, parent: Connection, gates: list[Connectio
 
 
 def _counting(member: Member) -> Any:
-    """Returns ``lockcache.cuda.Program``, with a count of the compilations that NVRTC is asked for."""
+    """Returns ``lockcache.cuda.Program`` that counts the compilations by NVRTC."""
     from lockcache.cuda import Program
 
     class CountingProgram(Program):
@@ -143,7 +143,7 @@ class Crowd:
 
     def __init__(self, kit: Kit, processes: int) -> None:
         self.kit, self.processes = kit, processes
-        #: By phase.
+        #: The answers by phase.
         self.answers: list[list[Answer]] = []
         self.deaths: list[str] = []
 
@@ -152,7 +152,7 @@ class Crowd:
         return sum(answer.counts[name] for answer in self._answers(phase))
 
     def distinct(self, phase: int | None = None) -> dict[str, int]:
-        """Returns how many different digests processes found, by name. One is right."""
+        """Returns the number of different digests that processes found, by name. More than one is wrong."""
         found: dict[str, set[str]] = {}
         for answer in self._answers(phase):
             for name, digest in answer.digests.items():
@@ -160,16 +160,16 @@ class Crowd:
         return {name: len(digests) for name, digests in found.items()}
 
     def times(self, name: str) -> list[float]:
-        """Returns every repetition's seconds."""
+        """Returns the seconds of every repetition."""
         return [each for answer in self._answers(None) for each in answer.times.get(name, ())]
 
     @property
     def wrong(self) -> int:
-        """The number of things that were not as they must be."""
+        """The number of wrong results."""
         return self.count("wrong") + sum(count - 1 for count in self.distinct().values())
 
     def found(self, name: str, did: str, lines: Iterable[Check], compiles: int, **numbers: Any) -> Found:
-        """Returns what the row ``name`` came to, with what is reported of every row."""
+        """Returns the result of the row ``name``, with the numbers that are reported of every row."""
         totals: Counter[str] = sum((answer.counts for answer in self._answers(None)), Counter())
         errors = [answer.error for answer in self._answers(None) if answer.error]
         findings = [text for answer in self._answers(None) for text in answer.findings]
@@ -204,8 +204,8 @@ def run_crowd(
 ) -> Crowd:
     """Run ``work`` in every process, phase by phase, in a directory of its own.
 
-    ``before`` is called in front of each phase, while all processes wait. ``seconds`` is what a phase that repeats
-    itself takes; all of the row's time by default.
+    ``before`` is called before each phase, while all processes wait. ``seconds`` is the duration of a phase that
+    repeats its work; by default all of the row's time.
     """
     options = kit.options
     crowd = Crowd(kit, processes or options.processes)

@@ -1,4 +1,4 @@
-"""One run of the GPU kit, its rows, and what a row found."""
+"""The plan of a run of the GPU kit: its options, its rows, and the result of a row."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from lockcache_stress.run import Check, Reportable, Show, Tabled, zero
 
-#: What is compiled for where nothing can be launched.
+#: The architecture to compile for where no kernel can be launched.
 ARCH_WITHOUT_GPU: Final = "sm_90"
 
 
 class NotRunError(Exception):
-    """Raised by a row that finds out, when it tries, that what it needs does not run here, whatever lockcache does."""
+    """Raised by a row that finds, when it tries, that what it needs does not run here, even without lockcache."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class KitOptions:
     seconds: float
     processes: int
     seed: int
-    #: Names of rows; all of them if empty.
+    #: The names of the rows to run; all rows if empty.
     names: Sequence[str] = ()
     plant: str | None = None
 
@@ -46,7 +46,7 @@ class Kit:
 
     @property
     def notes(self) -> list[str]:
-        """The notes of a row that would launch, where it cannot."""
+        """The notes of a row that launches kernels, where none can be launched."""
         return [] if self.gpu_arch else ["no GPU: nothing was launched"]
 
 
@@ -54,14 +54,14 @@ class Kit:
 class Found:
     """The result of one row: a line of the table, and the outcome that is reported in full."""
 
-    #: What it did, in a few words.
+    #: What the row did, in a few words.
     did: str
     outcome: Reportable
     compiles: int | None = None
     launches: int | None = None
-    #: Results, bytes or mappings that are not as they must be.
+    #: The number of wrong results, bytes or mappings.
     wrong: int = 0
-    #: What it could not do.
+    #: What the row could not do.
     notes: list[str] = field(default_factory=list)
     row: str = ""
     seconds: float = 0.0
@@ -75,14 +75,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that is shown."""
+    """One row of the kit."""
 
     name: str
     help: str
-    #: How much of the time it gets, next to the others.
+    #: Its share of the time, relative to the other rows.
     weight: int
     run: Callable[[Kit], Found]
-    #: Why it cannot be run here, given the GPU's architecture; ``None`` if it can.
+    #: Returns why the row cannot be run here, given the GPU's architecture; ``None`` if it can.
     why_not: Callable[[str | None], str | None]
 
 

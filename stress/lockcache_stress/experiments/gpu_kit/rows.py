@@ -1,9 +1,9 @@
 """The rows by name, in the order in which they run, and the run of them.
 
 A later feature adds its row to :data:`ROWS`: a name, a weight, a function that takes a :class:`~.plan.Kit` and returns
-a :class:`~.plan.Found`, and why it cannot be run, if so. Here are those of ``nvrtc`` and ``cold-start``, the scenario
-and the herd with the settings of the kit: workers that compile, hit, load, launch and check, under a cap with a daemon;
-and what a start takes with and without the cache, and how much is compiled.
+a :class:`~.plan.Found`, and a function that says why the row cannot be run. This module has two rows itself. ``nvrtc``
+is the scenario with the settings of the kit: workers compile, hit, load, launch and check under a cap, with a daemon.
+``cold-start`` is the herd: the time of a start with and without the cache, and the number of compilations.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from lockcache_stress.run import Options, Show, run_nvrtc, some
 from lockcache_stress.scenarios import NVRTC_STEP
 from lockcache_stress.trouble import CACHE_FAULTS, HERD_FAULTS
 
-# As `lockcache-stress nvrtc` has it: 40 kernels for four architectures under 24 MB, two thirds of what they take.
+# As in `lockcache-stress nvrtc`: 40 kernels for four architectures under 24 MB, two thirds of what they take.
 _MOST_KERNELS: Final = 40
 _FEWEST_KERNELS: Final = 1
 _CAP_BYTES_EACH: Final = 600_000
 _HERD_KERNELS: Final = 8
-# Of the herd's kernels two cores compile some ten a second; a short run takes few.
+# Two cores compile some ten kernels of the herd in a second, so a short run has few of them.
 _HERD_KERNELS_PER_SECOND: Final = 2
 
 
@@ -54,7 +54,7 @@ def run_workers(kit: Kit) -> Found:
     total = outcome.totals
     launches = total["launches"] if kit.gpu_arch else None
     if launches is not None:
-        # A launch that computes something else ends its worker: a death.
+        # A launch with a wrong result ends its worker, which counts as a death.
         outcome.extra_checks.append(some("launches on the GPU", launches))
     peak = outcome.peaks.disk_bytes / options.max_size_bytes
     did = f"{kernels} kernels, {total['hits']:,} hits, peak over cap {peak:.2f}"
@@ -111,8 +111,8 @@ ROWS: Final[dict[str, Row]] = {
 def run_rows(options: KitOptions, skipped: list[tuple[str, str]], show: Show) -> Iterator[Found]:
     """Run one row after the other, sharing the time between those that can be run here.
 
-    A row that cannot is put to ``skipped`` with the reason. One that breaks has failed, and the others go on: minutes
-    on a GPU are few.
+    A row that cannot be run is added to ``skipped`` with the reason. A row that raises an error has failed, and the
+    others go on, because time on a GPU is short.
     """
     gpu_arch = find_arch()
     chosen = [ROWS[name] for name in options.names or ROWS]
@@ -137,7 +137,7 @@ def run_rows(options: KitOptions, skipped: list[tuple[str, str]], show: Show) ->
 
 
 def _share(options: KitOptions, rows: Sequence[Row], number: int, passed_seconds: float) -> float:
-    """Returns the row's part of what is left, at least half of its part of all: starting processes takes time too."""
+    """Returns the row's share of the remaining time, at least half of its share of all: to start takes time too."""
     weight = rows[number].weight
     left_seconds = options.seconds - passed_seconds
     fair = options.seconds * weight / sum(row.weight for row in rows)

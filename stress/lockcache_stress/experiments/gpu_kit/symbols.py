@@ -1,10 +1,10 @@
-"""Rows ``templates`` and ``lto-ir``: what a hit gives besides code for one kernel. Symbols, and units to link.
+"""Rows ``templates`` and ``lto-ir``: hits with more than the code of one kernel, which are symbols and units to link.
 
-``templates``: first all processes want all templates at once, and each is compiled once. Then nothing may be compiled,
-and every name is asked of a hit's ``ObjectCode`` by ``get_kernel``, which works only if the symbol mapping came back
-with the code. ``lto-ir``: units that hits gave as LTO-IR are linked to a cubin, in another process, and launched. The
-first process also compiles and links each pair without a cache: what the others link from hits must be the same bytes.
-The link needs no GPU.
+``templates``: first all processes want all templates at once, and each is compiled once. Then no template may be
+compiled, and ``get_kernel`` finds every name in the ``ObjectCode`` of a hit, which works only if the symbol mapping
+came back with the code. ``lto-ir``: another process links units of LTO-IR from hits to a cubin, and launches it. The
+first process also compiles and links each pair without a cache: cubins that the others link from hits must have the
+same bytes. The link needs no GPU.
 """
 
 from __future__ import annotations

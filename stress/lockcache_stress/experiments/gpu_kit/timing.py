@@ -1,7 +1,7 @@
 """Row ``timing``: hit, load and launch against compile, load and launch, in turns, in one process: medians.
 
-Both begin with the source and end with numbers that were copied from the GPU and compared. Without a GPU a hit is
-timed against a compilation alone, and the line says so.
+Both begin with the source and end with numbers that were copied from the GPU and compared. Without a GPU, a hit is
+compared with a compilation alone, and the line of the row says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KERNELS: Final = 8
 _FEWEST: Final = 5
 _MOST: Final = 400
 _HIT, _COMPILE = "hit", "compile"
-# What these take to compile says little: half of it is filled by the compiler.
+# These are left out, because the compiler spends half of the time on filling the table.
 _TABLE: Final = "table"
 
 
@@ -57,9 +57,9 @@ def _work(member: Member, phase: int) -> None:
     options = program_options(task.arch)
     slots = make_slots(_KERNELS, task.seed, (task.arch,))
     kernels = [slot.kernel for slot in slots if slot.kernel.family != _TABLE]
-    # Made before: what is computed here, to compare with, must not be timed.
+    # Made before the timing, so that computing the expected results is not timed.
     programs = [_Program(kernel.source(0), kernel.expected(0)) for kernel in kernels]
-    for program in programs:  # so that the cache has them, and the process has loaded what it loads once
+    for program in programs:  # so that the cache has all programs, and the process has loaded its libraries
         _finish(member, member.compile(program.source, options), program)
     goes_on = member.until_time()
     for number in range(_MOST):

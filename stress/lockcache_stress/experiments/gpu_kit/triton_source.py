@@ -1,4 +1,4 @@
-"""The source that Triton compiles. Imported only where Triton is: it reads this file, and annotations that it knows."""
+"""The source that Triton compiles. Imported only where Triton is, whose types the annotations name."""
 
 from __future__ import annotations
 

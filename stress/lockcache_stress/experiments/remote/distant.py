@@ -1,7 +1,7 @@
-"""A distant server: a job's kernels, each of which is a round trip, or fetched at once by the job's manifest.
+"""A distant server: a node fetches a job's kernels in a round trip each, or all at once by the job's manifest.
 
-What a node that starts empty waits until it has all of them, from the import to the last hit. Judged with a manifest,
-on a machine that does nothing else.
+Measures the time that a node without entries takes from the import to its last hit. The time with a manifest is judged,
+for a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ print(json.dumps({"seconds": round(seconds, 2), "computed": computed, "wrong": w
 
 
 def run_distant(kind: str, folder: Path, show: Show) -> Tabled:
-    """Fill a server, then start two nodes that have nothing. Raises :class:`UnusableError` if the server is missing."""
+    """Fill a server, then start two nodes without entries. Raises :class:`UnusableError` if the server is missing."""
     server = KINDS[kind](folder)
     try:
         show("remote", 0.0, f"{kind}: distant")
@@ -70,7 +70,7 @@ def run_distant(kind: str, folder: Path, show: Show) -> Tabled:
 
 
 def _run(directory: Path, url: str, manifest: Path | None = None) -> dict[str, Any]:
-    """Run a program that wants all kernels; returns what it says."""
+    """Run a program that wants all kernels. Returns its answer."""
     variables = {"LOCKCACHE_REMOTE": url} | ({} if manifest is None else {"LOCKCACHE_MANIFEST": str(manifest)})
     words = [sys.executable, "-c", _PROGRAM, str(directory), str(_KERNELS), str(_BYTES)]
     done = subprocess.run(words, env={**os.environ, **variables}, check=True, stdout=subprocess.PIPE, text=True)

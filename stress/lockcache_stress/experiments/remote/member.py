@@ -1,8 +1,8 @@
 """The processes of one host: ``python -m lockcache_stress.experiments.remote.member PLAN PHASE HOST``.
 
-This one has the compiler and forks the others, so that each has a client of the server that is its own. They say that
-they are ready, wait for the file ``PHASE-go``, and then compile all kernels (``cold``), or hold one key until they are
-killed (``killed``), or want key after key while the server is restarted (``restarts``).
+The first process has the compiler and forks the others, so that each has a client of the server of its own. They report
+that they are ready, wait for the file ``PHASE-go``, and then compile all kernels (``cold``), or hold one key until they
+are killed (``killed``), or want key after key while the server is restarted (``restarts``).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from lockcache_stress.gpu import compile_cubin, make_slots
 from lockcache_stress.processes import die_with_parent, wait_until
 
 _READY_SECONDS = 300.0
-# What a key's value is made of, so that other bytes show.
+# A value repeats its key so often, so that other bytes are noticed.
 _REPEATED = 500
 
 
 def main() -> None:
-    """Run a host from start to end. The exit code is that of the worst of its processes."""
+    """Run a host from start to end. The exit code is the highest of its processes."""
     with open(sys.argv[1]) as file:
         plan = json.load(file)
     phase, host = sys.argv[2], int(sys.argv[3])
     die_with_parent()
     os.environ["LOCKCACHE_REMOTE"] = plan["url"]
     if phase == "cold":
-        compile_cubin(make_slots(1, plan["seed"] + 1, ("sm_90",))[0], 0)  # loads the compiler, once for all
+        compile_cubin(make_slots(1, plan["seed"] + 1, ("sm_90",))[0], 0)  # loads the compiler before the forks
     fork = multiprocessing.get_context("fork")
     members = [fork.Process(target=_member, args=(plan, phase, host, index)) for index in range(plan["processes"])]
     for member in members:

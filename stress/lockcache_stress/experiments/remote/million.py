@@ -19,14 +19,14 @@ __all__ = ["run_million"]
 
 _MEMORY: Final = "64mb"
 _PAYLOAD_BYTES: Final = 200
-#: Of entries that other hosts stored, sent in one round trip.
+#: The number of entries of other hosts that are sent in one round trip.
 _AT_ONCE: Final = 2000
 _LOOKUPS: Final = 5000
 _PREFIX: Final = "lockcache:"
 
 
 def run_million(folder: Path, keys: int, seed: int, show: Show) -> Tabled:
-    """Fill the server as many hosts would, then want keys of it as one program. Raises :class:`UnusableError`."""
+    """Fill the server as many hosts do, then want keys from it as one program. Raises :class:`UnusableError`."""
     server = Valkey(folder, "--maxmemory", _MEMORY, "--maxmemory-policy", "allkeys-lru")
     try:
         began = time.monotonic()

@@ -1,8 +1,9 @@
-"""ccache and sccache next to lockcache on one Valkey, as far as they do the same: compile a C file once, and have it.
+"""ccache and sccache next to lockcache on one Valkey, where all three do the same: compile a C file once and keep it.
 
-They are commands that stand before a C compiler and know nothing of NVRTC; so here lockcache is given what the same
-compiler makes. What is compared: a hit on the server as a command, from an empty directory, and how often the compiler
-runs when several hosts want one new file at once. Times are those of this machine, and are not judged.
+ccache and sccache are commands that wrap a C compiler and know nothing of NVRTC, so lockcache caches the output of the
+same compiler here. Two numbers are compared: the time of a command that hits on the server from an empty directory, and
+how often the compiler runs when several hosts want one new file at once. Times depend on this machine and are not
+judged.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["run_peers"]
 _HOSTS: Final = 8
 _COMMANDS: Final = 9
 _CALLS: Final = 200
-# An object file of some 16 KiB, in half a second.
+# So many functions make an object file of some 16 KiB in half a second.
 _FUNCTIONS: Final = 120
 _FUNCTION: Final = """
 int f%d(const int *v, int n) {
@@ -36,7 +37,7 @@ int f%d(const int *v, int n) {
   return s;
 }
 """
-# Counts compilations, and not what a cache asks a compiler besides. Named in $COUNTED_CC; $COUNTED is the file.
+# Counts compilations, and no other calls of the compiler by a cache. $COUNTED_CC names the compiler, $COUNTED the file.
 _COMPILER: Final = """#!/bin/sh
 case " $* " in *" -E "*|*" --version "*|*" -v "*) ;; *" -c "*) echo $$ >> "$COUNTED";; esac
 exec cc "$@"
@@ -55,12 +56,12 @@ with open(target, "wb") as file:
     file.write(code)
 """
 
-#: A way to compile: from source, object file and a host's directory to a command and variables.
+#: A way to compile: makes a command and its variables from a source, an object file and a host's directory.
 _Way = Callable[[str, str, str], tuple[list[str], dict[str, str]]]
 
 
 class _Trial:
-    """A folder, one server, and the commands that are run with it."""
+    """A folder, one server, and the commands that use the server."""
 
     def __init__(self, folder: Path, server: Valkey) -> None:
         self._folder, self._server = folder, server
@@ -72,7 +73,7 @@ class _Trial:
         self.compiler, self._made = str(compiler), 0
 
     def source(self) -> str:
-        """Returns a file that nobody has compiled."""
+        """Returns a new source file, which no host has compiled."""
         self._made += 1
         path = self._folder / f"unit{self._made}.c"
         numbers = range(_FUNCTIONS)
@@ -80,7 +81,7 @@ class _Trial:
         return str(path)
 
     def host(self) -> str:
-        """Returns the directory of a host that has nothing yet."""
+        """Returns the empty directory of a new host."""
         self._made += 1
         return str(self._folder / f"host{self._made}")
 
@@ -105,16 +106,16 @@ class _Trial:
         return subprocess.Popen(words, env={**os.environ, **self.variables, **variables})
 
     def cold(self, way: _Way) -> int:
-        """Returns how often the compiler runs when all hosts want one new file at once."""
+        """Returns the number of runs of the compiler when all hosts want one new file at once."""
         self._counted.write_text("")
         source = self.source()
         running = [self.started(way, source) for _ in range(_HOSTS)]
-        if sum(each.wait() != 0 for each in running):  # all of them are waited for
+        if sum(each.wait() != 0 for each in running):  # not any(), which would not wait for all of them
             raise UnusableError("a command failed; what it said is above")
         return len(self._counted.read_text().splitlines())
 
     def warm_seconds(self, way: _Way) -> float:
-        """Returns the shortest of the commands of hosts that have nothing, of a file that the server has."""
+        """Returns the shortest time of a new host's command for a file that the server has."""
         source, took = self.source(), []
         for _ in range(_COMMANDS + 1):
             began = time.monotonic()
@@ -125,7 +126,7 @@ class _Trial:
 
 
 def run_peers(folder: Path, seed: int, show: Show) -> Tabled:
-    """Measure it. Raises :class:`UnusableError` where there is no Valkey, or no C compiler."""
+    """Measure all three. Raises :class:`UnusableError` where there is no Valkey, or no C compiler."""
     if shutil.which("cc") is None:
         raise UnusableError("no C compiler here")
     server = Valkey(folder)
@@ -172,7 +173,7 @@ def _call_seconds(server: Valkey) -> float:
 
 
 def _why_no_sccache(trial: _Trial, server: Valkey) -> str:
-    """Returns why sccache is not in the comparison, in its own words; that it is not asked to where it could be."""
+    """Returns why sccache is not measured: it is not installed, it reports an error, or each host needs its server."""
     if shutil.which("sccache") is None:
         return "not run: not installed (Debian: sccache)"
     variables = {

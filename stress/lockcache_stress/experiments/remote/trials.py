@@ -1,7 +1,8 @@
 """The trials of a fleet: cold starts on several hosts, a killed holder, a server that is killed again and again.
 
-Each on a real server, in a host of its own; the hosts are namespaces, with a directory each. Programs are compiled by
-NVRTC. What must hold is in :func:`run_remote`'s tables; times are judged here, and are those of this machine.
+Each trial runs on a real server in a host of its own; the hosts are namespaces, with a directory each. NVRTC compiles
+the programs. The tables of :func:`run_remote` say what must hold; times are judged, although they depend on this
+machine.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ __all__ = ["ALONE", "SCENARIOS", "FleetOptions", "run_remote", "why_no_fleet"]
 _MEMBER: Final = "lockcache_stress.experiments.remote.member"
 _NODES: Final = 4
 _PHASE_SECONDS: Final = 300.0
-#: From the SIGKILL of a holder to the next one's start: the lease ends by itself after three seconds.
+#: The longest time from the SIGKILL of a holder to the next holder's start: a lease ends by itself after three seconds.
 _MOST_TAKEOVER_SECONDS: Final = 4.0
 _DEATHS: Final = 3
-# A waiter looks less and less often; what a death costs is seen when all are at their slowest, and a renewal is due.
+# A waiter looks less and less often: a death costs most once all look as rarely as they ever do, and the lease has been
+# renewed.
 _SETTLE_SECONDS: Final = 1.5
-# A server of a fleet does not compete with its compilers; here it shares their processors.
+# The server of a fleet does not compete with compilers; here it shares their processors, and so has a higher priority.
 _OWN_PROCESSORS: Final = ("nice", "-n", "-15")
 _RESTART_SECONDS: Final = 2.0
 _MOST_WAITED_SECONDS: Final = 1.0
@@ -59,23 +61,23 @@ class FleetOptions:
 
     servers: tuple[str, ...]
     scenarios: tuple[str, ...]
-    #: On each node.
+    #: The processes on each node.
     processes: int
     kernels: int
-    #: Of the scenario ``million``.
+    #: The keys of the scenario ``million``.
     keys: int
-    #: For how long a server is killed and started again.
+    #: The time during which a server is killed and started again and again.
     seconds: float
     seed: int
 
 
 def why_no_fleet() -> str | None:
-    """Returns why no fleet can be had here, whatever the server; ``None`` if one can."""
+    """Returns why a fleet cannot be had here, whatever the server; ``None`` if it can."""
     return why_no_namespaces() or (None if has_nvrtc() else f"needs cuda.core and NVRTC: {how_to_install('cuda')}")
 
 
 class _Fleet:
-    """One server and its nodes, and what their processes said."""
+    """One server and its nodes, and the answers of their processes."""
 
     def __init__(self, options: FleetOptions, server: Server, nodes: list[Host], folder: Path) -> None:
         self.options, self.server, self._nodes = options, server, nodes
@@ -88,7 +90,7 @@ class _Fleet:
 
     @contextmanager
     def started(self, phase: str, processes: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-        """Start the nodes with their processes, and let them go when they are ready; they are ended with the block."""
+        """Start the nodes with their processes, and let them begin when all are ready. They end with the block."""
         path = f"{self._control}/{phase}.plan"
         with open(path, "w") as file:
             dump({**self._plan, "processes": processes}, file)
@@ -104,11 +106,11 @@ class _Fleet:
             yield running
         finally:
             for process in running:
-                process.kill()  # and its children with it
+                process.kill()  # its children end with it
                 process.wait()
 
     def run(self, phase: str, processes: int, meanwhile: Callable[[], object] = lambda: None) -> list[dict[str, Any]]:
-        """Run a phase to its end; returns what the processes answered."""
+        """Run a phase to its end. Returns the answers of the processes."""
         with self.started(phase, processes) as running:
             until = time.monotonic() + _PHASE_SECONDS
             while any(process.poll() is None for process in running) and time.monotonic() < until:
@@ -120,7 +122,7 @@ class _Fleet:
         return self.said(f"{phase}-answer-*")
 
     def counted(self, phase: str) -> dict[str, int]:
-        """Returns the counters of the server, of all nodes together, as their directories have them."""
+        """Returns the counters of the server: the sum of what the directories of all nodes have counted."""
         total: Counter[str] = Counter()
         for number in range(len(self._nodes)):
             for seen in read_servers(Layout(f"{self._plan['directory']}/{phase}-{number}")):
@@ -128,13 +130,13 @@ class _Fleet:
         return dict(total)
 
     def until(self, running: Sequence[subprocess.Popen[bytes]], is_so: Callable[[], bool]) -> None:
-        """Wait for what processes do. Raises :class:`UnusableError` where one ends before."""
+        """Wait until ``is_so()``. Raises :class:`UnusableError` if a process ends before."""
         wait_until(lambda: is_so() or any(process.poll() is not None for process in running), _PHASE_SECONDS)
         if not is_so():
             raise UnusableError("processes ended, or said nothing, before what they were to do was done")
 
     def said(self, pattern: str) -> list[dict[str, Any]]:
-        """Returns what processes left by names like this."""
+        """Returns the contents of the files that processes left under names that match ``pattern``."""
         found = []
         for path in glob(os.path.join(self._control, f"{pattern}.json")):
             with open(path) as file:
@@ -170,7 +172,7 @@ def _cold(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
 
 
 def _takeover(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
-    """Kill the process that compiles for all by SIGKILL, when processes of all nodes wait for it."""
+    """SIGKILL the process that compiles for all, when processes of all nodes wait for it."""
     if not fleet.server.has_leases:
         return [Check("takeover", "no leases over HTTP: nobody waits for another node")], {}
     took = [_kill_holder(fleet, f"{KILLED}-{number}") for number in range(_DEATHS)]
@@ -236,14 +238,14 @@ _ON_A_FLEET: Final[dict[str, Callable[[_Fleet], tuple[list[Check], dict[str, Any
     "takeover": _takeover,
     "restarts": _restarts,
 }
-#: Without nodes: on each server, and the others on one Valkey.
+#: The scenarios without nodes: the first runs on each server, the others on one Valkey.
 ALONE: Final = ("distant", "million", "peers")
-#: All that can be asked for.
+#: The names of all scenarios.
 SCENARIOS: Final = (*_ON_A_FLEET, *ALONE)
 
 
 def run_remote(options: FleetOptions, found: list[Tabled], skipped: list[tuple[str, str]], show: Show) -> None:
-    """Run the scenarios on each server; add what they came to to ``found``, and what cannot be had to ``skipped``."""
+    """Run the scenarios on each server. Add their results to ``found``, and what cannot be had to ``skipped``."""
     for number, kind in enumerate(options.servers):
         show("remote", number / len(options.servers), kind)
         try:

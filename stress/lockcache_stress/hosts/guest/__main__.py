@@ -17,12 +17,12 @@ from lockcache_stress.hosts.guest.nfs import NfsSite
 from lockcache_stress.hosts.guest.site import Site
 from lockcache_stress.hosts.guest.trials import RUNS
 
-# The host ends a guest that is silent for a minute longer.
+# A minute less than the time after which the host ends a silent guest.
 _STEP_SECONDS: Final = 300
 
 
 def main(share: Path) -> None:
-    """Run what ``job.json`` says; a line in ``results.jsonl`` for each trial, whatever becomes of it."""
+    """Run the trials that ``job.json`` names, and write a line to ``results.jsonl`` for each, also after an error."""
     job = json.loads((share / "job.json").read_text())
     signal.signal(signal.SIGALRM, _too_long)
     if job["file_system"] == "nfs":
@@ -48,7 +48,7 @@ def _run(name: str, site: Site, seed: int) -> dict[str, Any]:
         for what, found in RUNS[name](site, seed):
             numbers[what] = found
             _say(f"{name}: {what}")
-            print(json.dumps(found), flush=True)  # in the console's log, if the guest does not come to its end
+            print(json.dumps(found), flush=True)  # so that the console has the results of a guest that is ended early
             signal.alarm(_STEP_SECONDS)
     except Exception:  # noqa: BLE001 - the others are run all the same
         result["error"] = traceback.format_exc(limit=-8)

@@ -14,15 +14,15 @@ from lockcache_stress.trouble import run_quietly
 _BRICK: Final = os.path.join(SHARED, "brick")
 _BRICK_PROGRAM: Final = "glusterfsd"
 _CONNECT_SECONDS: Final = 60.0
-# What Debian's glusterd and its clients write.
+# The folders into which Debian's glusterd and its clients write.
 _STATE: Final = ("/var/lib/glusterd", "/var/log/glusterfs")
 
 
 class GlusterSite(Site):
-    """A volume with the options that it has by default, but for how long a silent server or client is waited for."""
+    """A volume with default options, except for the time for which a silent server or client is waited for."""
 
     def make(self, name: str) -> str:
-        """Make an empty directory; returns its name. By a mount: a brick is not written to past its server."""
+        """Make an empty directory through a mount, because only the server may write to its brick. Returns its name."""
         for client in self.clients:
             _wait_for(client)
         os.mkdir(self.clients[0].at(name), 0o700)
@@ -33,7 +33,7 @@ class GlusterSite(Site):
         return os.path.join(_BRICK, name)
 
     def stop_server(self) -> None:
-        """Kill the brick's process: it forgets whom it gave which lock."""
+        """Kill the brick's process, with which all locks of clients are lost."""
         bricks = [each for each in psutil.process_iter(["name"]) if each.info["name"] == _BRICK_PROGRAM]
         for each in bricks:
             each.kill()
@@ -62,7 +62,7 @@ class GlusterSite(Site):
 
 
 def _wait_for(client: Client) -> None:
-    """Wait until a client that an earlier trial cut off has connected again. Raises what it says until then."""
+    """Wait until a client that an earlier trial cut off has connected again. Raises the client's last error."""
     deadline = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:

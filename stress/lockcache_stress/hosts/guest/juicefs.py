@@ -1,6 +1,6 @@
 """JuiceFS: names in a Redis or Valkey, data in a folder of the server; each client has a FUSE process in its network.
 
-The server has a mount of its own too, which remembers nothing: what a file holds is in pieces in the folder.
+The server has a mount of its own too, without caches, because the folder has the contents of files in pieces only.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from lockcache_stress.trouble import run_quietly
 
 _PORT: Final = 6379
 _NAMES: Final = f"redis://{SERVER}:{_PORT}/1"
-# Once JuiceFS has missed five of a client, it gives the client's locks away.
+# JuiceFS frees the locks of a client after five missed heartbeats.
 _HEARTBEAT: Final = f"{GRACE_SECONDS // 5}s"
 _REMEMBERS_NOTHING: Final = ("--attr-cache=0", "--entry-cache=0", "--dir-entry-cache=0")
 _START_SECONDS: Final = 60.0
-# A child that restarts a mount which died would talk to it by names in /tmp, and a mount that dies is to be seen.
+# JuiceFS would restart a mount that died, by a child that uses names in /tmp; but a trial has to notice such a death.
 _ALONE: Final = {"JFS_SUPERVISOR": "none"}
 
 
 class JuiceSite(Site):
-    """A volume with the mount options that it has by default, but for how long a silent client keeps its locks."""
+    """A volume with default mount options, except for the time for which a silent client keeps its locks."""
 
     def __init__(self, mount_options: Sequence[str]) -> None:
         super().__init__(mount_options)
         self._server: subprocess.Popen[bytes] | None = None
 
     def stop_server(self) -> None:
-        """End the server of the names, which leaves them and the locks on its disk."""
+        """End the server of the names, which keeps the names and the locks on its disk."""
         if self._server is not None:
             self._server.terminate()
             self._server.wait()
 
     def start_server(self) -> None:
-        """Start the server of the names with what it left."""
+        """Start the server of the names with the names and locks on its disk."""
         program = shutil.which("valkey-server") or "redis-server"
         words = [program, "--bind", "0.0.0.0", "--protected-mode", "no", "--dir", "/run/names", "--appendonly", "yes"]
         self._server = _start(words, "names", _answers)
@@ -63,7 +63,7 @@ def _mount(inside: Sequence[str], name: str, path: str, options: Sequence[str]) 
 
 
 def _start(words: Sequence[str], name: str, is_up: Callable[[], bool]) -> subprocess.Popen[bytes]:
-    """Start a program that stays. Raises :class:`RuntimeError` with what it said last if it ends, or never is up."""
+    """Start a server. Raises :class:`RuntimeError` with its last output if it ends or does not come up."""
     path = Path(f"/run/{name}.log")
     with path.open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **_ALONE})
@@ -74,7 +74,7 @@ def _start(words: Sequence[str], name: str, is_up: Callable[[], bool]) -> subpro
 
 
 def _answers() -> bool:
-    """Returns whether the server of the names takes connections."""
+    """Returns whether the server of the names accepts connections."""
     try:
         with socket.create_connection((SERVER, _PORT), timeout=1.0):
             return True

@@ -11,7 +11,7 @@ from lockcache_stress.hosts.guest.site import GRACE_SECONDS, SHARED, Client, Sit
 from lockcache_stress.trouble import run_quietly
 
 _LOCK_PORT: Final = 32803
-# What nfsd, mountd and statd keep, which the host's root must not lend.
+# The folder of nfsd's, mountd's and statd's state, which the guest must not share with this machine's root.
 _STATE: Final = Path("/var/lib/nfs")
 _LOCK_MANAGER: Final = "mount -t tmpfs run /run && rpcbind && rpc.statd --no-notify"
 
@@ -26,11 +26,11 @@ class NfsSite(Site):
         self._lock_manager = self._is_3 and lock_manager
 
     def stop_server(self) -> None:
-        """End nfsd: it forgets whom it gave which lock."""
+        """End nfsd, with which all locks of clients are lost."""
         run_quietly("rpc.nfsd", "0")
 
     def start_server(self) -> None:
-        """Start nfsd, whose clients may claim back what they held for some seconds."""
+        """Start nfsd, which lets clients reclaim their locks for some seconds."""
         run_quietly("rpc.nfsd", *(["-V", "3", "4"] if self._is_3 else ["-N", "3", "-V", "4.2", "4"]))
 
     def make_on_coarse_disk(self, name: str) -> str:
@@ -57,11 +57,11 @@ class NfsSite(Site):
         self.start_server()
 
     def _start_locks(self) -> None:
-        # The kernel registers its lock managers with the rpcbind whose socket it finds, which is the server's in
-        # all three networks. The last one's port stands there, so all have the same.
+        # The kernel registers its lock managers with the rpcbind whose socket it finds, which is the server's in all
+        # three networks. Only the last port stays registered, so all three have the same port.
         for name in ("nlm_tcpport", "nlm_udpport"):
             Path("/proc/sys/fs/nfs", name).write_text(str(_LOCK_PORT))
-        # It has a grace period of its own, of 50 s: so long the first lock that a client asks for is waited for.
+        # The lock manager has a grace period of its own, 50 s, for which the first lock of a client would have to wait.
         Path("/proc/sys/fs/nfs/nlm_grace_period").write_text(str(GRACE_SECONDS))
         run_quietly("rpcbind")
         if self._lock_manager:
@@ -77,6 +77,6 @@ class NfsSite(Site):
         if not self._lock_manager:
             options += ",nolock"
         else:
-            # Sockets and pid files of its own: the server's are in the same place.
+            # In a mount namespace, because its sockets and pid files have the same paths as the server's.
             run_quietly(*inside, "unshare", "--mount", "sh", "-c", _LOCK_MANAGER)
         run_quietly(*inside, "mount", "-t", "nfs", "-o", options, f"{server}:{SHARED}", client.mount)

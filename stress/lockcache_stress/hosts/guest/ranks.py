@@ -1,7 +1,7 @@
-"""Ranks: processes on one of the clients, which do what the trial asks of them, one call after another.
+"""Ranks: processes on one of the clients, which do the calls of a trial one after another.
 
-They are forked from the trial's process, which has never opened a cache, and enter their client's namespaces first:
-under translation a new interpreter takes seconds to import what is here already.
+They are forked from the trial's process, which has never opened a cache, and enter their client's namespaces first.
+They are not spawned, because an emulated interpreter takes seconds to import the modules that a fork has already.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from lockcache_stress.processes import die_with_parent
 _FORK: Final = multiprocessing.get_context("fork")
 _CALL_SECONDS: Final = 150.0
 _LOCK_SECONDS: Final = 5.0
-#: When a process on any host may remove what a dead one has staged.
+#: The time after which a process on any host may remove the staged files of a dead one.
 REAPED_AFTER_SECONDS: Final = 70.0
-# Of values that both caches write: what proves that a value is whole, and its key's.
+# The token in values that both caches write, by which a reader verifies that a value is whole and belongs to its key.
 _TOKEN: Final = b"neighbor"
 _TRADED_KEYS: Final = 64
 
 
 class RankFailedError(Exception):
-    """A call raised in the rank, or the rank died of it; the message is its traceback."""
+    """Raised for a call that raised in the rank, or of which the rank died. The message is the traceback."""
 
 
 class Rank:
@@ -43,7 +43,7 @@ class Rank:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        #: What its computations wait for, where they are to.
+        #: The event for which its computations wait, if a trial wants them to.
         self.gate: Event = _FORK.Event()
         self._connection, other_end = _FORK.Pipe()
         self._process = _FORK.Process(target=_serve, args=(client, other_end, self.gate), daemon=True)
@@ -58,7 +58,7 @@ class Rank:
 
     @property
     def pid(self) -> int:
-        """Returns its process's number."""
+        """Returns the number of its process."""
         return self._process.pid or 0
 
     def kill(self) -> None:
@@ -68,16 +68,16 @@ class Rank:
         self._connection.close()
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Have the rank do something. Returns the result."""
+        """Have the rank do a call. Returns the result."""
         self.begin(name, *arguments, **options)
         return self.result()
 
     def begin(self, name: str, *arguments: Any, **options: Any) -> None:
-        """Have the rank do something, and go on meanwhile."""
+        """Have the rank begin a call, without waiting for the result."""
         self._connection.send((name, arguments, options))
 
     def result(self, seconds: float = _CALL_SECONDS) -> Any:
-        """Wait for what was begun. Raises :class:`RankFailedError` if it raised, and if it takes too long."""
+        """Wait for the call that was begun. Raises :class:`RankFailedError` if it raised, or takes too long."""
         if not wait([self._connection, self._process.sentinel], timeout=seconds):
             raise RankFailedError(f"a rank on {self.client.name} did not answer in {seconds:.0f} s")
         try:
@@ -94,7 +94,7 @@ class Rank:
 
 
 class _Served:
-    """What a rank can be asked for; one cache object, as a program has it."""
+    """The calls of a rank, on one cache object, as a program has it."""
 
     def __init__(self, gate: Event) -> None:
         self._gate = gate
@@ -113,13 +113,13 @@ class _Served:
     def open_both(self, local: str, directory: str) -> None:
         """Open a directory of this host, in front of the shared one."""
         tiers: Any = TieredProgramCache(FileStreamProgramCache(local), FileStreamProgramCache(directory))
-        self._cache = tiers  # of which no more is asked than what every back end has
+        self._cache = tiers  # only methods that every back end has are called after this
 
     def close(self) -> None:
         self.cache.close()
 
     def promote(self, directory: str, path: str) -> int:
-        """Returns how many entries were new to the bundle."""
+        """Returns the number of entries that were new to the bundle."""
         return promote(Layout(directory), path).promoted
 
     def put(self, key: str, value: bytes) -> float:
@@ -132,7 +132,7 @@ class _Served:
             self.cache[key] = value
 
     def put_until_gate(self, prefix: str, value: bytes) -> int:
-        """Write keys without a pause; returns how many there were."""
+        """Write keys without a pause. Returns their number."""
         count = 0
         while not self._gate.is_set():
             self.cache[f"{prefix}/{count}"] = value
@@ -147,7 +147,7 @@ class _Served:
         return sum(self.cache.get(key) is not None for key in keys)
 
     def poll(self, key: str, wanted: bytes, seconds: float, pause: float) -> list[tuple[float, str]]:
-        """Read a key until it has this value; returns when each read began, and what it gave."""
+        """Read a key until it has this value. Returns the begin and the result of each read."""
         seen: list[tuple[float, str]] = []
         deadline = time.monotonic() + seconds
         while True:
@@ -159,7 +159,7 @@ class _Served:
             time.sleep(pause)
 
     def compute(self, key: str, value: bytes, *, at_gate: bool = False, seconds: float = 0.0) -> tuple[bytes, bool]:
-        """Ask compile-once for a key; returns the code, and whether it was computed here."""
+        """Ask compile-once for a key. Returns the code, and whether this rank computed it."""
         computed = False
 
         def work() -> bytes:
@@ -173,7 +173,7 @@ class _Served:
         return self.cache.get_or_compute(key, work), computed
 
     def compute_each(self, keys: list[str], value: bytes, seconds: float = 0.0) -> tuple[int, int]:
-        """Returns how many of them were computed here, and how many codes were not what they have to be."""
+        """Returns how many of the keys this rank computed, and how many codes were wrong."""
         results = [self.compute(key, value + key.encode(), seconds=seconds) for key in keys]
         wrong = sum(code != value + key.encode() for key, (code, _) in zip(keys, results, strict=True))
         return sum(computed for _, computed in results), wrong
@@ -189,7 +189,7 @@ class _Served:
         self._cache = kind(directory)
 
     def trade(self, writer: int, seconds: float) -> dict[str, int]:
-        """Write and read keys that others write too; returns how often, and how many reads were not whole."""
+        """Write and read keys that others write too. Returns the counts of both, and of reads that were not whole."""
         rng, counted = random.Random(writer), Counter[str]()
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -213,7 +213,7 @@ class _Served:
             os.close(self._held.pop())
 
     def open_locks(self) -> int:
-        """Returns how many lock files it has open."""
+        """Returns the number of lock files that this rank has open."""
         names = [os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()]
         return sum("/locks/" in name for name in names)
 
@@ -224,15 +224,15 @@ class _Served:
         return self.cache.stats().bytes
 
     def reap(self, seconds_later: float) -> int:
-        """Reap as a process will after so many seconds. Returns how many shards it had to set right."""
+        """Reap like a process will after so many seconds. Returns the number of shards that had to be corrected."""
         directory, then = CacheDirectory(str(self.cache.path), _LOCK_SECONDS), time.time() - seconds_later
-        # Through this mount, which need not ask the server again for what it has just seen.
+        # Through the mount of this process, which would otherwise see the times in its cache.
         for file in os.listdir(directory.layout.tmp):
             os.utime(os.path.join(directory.layout.tmp, file), (then, then))
         return reap(directory)
 
     def recount(self) -> list[str]:
-        """Returns the shards that it had to set right, each with what was accounted for and what is there."""
+        """Returns the shards that had to be corrected, each with the accounting before and the content of the disk."""
         return [
             f"shard {each.shard:02x}: {each.before.bytes:,} bytes in {each.before.entries} accounted for, "
             f"{each.after.bytes:,} in {each.after.entries} there"
@@ -253,7 +253,7 @@ def _descriptors() -> list[int]:
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
             os.fstat(fd)
-        except OSError:  # the listing's own
+        except OSError:  # the descriptor of the listing itself
             continue
         found.append(fd)
     return found
@@ -273,7 +273,7 @@ def _serve(client: Client, asked: Connection, gate: Event) -> None:
 
 
 def enter(client: Client) -> None:
-    """Make this process one of the client's: its network, and its host name."""
+    """Move this process to the client: its network, and its host name."""
     libc = ctypes.CDLL(None, use_errno=True)
     for kind in ("netns", "uts"):
         fd = os.open(f"/run/{kind}/{client.name}", os.O_RDONLY)

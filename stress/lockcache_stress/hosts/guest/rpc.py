@@ -7,19 +7,19 @@ from collections import Counter
 from typing import Final
 
 _OPERATION: Final = re.compile(r"^\t *([A-Z_0-9]+): (\d+) ")
-# The client's own, by its clock and not by what a process does.
+# Operations that the client does by its clock, and not for a process.
 _BY_CLOCK: Final = ("NULL", "RENEW", "SEQUENCE", "EXCHANGE_ID", "CREATE_SESSION")
 
 
 class Requests:
-    """Counts what a mount asks of its server from now on."""
+    """Counts the requests of a mount to its server from now on."""
 
     def __init__(self, mount: str) -> None:
         self._mount = mount
         self._before = self._read()
 
     def since(self) -> Counter[str]:
-        """Returns how often each operation was asked for since the last call, and counts from here again."""
+        """Returns the number of requests of each operation since the last call."""
         now = self._read()
         difference = now - self._before
         self._before = now

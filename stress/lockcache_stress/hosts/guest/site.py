@@ -1,8 +1,8 @@
 """The server and its two clients, whatever the file system is: a network, a host name and a mount for each client.
 
-A client is a pair of namespaces and a mount made in them: its NFS client or FUSE process is another one than the
-server's and the other's, with its own caches, leases and locks. lockcache takes the two for two hosts by their names.
-They share the clock, which is what times on both can be compared by.
+A client is a pair of namespaces and a mount that was made in them. Each has an NFS client or FUSE process of its own,
+with its own caches, leases and locks. lockcache takes the two clients for two hosts because of their host names. They
+share a clock, so that times on both can be compared.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lockcache_stress.trouble import run_quietly
 
 #: The server's address, which clients reach through networks of their own.
 SERVER: Final = "10.98.0.1"
-#: Where the server has what it shares, on a disk or by a mount of its own. Nothing outside of /run is written.
+#: The server's folder of the shared file system, on a disk or by a mount. No file outside of /run is written.
 SHARED: Final = "/run/shared"
-#: How long a server keeps the locks of a client that is silent: the default of each is longer than a trial could wait.
+#: The time for which a server keeps the locks of a silent client. All defaults are longer than a trial could wait.
 GRACE_SECONDS: Final = 10
 _IMAGE_MIB: Final = 1024
-# Of a disk's inodes, from 256 on with times to the nanosecond; without room for those, to the second.
+# The sizes of a disk's inodes: with 256 bytes they have times in nanoseconds; with 128 only in seconds.
 _INODE_BYTES: Final = 256
 _INODE_BYTES_OF_SECONDS: Final = 128
 
@@ -38,7 +38,7 @@ class Client:
 
     @property
     def name(self) -> str:
-        """Returns its host name, and that of its namespaces."""
+        """Returns its host name, which its namespaces are named after."""
         return f"host-{self.number}"
 
     @property
@@ -47,20 +47,20 @@ class Client:
         return f"/run/mnt/{self.name}"
 
     def at(self, name: str) -> str:
-        """Returns the path of a directory as this client's processes have it."""
+        """Returns the path of a directory on this client."""
         return os.path.join(self.mount, name)
 
     def cut(self) -> None:
-        """Take its network away: what it asks of the server is neither answered nor refused."""
+        """Cut its network: its requests to the server are neither answered nor refused."""
         run_quietly("ip", "link", "set", f"up-{self.number}", "down")
 
     def heal(self) -> None:
-        """Give its network back."""
+        """Restore its network."""
         run_quietly("ip", "link", "set", f"up-{self.number}", "up")
 
     @contextmanager
     def running(self, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a program on it for as long as the block lasts."""
+        """Run a program on the client until the block ends."""
         process = subprocess.Popen([*self.inside(), *words], stdout=subprocess.DEVNULL)
         try:
             yield process
@@ -69,7 +69,7 @@ class Client:
             process.wait()
 
     def inside(self) -> tuple[str, ...]:
-        """Returns the beginning of a command that runs on it."""
+        """Returns the beginning of a command that runs on the client."""
         return ("nsenter", f"--net=/run/netns/{self.name}", f"--uts=/run/uts/{self.name}")
 
 
@@ -94,7 +94,7 @@ class Site(ABC):
             self._mount_on(client)
 
     def make(self, name: str) -> str:
-        """Make an empty directory on the server; returns its name."""
+        """Make an empty directory on the server. Returns its name."""
         os.mkdir(self.at(name), 0o700)
         return name
 
@@ -103,7 +103,7 @@ class Site(ABC):
         return None
 
     def at(self, name: str) -> str:
-        """Returns the path of a directory as the server has it, where nothing that a client remembers is in the way."""
+        """Returns the path of a directory on the server, where no cache of a client hides changes."""
         return os.path.join(SHARED, name)
 
     @abstractmethod
@@ -112,7 +112,7 @@ class Site(ABC):
 
     @abstractmethod
     def start_server(self) -> None:
-        """Start what :meth:`stop_server` ended."""
+        """Start the server that :meth:`stop_server` ended."""
 
     @abstractmethod
     def _serve(self) -> None:
@@ -120,7 +120,7 @@ class Site(ABC):
 
     @abstractmethod
     def _mount_on(self, client: Client) -> None:
-        """Mount it where this client has it, in the client's namespaces."""
+        """Mount the file system at this client's folder, in the client's namespaces."""
 
 
 def _make_namespaces(client: Client) -> None:
@@ -138,7 +138,7 @@ def _make_namespaces(client: Client) -> None:
 
 
 def make_disk(path: str = SHARED, *, is_coarse: bool = False) -> None:
-    """Mount an ext4 of its own where the server has what it shares. ``is_coarse``: its times are whole seconds."""
+    """Mount an ext4 of its own at the folder that the server shares. ``is_coarse``: its times are whole seconds."""
     image = f"/run/{os.path.basename(path)}.img"
     inode_bytes = _INODE_BYTES_OF_SECONDS if is_coarse else _INODE_BYTES
     run_quietly("truncate", "-s", f"{_IMAGE_MIB}M", image)

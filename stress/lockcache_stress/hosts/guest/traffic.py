@@ -1,7 +1,7 @@
 """Traffic over both hosts: the suite's workers on one directory, every read judged, and every key's history.
 
-Registers, counters and histories are in memory that both hosts' processes share, as they share the clock: the detectors
-are those of one host. A miss proves nothing here, since a host may see another's put a moment later.
+The processes of both hosts share the memory of registers, counters and histories, and the clock, so that the detectors
+of one host judge both. A miss proves nothing here, since a host may see another host's put a moment later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lockcache_stress.plan import Plan, Step
 from lockcache_stress.processes import start_process
 from lockcache_stress.run import SpawnedWorkers, Worker, bytes_on_disk, read_findings, run_worker, stopped
 
-#: Something that is done to the site, so many seconds after the workers began.
+#: An action on the site, and the seconds from the workers' begin to the action.
 Action = tuple[float, Callable[[], object]]
 
 _FORK: Final = multiprocessing.get_context("fork")
@@ -45,9 +45,9 @@ def run_traffic(
     actions: Sequence[Action] = (),
     samples: bool = False,
 ) -> dict[str, Any]:
-    """Run ``each`` workers on each host until they end by themselves, or their time is over; returns what was counted.
+    """Run ``each`` workers on each host until they end by themselves, or their time is over. Returns their counts.
 
-    ``samples``: whether all of them are stopped now and then to see how much the server's disk holds.
+    ``samples``: whether all workers are stopped now and then to measure what the server's disk holds.
     """
     site.make(name)
     control = os.path.join(_CONTROL, name)
@@ -76,9 +76,9 @@ def run_traffic(
 
 
 def settle(site: Site, name: str) -> dict[str, Any]:
-    """Returns what a later process finds accounted, what is on the disk, and which shards a recount sets right.
+    """Returns the bytes that a later process finds accounted, those on disk, and the shards that a recount corrects.
 
-    That process has reaped what workers left that had no lock in time.
+    That process has reaped the files of workers that did not get a lock in time.
     """
     client = site.clients[0]
     with Rank(client) as rank:
@@ -90,9 +90,9 @@ def settle(site: Site, name: str) -> dict[str, Any]:
 
 
 class _Peak:
-    """The most that the server's disk held at any sample, with all writers stopped; no cache is opened for it there.
+    """The most bytes that the server's disk held at any sample, with all writers stopped.
 
-    The suite's sampler reads the accounting too, as a process on the server: a third host, which is not what is tried.
+    The suite's own sampler would open a cache on the server to read the accounting, and so be a third host.
     """
 
     def __init__(self, directory: str) -> None:
@@ -102,7 +102,7 @@ class _Peak:
         self.samples = 0
 
     def sample(self, pids: Sequence[int]) -> None:
-        """Take a sample, if it is due: a walk must not become the load."""
+        """Take a sample if one is due, so that samples are not most of the load."""
         began = time.monotonic()
         if began < self._next:
             return

@@ -1,4 +1,4 @@
-"""Trials on two hosts, one module each; each gives the numbers that it counted, and no verdict.
+"""Trials on two hosts, one module each; each yields the numbers that it counted, and no verdict.
 
 Promises that no process of a trial is left when it ends.
 

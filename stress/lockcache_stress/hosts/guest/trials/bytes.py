@@ -1,4 +1,4 @@
-"""Everybody reads and writes the same keys on both hosts: one register for each key, or something was torn or stale."""
+"""All processes on both hosts read and write the same keys: each key is one register, or a read was torn or stale."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["shared_bytes"]
 _EACH: Final = 3
 _SECONDS: Final = 12.0
 _CAP_BYTES: Final = 8_000_000
-#: By their number of keys: the tightest race, and one with evictions.
+#: The numbers of keys: one for the tightest race, many for a race with evictions.
 _KEYS: Final = {"one key": 1, "many keys": 64}
 
 
 def shared_bytes(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
-    """Give for one key and for many what was read, and what was accounted in the end."""
+    """Yield for one key and for many the counts of reads, and the accounting at the end."""
     for number, (kind, keys) in enumerate(_KEYS.items()):
         name = f"bytes-{number}"
         counted = run_traffic(

@@ -17,28 +17,28 @@ from lockcache_stress.hosts.guest.trials.leases import wait_for_lease
 
 __all__ = ["calls"]
 
-# As 200 keys over all 256 shards, in a third of the time: most puts find their shard's folder, some make it; most open
-# their shard's lock, some have it open.
+# Like 200 keys in all 256 shards, in a third of the time: most puts find their shard's folder, and some make it; most
+# open their shard's lock, and some have it open.
 _SHARDS: Final = 77
 _STORED: Final = 60
 _PUTS: Final = 60
 _COMPUTED: Final = 40
 _REPORT: Final = "stats, which reports"
-# Puts between two of them.
+# The puts that are counted together.
 _AT_ONCE: Final = 6
 _VALUE: Final = os.urandom(4000)
 _CAP_BYTES: Final = 1 << 30
-# A waiter may ask often in its first second.
+# The first second of a wait, in which a waiter may ask often, is not counted.
 _SETTLE_SECONDS: Final = 1.5
 _WAIT_SECONDS: Final = 8.0
 _WAITED: Final = "calls-wait"
 
 
 def calls(site: Site) -> Iterator[tuple[str, Any]]:
-    """Give requests for each operation, and by kind."""
+    """Yield the requests of each operation, and their kinds."""
     first, second = site.clients
     counted = _Counted(second)
-    _wait_for_another(site, first, second, counted)  # first: a client gives back what it was lent before by its clock
+    _wait_for_another(site, first, second, counted)  # before all others, while the client has no delegations to return
     yield "waiting", counted.each.copy()
     _without_cap(site, second, counted)
     yield "without a cap", counted.each.copy()
@@ -51,7 +51,7 @@ def calls(site: Site) -> Iterator[tuple[str, Any]]:
 
 
 def _filled(site: Site, name: str) -> str:
-    """Make a directory that the first host has used: the server gives delegations of what only one ever opened."""
+    """Make a directory that the first host has used: the server delegates only files that one host ever opened."""
     site.make(name)
     first = site.clients[0]
     with Rank(first) as rank:
@@ -64,7 +64,7 @@ def _filled(site: Site, name: str) -> str:
 def _without_cap(site: Site, second: Client, counted: _Counted) -> None:
     name = _filled(site, "calls")
     with Rank(second) as rank:
-        # What a kernel asks of the mount itself, once a minute for all of its processes, is not counted.
+        # Held open, so that the requests of the kernel for the mount itself, once a minute, are not counted.
         rank.call("hold", second.mount)
         rank.call("hold", second.at(_WAITED))
         counted.skip()
@@ -79,17 +79,17 @@ def _without_cap(site: Site, second: Client, counted: _Counted) -> None:
         rank.call("accounted_bytes")
         counted.skip()
         rank.call("compute_each", _keys("computed", _COMPUTED), _VALUE)
-        counted.take("get_or_compute that computes", _COMPUTED, gives_back=True)  # of its lease's file
+        counted.take("get_or_compute that computes", _COMPUTED, gives_back=True)  # the delegation of its lease file
         locks = rank.call("open_locks")
-        counted.skip()  # to look at each open file asks for it
+        counted.skip()  # inspecting each open file causes requests
         rank.call("close")
         counted.take("close", 1, locks=locks, gives_back=True)
 
 
 def _put(rank: Rank, counted: _Counted, what: str, keys: list[str]) -> None:
-    """Count puts, some at a time: every ten seconds one of them reports what its process counted, as ``stats`` does.
+    """Count puts, a few at a time: every ten seconds a put reports the counts of its process, as ``stats`` does.
 
-    Here that would be one of ten puts, and natively it is one of thousands: it is counted by itself.
+    Here one put of ten would report, and without emulation one of thousands, so that a report is counted separately.
     """
     counted.skip()
     for start in range(0, len(keys), _AT_ONCE):
@@ -105,7 +105,7 @@ def _put(rank: Rank, counted: _Counted, what: str, keys: list[str]) -> None:
 
 
 def _second_process(client: Client, name: str, counted: _Counted) -> None:
-    """Count what a host's second process takes: much of what it asks for the host's kernel knows from the first."""
+    """Count the requests of a host's second process: the host's kernel knows much from the first one."""
     with Rank(client) as rank:
         counted.skip()
         rank.call("open", client.at(name))
@@ -129,7 +129,7 @@ def _wait_for_another(site: Site, first: Client, second: Client, counted: _Count
         time.sleep(_SETTLE_SECONDS)
         counted.skip()
         began = time.monotonic()
-        time.sleep(_WAIT_SECONDS)  # what is measured: waiting
+        time.sleep(_WAIT_SECONDS)  # the requests of this wait are measured
         counted.take("a waiter's second", time.monotonic() - began)
         holder.gate.set()
         holder.result()
@@ -147,7 +147,7 @@ class _Counted:
 
     def __init__(self, client: Client) -> None:
         self._requests = Requests(client.mount)
-        #: How many each took, and of what kinds they were.
+        #: The requests of each operation; the next field has their kinds.
         self.each: dict[str, float] = {}
         self.kinds: dict[str, Mapping[str, float]] = {}
         self._added: dict[str, Counter[str]] = {}
@@ -157,7 +157,7 @@ class _Counted:
         self._requests.since()
 
     def add(self, name: str) -> None:
-        """Count the requests since the last call for this operation, of which more come before :meth:`end`."""
+        """Add the requests since the last call to this operation, until :meth:`end`."""
         self._added.setdefault(name, Counter()).update(self._requests.since())
 
     def end(self, name: str, times: float) -> None:
@@ -167,9 +167,9 @@ class _Counted:
     def take(self, name: str, times: float, locks: int = 0, *, gives_back: bool = False) -> None:
         """Count the requests since the last call for so many calls, without those that close lock files.
 
-        Of a file that no other client has open the server lends a delegation. It goes back when the file is removed or
-        a lock file closed (``gives_back``), and else by the client's clock, some seconds after the last use: with
-        whatever is counted then.
+        The server gives a client delegations of files that no other client has open. The client returns a delegation
+        when the file is removed or a lock file is closed (``gives_back``), else some seconds after the last use, which
+        is not counted: it may come during any other operation.
         """
         self._note(name, self._requests.since(), times, locks, gives_back=gives_back)
 

@@ -1,4 +1,4 @@
-"""Four writers on each host, and two and a half times as much as fits: is the server's disk ever above the cap?"""
+"""Four writers on each host write two and a half times as much as fits: is the server's disk ever above the cap?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECONDS: Final = 120.0
 
 
 def cap(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
-    """Give for each run the peak on the server's disk, and what was accounted in the end."""
+    """Yield for each run the peak on the server's disk, and the accounting at the end."""
     for number in range(1, _RUNS + 1):
         yield f"run {number}", _run(site, f"cap-{number}", seed + number)
 
@@ -46,7 +46,7 @@ def _run(site: Site, name: str, seed: int) -> dict[str, Any]:
 def _make_step(worker: Worker) -> Step:
     """Returns the step: write a new key, and read any process's; done after so many.
 
-    More than fits is written on each host alone: hosts that only know of their own would evict too, at twice the cap.
+    Each host alone writes more than fits, so that hosts that only knew of their own entries would hold twice the cap.
     """
     rng = worker.rng
     keys = iter(range(worker.index * _PUTS, (worker.index + 1) * _PUTS))

@@ -1,7 +1,7 @@
 """A client without network for longer than the server's lease, while it computes and while it writes.
 
-The server gives its opens and locks away meanwhile. What its processes were doing must come to an end all the same: the
-caller has its code, and nothing raises.
+The server gives the client's opens and locks away meanwhile. The calls of its processes must end all the same: each
+caller gets its code, and no call raises an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CUT_SECONDS: Final = 2.2 * GRACE_SECONDS
 
 
 def cut(site: Site) -> Iterator[tuple[str, Any]]:
-    """Give how each of the processes ended that were cut off, and the other host's that waited for one of them."""
+    """Yield how each process ended that was cut off, and how the other host's process did that waited for one."""
     first, second = site.clients
     name = site.make("cut")
     with Rank(first) as late, Rank(first) as early, Rank(first) as writer, Rank(second) as waiter:
@@ -33,12 +33,12 @@ def cut(site: Site) -> Iterator[tuple[str, Any]]:
         wait_for_lease(site.at(name))
         late.begin("compute", "late", _CODE, at_gate=True)
         writer.begin("put_until_gate", "written", _VALUE)
-        time.sleep(2)  # the lease of the second is taken, the first writes are under way
+        time.sleep(2)  # by then the second process has its lease, and writes have begun
         waiter.begin("compute", "late", b"the other host's")
         first.cut()
         began = time.monotonic()
         early.gate.set()
-        time.sleep(_CUT_SECONDS)  # what is tried: silence
+        time.sleep(_CUT_SECONDS)  # the silence that is tried
         took_over = waiter.has_answered()
         first.heal()
         late.gate.set()
@@ -53,7 +53,7 @@ def cut(site: Site) -> Iterator[tuple[str, Any]]:
 
 
 def _ended(rank: Rank, what: str, key: str = "") -> dict[str, Any]:
-    """Returns what was asked of a rank and how that ended, an exception by its last line."""
+    """Returns the request to a rank and its result, or the last line of its exception."""
     try:
         answer = rank.call("get", key) if what == "read" else rank.result()
     except RankFailedError as error:

@@ -1,6 +1,6 @@
-"""Starts of a fleet that fit here, with every request counted: the model of larger ones is checked against them.
+"""Starts of small fleets, with every request counted: the model of larger fleets is checked against them.
 
-A start has nodes that never saw the directory: what their kernels remember of it is dropped first.
+The nodes of a start never saw the directory: the caches of their kernels are dropped first.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MANY_RANKS: Final = 64
 _MANY_KERNELS: Final = 300
 _VALUE: Final = os.urandom(20_000)
 _COMPUTE_SECONDS: Final = 0.3
-# The last of many ranks has its turn after all the others; a part of a trial may take five minutes.
+# The last of many ranks has its turn after all the others. A part of a trial may take five minutes.
 _MOST_SECONDS: Final = 290.0
 
 
 def fleet(site: Site) -> Iterator[tuple[str, Any]]:
-    """Give requests, computations and seconds of each start, and how many ranks and kernels it had."""
+    """Yield the requests, computations and seconds of each start, and its numbers of ranks and kernels."""
     site.make("fleet")
     yield "shared, first start", _start(site.clients, _EACH, _KERNELS, site, None)
     yield "shared, next start", _start(site.clients, _EACH, _KERNELS, site, None)
@@ -75,7 +75,7 @@ def _start(clients: Sequence[Client], ranks: int, kernels: int, site: Site, loca
         for rank in all_ranks:
             rank.result()
         take("close")
-        found["dropped"] = sum(rank.call("dropped_writes") for rank in all_ranks)  # uncounted: it asks the server too
+        found["dropped"] = sum(rank.call("dropped_writes") for rank in all_ranks)  # after counting: it causes requests
     found["computes"] = sum(computes for computes, _ in results)
     found["wrong"] = sum(wrong for _, wrong in results)
     return found

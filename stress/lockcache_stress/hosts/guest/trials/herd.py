@@ -1,4 +1,4 @@
-"""Eight processes on each host want the same eight kernels, in a directory that nobody has used."""
+"""Eight processes on each host want the same eight kernels, in a directory that no process has used."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["herd"]
 _EACH: Final = 8
 _KEYS: Final = [f"kernel/{number}" for number in range(8)]
 _VALUE: Final = os.urandom(20_000)
-# Longer than the others need to come and ask.
+# Longer than the other processes take to begin waiting.
 _COMPUTE_SECONDS: Final = 0.3
 
 
 def herd(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
-    """Give computations, wrong codes and keys: in equal order, in random order, and after a look at every key.
+    """Yield computations, wrong codes and keys: in the same order, in random order, and after looking up every key.
 
-    Where the server can have a clock of whole seconds: after a look in random order there, too.
+    If the server can have a clock of whole seconds, also in random order after looking up every key there.
     """
     yield "keys", len(_KEYS)
     yield "processes", _EACH * len(site.clients)

@@ -1,4 +1,4 @@
-"""SIGKILL on one host: the other takes its turn over, and its staged files go with the first reap after a minute."""
+"""SIGKILL on one host: the other takes over its turn, and the first reap after a minute removes its staged files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNDER_WAY_SECONDS: Final = 1.0
 
 
 def kill(site: Site) -> Iterator[tuple[str, Any]]:
-    """Give how the holder was taken over, and what became of the staged file."""
+    """Yield how the holder was taken over, and whether the staged file was removed."""
     yield "takeover", _take_over(site)
     yield "staged", _reap(site)
 
@@ -35,7 +35,7 @@ def _take_over(site: Site) -> dict[str, Any]:
         holder.begin("compute", "taken over", b"the dead host's", at_gate=True)
         wait_for_lease(site.at(name))
         waiter.begin("compute", "taken over", b"the living host's")
-        time.sleep(_WAITING_SECONDS)  # that it waits by then is the point
+        time.sleep(_WAITING_SECONDS)  # the second process has to be waiting when the first is killed
         has_waited = not waiter.has_answered()
         holder.kill()
         killed = time.monotonic()
@@ -60,7 +60,7 @@ def _reap(site: Site) -> dict[str, Any]:
 
 
 def _leave_staged(site: Site, name: str, staged: str) -> int:
-    """SIGKILL writers on the first host in the middle of a write; returns how many staged files that left."""
+    """SIGKILL writers on the first host in the middle of a write. Returns the number of staged files that are left."""
     client = site.clients[0]
     for _ in range(_TRIES):
         with Rank(client) as writer:
@@ -70,7 +70,7 @@ def _leave_staged(site: Site, name: str, staged: str) -> int:
             while not os.listdir(staged) and time.monotonic() < deadline:
                 time.sleep(0.001)
             writer.kill()
-        time.sleep(_UNDER_WAY_SECONDS)  # for what it had asked the server for, a rename maybe
+        time.sleep(_UNDER_WAY_SECONDS)  # until the server has done its last requests, such as a rename
         if left := len(os.listdir(staged)):
             return left
     return 0

@@ -1,4 +1,4 @@
-"""Leases as the server's disk shows them."""
+"""Leases on the server's disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS: Final = 60.0
 
 
 def wait_for_lease(directory: str) -> None:
-    """Wait until somebody computes a key of this directory. Raises :class:`TimeoutError` if nobody does."""
+    """Wait until a process computes a key of this directory. Raises :class:`TimeoutError` if none does."""
     deadline = time.monotonic() + _SECONDS
     folder = Layout(directory).leases
     while not os.path.isdir(folder) or not os.listdir(folder):

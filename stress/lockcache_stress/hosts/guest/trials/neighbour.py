@@ -1,4 +1,4 @@
-"""cuda.core's own cache on one host, lockcache on the other, one directory, and a daemon on it."""
+"""cuda.core's own cache on one host and lockcache on the other use one directory, which a daemon keeps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["neighbour"]
 
 _CAP_BYTES: Final = 4_000_000
 _SECONDS: Final = 20.0
-# The daemon looks at what others write this often; until then they may be above the cap, by as much as they write.
+# The daemon recounts other programs' writes this often; until then the directory may be above the cap by these writes.
 _SETTLE_SECONDS: Final = 20.0
 
 
 def neighbour(site: Site) -> Iterator[tuple[str, Any]]:
-    """Give reads and writes of both, what was not whole, and the bytes on the disk when the daemon had looked."""
+    """Yield reads and writes of both, values that were not whole, and the bytes on disk after the daemon's recount."""
     first, second = site.clients
     name = site.make("neighbour")
     with Rank(first) as cuda_core, Rank(second) as lockcache:

@@ -21,7 +21,7 @@ from lockcache_stress.hosts.guest.trials.visible import visible
 
 __all__ = ["RUNS"]
 
-#: Given the site and the run's seed; gives numbers as they come.
+#: Each takes the site and the run's seed, and yields numbers as it counts them.
 RUNS: Final[Mapping[str, Callable[[Site, int], Iterator[tuple[str, Any]]]]] = {
     "calls": lambda site, seed: calls(site),
     "fleet": lambda site, seed: fleet(site),

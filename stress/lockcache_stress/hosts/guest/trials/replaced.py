@@ -20,7 +20,7 @@ _NEW: Final = b"new " * 500
 
 
 def replaced(site: Site) -> Iterator[tuple[str, Any]]:
-    """Give for each holder how many reads that began after the put's return gave the old value, and until when."""
+    """Yield for each holder how many reads that began after the put returned gave the old value, and until when."""
     first, second = site.clients
     holders: dict[str, Client | None] = {"nobody": None, "a process on the reader's host": second}
     holders["a process on the writer's host"] = first

@@ -1,4 +1,4 @@
-"""The server goes away for four seconds in the middle of traffic, forgets all locks, and comes back."""
+"""The server is stopped for four seconds in the middle of traffic, loses all locks, and is started again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _KEYS: Final = 24
 _CAP_BYTES: Final = 6_000_000
 _STOP_SECONDS: Final = 5.0
 _START_SECONDS: Final = 9.0
-# The server's grace is over by then, and traffic flows again.
+# Long enough for the server's grace time, and for traffic after it.
 _SECONDS: Final = 35.0
 
 
 def restart(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
-    """Give what was read and raised, and what was accounted in the end."""
+    """Yield the counts of reads and errors, and the accounting at the end."""
     actions = [(_STOP_SECONDS, site.stop_server), (_START_SECONDS, site.start_server)]
     counted = run_traffic(
         site,

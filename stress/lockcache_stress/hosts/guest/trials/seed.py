@@ -1,4 +1,4 @@
-"""A node that starts from a bundle: what its ranks ask the server for, all of them together."""
+"""A node that starts from a bundle: the requests of all its ranks together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCAL: Final = "/run/seeded"
 
 
 def seed(site: Site) -> Iterator[tuple[str, Any]]:
-    """Give the size of the bundle, the hits of all ranks, and the requests of their node by kind."""
+    """Yield the size of the bundle, the hits of all ranks, and the requests of their node by kind."""
     first, second = site.clients
     site.make("seed")
     with Rank(first) as rank:
@@ -48,5 +48,5 @@ def seed(site: Site) -> Iterator[tuple[str, Any]]:
     yield "wanted_hits", _RANKS * len(_KEYS)
     yield "kinds", dict(found.most_common())
     yield "reads", found.pop("READ", 0)
-    found.pop("DELEGRETURN", 0)  # by the client's clock, some seconds after the last use
+    found.pop("DELEGRETURN", 0)  # comes some seconds after the last use, by the client's clock
     yield "other_requests", sum(found.values())

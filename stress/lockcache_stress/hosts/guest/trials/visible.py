@@ -1,7 +1,7 @@
 """Visibility: when a plain ``get`` sees an entry that the other host stored after this host had looked for it.
 
-Only the begin of each read counts, on the clock that both share, so that a slow machine changes nothing: a read that
-begins later than the promise after the put had returned, and still misses, is what breaks it.
+Only the begin of each read counts, on the clock that both hosts share, so that a slow machine changes nothing: the
+promise is broken by a read that misses and began more than the promised time after the put had returned.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 def visible(site: Site) -> Iterator[tuple[str, Any]]:
-    """Give for each kind of key how long after the put's return the last read began that missed."""
+    """Yield for each kind of key how long after the return of the put the last read began that missed."""
     for shard, found in _in(site, site.make("visible")):
         yield shard, found
     coarse = site.make_on_coarse_disk("visible-coarse")
