@@ -1,5 +1,5 @@
 """lockcache-stress: real processes, real compilers and real kills against one shared directory, every read judged.
 
-It proves what it looks at and no more: each read that a worker made, and the directory at the moments that were
-sampled. It does not record histories; a value that nobody read is not judged.
+Judges each read of each worker, the directory at the moments that were sampled, and the history of every key, which all
+operations of all processes make. A value that no process read is not judged.
 """

@@ -1,7 +1,7 @@
 """``lockcache-stress``: parses options, runs, prints. Decides nothing but exit codes.
 
-0: everything is as it must be. 1: something is not. 2: bad usage, or what is asked for cannot be had here. 130: Ctrl-C;
-143: SIGTERM; 129: SIGHUP, the terminal was closed.
+The exit codes are 0 if every check passed, 1 if one failed, 2 for bad usage or something that cannot be had here, 130
+for Ctrl-C, 143 for SIGTERM, and 129 for SIGHUP (the terminal was closed).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _run(arguments: Sequence[str]) -> int:
     from lockcache_stress.commands import run_command_line
 
     interrupts_raise()
-    # As an exception, so that every worker is ended and every directory and mount removed on the way out.
+    # Signals raise an exception, so that every worker is ended and every directory and mount removed on the way out.
     end_in_order()
     try:
         return run_command_line()

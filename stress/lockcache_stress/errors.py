@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class UnusableError(Exception):
-    """What was asked for cannot be had here; the message says what to do."""
+    """Raised for something that cannot be had here. The message says what to do."""
 
 
 class ComputeFailedError(Exception):
-    """A computation that a scenario lets fail, to see what becomes of the processes that wait for it."""
+    """Raised by a computation that fails on purpose, while other processes wait for it."""

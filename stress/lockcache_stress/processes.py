@@ -1,11 +1,12 @@
 """Processes: starts them out of Ctrl-C's reach, has them begin each phase together, and ends them.
 
-Ctrl-C reaches every process of a terminal's group; here only the parent may act on it, and its children end with it.
-Children that died by themselves would count as crashes, print tracebacks of their imports, leave the parent waiting.
+Ctrl-C reaches every process of a terminal's group, but here only the parent may act on it, and ends its children.
+Children that ended by Ctrl-C themselves would count as crashes, print tracebacks of their imports, and leave the parent
+waiting.
 
 Whatever ends the ``with`` block of a :class:`Group` (Ctrl-C, a member that dies or hangs, an error), no member is left.
-Relied on by the herd, the GPU kit and the benchmark, whose members do a fixed piece of work. The workers of a scenario,
-which share counters and are sampled, are those of :mod:`lockcache_stress.run.workers`.
+The herd, the GPU kit and the benchmark rely on this, whose members do a fixed piece of work. The workers of a scenario,
+which share counters and are sampled, are in :mod:`lockcache_stress.run.workers`.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 _PR_SET_PDEATHSIG: Final = 1
-# Importing cuda.core in 64 processes on two busy cores takes minutes; a hung lease would take for ever.
+# Importing cuda.core in 64 processes on two busy cores takes minutes; a lease that hangs would be waited for for ever.
 _LIMIT_SECONDS: Final = 300.0
 
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT, so that processes started in this block never get it: they inherit the mask.
+    """Block SIGINT, so that processes that are started in this block inherit the mask and never get the signal.
 
-    One that reaches us meanwhile is delivered when the block ends.
+    A SIGINT that reaches this process meanwhile is delivered when the block ends.
     """
-    # Starting the tracker unblocks SIGINT at its end, so it has to be running before.
+    # Starting the tracker unblocks SIGINT in the end, so the tracker has to be running before.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -44,13 +45,13 @@ def interrupts_blocked() -> Iterator[None]:
 
 
 def start_pool(processes: int) -> Pool:
-    """Returns a pool of spawned processes that Ctrl-C does not reach: for a ``with`` block."""
+    """Returns a pool of spawned processes that Ctrl-C does not reach, for a ``with`` block."""
     with interrupts_blocked():
         return multiprocessing.get_context("spawn").Pool(processes)
 
 
 def wait_until(condition: Callable[[], object], seconds: float, *, every_seconds: float = 0.01) -> bool:
-    """Wait at most so long for what another process does. Returns whether ``condition`` came true."""
+    """Wait until ``condition()``, for at most ``seconds``. Returns whether it came true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -84,7 +85,7 @@ class Group:
     ) -> None:
         """``needs_all``: whether a member that dies is an error.
 
-        ``preload``: modules that are imported once, in a process of which all members are forked, not by each.
+        ``preload``: modules that are imported once, in a process from which all members are forked.
         """
         self._needs_all = needs_all
         self._target, self._given = target, given
@@ -122,7 +123,7 @@ class Group:
             connection.close()
 
     def open_gate(self, number: int) -> None:
-        """Let all of them begin at once."""
+        """Let all members begin at once."""
         self._latches[number].close()
 
     def run_phase(
@@ -140,9 +141,9 @@ class Group:
         return self.gather(meanwhile, every_seconds)
 
     def gather(self, meanwhile: Callable[[], object] | None = None, every_seconds: float = 0.05) -> list[Any]:
-        """Returns one message of every member. One that died or hangs is a death, and is asked nothing more.
+        """Returns one message of every member. A member that died or hangs counts as a death, and is not asked again.
 
-        ``meanwhile`` is called again and again while members are at work. Raises RuntimeError for a death where all
+        ``meanwhile`` is called again and again while members are at work. Raises RuntimeError for a death if all
         members are needed.
         """
         found: list[Any] = []
@@ -159,7 +160,7 @@ class Group:
                 missing.discard(connection)
                 try:
                     found.append(connection.recv())
-                except (EOFError, OSError):  # a reset: the member died with something unread
+                except (EOFError, OSError):  # a reset, if the member died with unread data
                     self._bury({connection}, "")
         if self.deaths and self._needs_all:
             raise RuntimeError(f"{'; '.join(self.deaths[:4])}; what it said is above")
@@ -185,7 +186,7 @@ def start_process(target: Callable[..., None], *given: object, context: Any = No
 
 
 def take_turn(parent: Connection, gate: Connection) -> None:
-    """Say, in a member, that it is ready, and wait until the parent opens the gate."""
+    """Report, in a member, that it is ready, and wait until the parent opens the gate."""
     parent.send(None)
     # A gate never sends anything. When the parent closes its end, all waiting members wake up at once.
     try:

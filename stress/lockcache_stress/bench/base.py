@@ -1,10 +1,10 @@
-"""Base of all measurements: where they work, two caches side by side, interleaved timing, bars, a line of the result.
+"""Base of all measurements: their directories, two caches side by side, interleaved timing, bars, lines of the result.
 
-Timings are taken in turns (A B A B ...), so that a machine that is busy for a while is busy for both, and medians are
-reported; what must hold is a ratio of two of them. Proven is only what the machine did while it was measured.
+Two caches are timed in turns (A B A B ...), so that a machine that is busy for a while is busy for both. Medians are
+reported; a bar is a ratio of two medians. A result proves only what the machine did while it was measured.
 
-A shown number never contradicts its verdict: it is rounded so that it falls on the same side of the limit as what was
-measured. Rounded to the nearest, 2.46 would stand as "2.5x" next to ">= 2.5x" and NO.
+A shown number never contradicts its verdict: it is rounded so that it falls on the same side of the limit as the
+measured number. Rounded to the nearest, 2.46 would be shown as "2.5x" next to ">= 2.5x" and NO.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lockcache import FileStreamProgramCache
 
 #: A small cubin.
 VALUE_BYTES: Final = 16 * 1024
-# From here on decimals say nothing that anybody reads.
+# From this number on values are shown without decimals.
 _LARGE: Final = 100
 
 
@@ -34,7 +34,7 @@ class Line:
     ours: str = ""
     theirs: str = ""
     floor: str = ""
-    #: lockcache's against the cache that the bar compares with.
+    #: The ratio of lockcache's time to that of the cache that the bar compares with.
     ratio: str = ""
     #: The condition that must hold; empty for a line that is only reported.
     bar: str = ""
@@ -45,9 +45,9 @@ class Line:
     is_time: bool = False
     #: The load average of the last minute, where a bar of time was missed.
     load: float | None = None
-    #: The values of other caches, by name: those that no bar compares with.
+    #: The values of the caches that no bar compares with, by name.
     others: Mapping[str, str] = field(default_factory=dict)
-    #: Why it could not be measured here; empty if it was measured.
+    #: The reason why it could not be measured here; empty if it was measured.
     skipped: str = ""
 
 
@@ -64,7 +64,7 @@ class Bench:
 
     root: str
     quick: bool
-    #: Called with the share that is done, and words for it.
+    #: Called with the share of the work that is done, and with text about it.
     show: Callable[[float, str], None]
     #: The folder that keeps directories which take long to make for the next run; none by default.
     keep: str | None = None
@@ -113,12 +113,12 @@ def open_lockcache(path: str, max_size_bytes: int | None = None) -> FileStreamPr
 
 
 def shown(value: object, form: str) -> str:
-    """Returns a cell: ``value`` in this format, nothing where nothing was measured."""
+    """Returns a cell: ``value`` in this format; empty without a value."""
     return "" if value is None else form.format(value)
 
 
 def median_us(rounds: int, action: Callable[[], Any], after: Callable[[Any], object] = lambda result: None) -> float:
-    """Returns the median of what one call takes; ``after`` is given what it returned, and not timed."""
+    """Returns the median time of a call. ``after`` gets the result of the call, and is not timed."""
     times = []
     for _ in range(rounds):
         began = time.perf_counter_ns()
@@ -146,7 +146,7 @@ def ratio_line(
 ) -> Line:
     """Returns the line of the times under ``ours``, ``theirs`` and ``floor``.
 
-    Its bar is how many times faster than cuda.core we must be; ``None`` for one that is only reported.
+    The bar is how many times faster than cuda.core lockcache must be; ``None`` for a line that is only reported.
     """
     others_us = others_us or {}
     ours, theirs, floor = times_us["ours"], times_us.get("theirs"), times_us.get("floor")
@@ -179,11 +179,11 @@ def _mean_us(action: Callable[[], object], calls: int) -> float:
 
 @dataclass(frozen=True)
 class Bar:
-    """``limit`` has at most as many decimals as :meth:`show` is asked for."""
+    """A limit for a number. ``limit`` has at most as many decimals as :meth:`show` is asked for."""
 
     side: Literal["<", "<=", ">="]
     limit: float
-    #: Right after the number, with its space if it has one: "x", " ms".
+    #: The unit, which follows the number, with its space if it has one: "x", " ms".
     unit: str
 
     def __str__(self) -> str:
@@ -200,13 +200,14 @@ class Bar:
         return {} if value is None else {"bar": str(self), "ok": self.holds(value)}
 
     def in_ratio(self, ratio: float | None, words: str = "") -> dict[str, Any]:
-        """Returns the same of a ratio, which is shown too, with ``words`` behind it."""
+        """Returns bar and verdict of a ratio, and the ratio's text, followed by ``words``."""
         return {} if ratio is None else {"ratio": f"{self.show(ratio)}{words}", **self.judged(ratio)}
 
     def show(self, value: float, decimals: int = 2) -> str:
         """Returns ``value`` with its unit, rounded so that the text holds exactly if ``value`` does."""
         kept = 0 if abs(value) >= _LARGE else decimals
-        # Up only where equality still holds: the next number below "<= 2" may be 2, the one below "< 2" must not.
+        # Rounds up only where the limit itself is allowed: next to "<= 2" a number below 2 may be shown as 2, next to
+        # "< 2" it must not.
         rounding = ROUND_CEILING if self.side == "<=" else ROUND_FLOOR
-        # By its shortest text: 2.3 is 2.30, though the float is a little less.
+        # From the shortest text of the float, because 2.3 is a little less than 2.30 as a float.
         return f"{Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-kept), rounding):,f}{self.unit}"

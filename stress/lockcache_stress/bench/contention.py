@@ -2,19 +2,20 @@
 
 Puts go to a tmpfs of its own where one may be mounted.
 
-Contention: how long it takes, and how evenly they wait. Each process puts 100 values of 64 KiB into a cap of 10 MiB.
-The cache is full when they open it: then cuda.core's evicts too, and in the same run lockcache may not be slower. Next
-to it stands the run from an empty cache, without a bar. There cuda.core's never evicts, because each process counts
-only its own bytes, which stay under the cap. Then 200 processes put values of a third of a cap of 12 MiB, of which two
-fit at a time: none may be dropped.
+Contention: the time of all puts, and how evenly the processes wait. Each process puts 100 values of 64 KiB into a cap
+of 10 MiB. The cache is full when the processes open it, so that cuda.core's evicts too, and lockcache may not be slower
+in the same run. Next to this number is that of a run from an empty cache, without a bar: there cuda.core's never
+evicts, because each process counts only its own bytes, which stay under the cap. Then 200 processes put values of a
+third of a cap of 12 MiB, of which two fit at a time: none may be dropped.
 
-Overshoot: the most bytes in use while 32 processes do the same, with no daemon. By statvfs of the tmpfs (one atomic
-number), else by adding up files while writers go on, which is not an instant: then it is only reported.
+Overshoot: the most bytes in use while 32 processes do the same, with no daemon. The number is statvfs of the tmpfs,
+which is atomic; without a tmpfs it is the sum of file sizes while writers go on, which is not atomic, and is only
+reported.
 
-Herd: 16 processes want the same 8 keys of an empty cache at once, each of which takes 200 ms to make: how many are
-made. With lockcache through ``get_or_compute``; with cuda.core's by what its ``Program.compile(cache=...)`` does: get,
-compile, store; JAX does the same with its own. With diskcache under a lock of its own for each key, as its recipes
-say. The compilation is a fake that sleeps: 16 real ones next to each other would measure the machine's cores.
+Herd: 16 processes want the same 8 keys of an empty cache at once, each of which takes 200 ms to compute: the number of
+computations. lockcache uses ``get_or_compute``. cuda.core's does what its ``Program.compile(cache=...)`` does: get,
+compile, store; JAX does the same with its own cache. diskcache takes a lock for each key, as its recipes say. The
+compilation only sleeps, because 16 real ones next to each other would measure the machine's cores.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ _COMPUTED = "computed"
 class Crowd(NamedTuple):
     """The times of many processes that put at once."""
 
-    #: From the common start to the last end.
+    #: The time from the common start to the last end.
     seconds: float
-    #: Of each put of each process, in ascending order.
+    #: The time of each put of each process, in ascending order.
     put_seconds: list[float]
     dropped: int
 
@@ -65,7 +66,7 @@ class Crowd(NamedTuple):
 
 
 def measure_contention(bench: Bench) -> list[Line]:
-    """Returns the lines: how long it takes, how evenly they wait, and what was dropped."""
+    """Returns the lines: the time of all puts, how evenly the processes wait, and the number of dropped puts."""
     lines = []
     puts = bench.pick(100, 20)
     for processes in (8, 32, 64) if not bench.quick else (3,):
@@ -154,7 +155,7 @@ def _in_own_mount(
 
 @contextmanager
 def own_mount(bench: Bench, name: str, peer: Peer, cap: int) -> Iterator[tuple[str, bool]]:
-    """Yields a directory of this cache, and whether it is a tmpfs of its own: where one may be mounted."""
+    """Yields a directory of this cache, and whether it is a tmpfs of its own, which it is where one may be mounted."""
     path = bench.directory(f"{name}-{peer.name}")
     with ExitStack() as stack:
         is_mounted = can_mount() and stack.enter_context(mounted_tmpfs(path))
@@ -174,9 +175,10 @@ def crowd(
 ) -> Crowd:
     """Start ``processes``, and have them put from a common start; ``meanwhile`` is called every millisecond.
 
-    All open the directory before any writes: a cache that counts at opening must not profit from latecomers.
+    All processes open the directory before any of them writes, because a cache that counts at opening would profit from
+    processes that open it late.
     """
-    # Forked from one process that has imported everything: 200 processes would import for minutes.
+    # Forked from one process that has imported everything, because 200 processes would import for minutes.
     preload = [__name__, *(["cuda.core.utils"] if CUDA_CORE.is_installed() else [])]
     given = (path, name, puts, value_bytes, cap)
     with Group(_put_many, given, processes, 1, _LIMIT_SECONDS, needs_all=True, preload=preload) as group:
@@ -237,7 +239,7 @@ def measure_overshoot(bench: Bench) -> list[Line]:
 
 
 def peak_bytes(bench: Bench, peer: Peer, cap: int, processes: int, puts: int) -> tuple[int, bool]:
-    """Returns the most that was in use at any moment, and whether the file system itself says so."""
+    """Returns the most bytes that were in use at any moment, and whether the file system itself counted them."""
     peak = 0
     with own_mount(bench, "overshoot", peer, cap) as (path, is_exact):
 
@@ -283,7 +285,7 @@ def measure_herd(bench: Bench) -> list[Line]:
 
 
 def _stampede(path: str, processes: int, keys: int, name: str) -> tuple[int, float]:
-    """Returns how many were computed, and the seconds from the common start to the last end."""
+    """Returns the number of computations, and the seconds from the common start to the last end."""
     with Group(_want_all, (path, keys, name), processes, 1, _HERD_SECONDS, needs_all=True) as group:
         group.gather()
         began = time.monotonic()

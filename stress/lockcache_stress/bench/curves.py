@@ -1,8 +1,8 @@
 """Curves: every operation against the number of entries, and the peak against the number of processes.
 
-Only on request (``--curve``): to make 200,000 entries for each kind of cache takes minutes, and a cache that walks its
-directory at every put takes seconds for each. Reported, not judged; a point is a mean over as many calls as fit in half
-a second, and of opening a median.
+Measured only on request (``--curve``), because to make 200,000 entries for each kind of cache takes minutes, and a
+cache that walks its directory at every put takes seconds for each. The curves are reported and not judged; a point is
+the mean over as many calls as fit into half a second, for opening a median.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _OPERATIONS: Final = ("hit", "miss", "put", "put at cap", "open")
 _MOMENT_SECONDS: Final = 0.5
 _FEWEST_CALLS: Final = 3
 _OPENINGS: Final = 5
-# More than any cache takes on top of its values.
+# More than any cache takes in addition to its values.
 _ROOM_BYTES: Final = 64 << 20
 _CAP_BYTES: Final = 10 << 20
 _PUTS_IN_ALL: Final = 3200
 
-#: By peer: (number of entries or processes, what was measured there).
+#: The points of each peer: (number of entries or processes, measured value).
 _Points = dict[str, list[tuple[int, float]]]
 
 
 def measure_entries(bench: Bench) -> list[Line]:
     """Measure hit, miss, put, put at the cap and opening, from 1,000 entries to 200,000."""
     sizes = _QUICK_ENTRIES if bench.quick else _ENTRIES
-    # One has two files for each entry. Nothing is removed before the end: after ten thousands of deletions the next
-    # caches' puts would cost several times as much.
+    # One cache has two files for each entry. No directory is removed before the end, because after ten thousands of
+    # deletions the puts of the next caches would take several times as long.
     reason = lacking_room(bench.root, (len(installed()) + 1) * sum(sizes))
     if reason:
         return [Line("curves over entries", skipped=reason)]
@@ -73,13 +73,13 @@ def measure_processes(bench: Bench) -> list[Line]:
 
 def _times_us(bench: Bench, peer: Peer, path: str, entries: int) -> dict[str, float]:
     rng, value, new = random.Random(entries), os.urandom(ENTRY_BYTES), count()
-    # With a cap, which nothing reaches: many caches look at what they hold only for its sake.
+    # With a cap that is never reached, because many caches count their bytes only if they have a cap.
     unreached = 2 * entries * max(ENTRY_BYTES, os.statvfs(path).f_frsize) + _ROOM_BYTES
     taken = {"open": median_us(_OPENINGS, lambda: peer.open(path, unreached), lambda store: store.close())}
     with opened(peer, path) as store:
         taken["hit"] = _mean_us(bench, lambda: store.get(b"old-%d" % rng.randrange(entries)))
         taken["miss"] = _mean_us(bench, lambda: store.get(b"none-%d" % next(new)))
-        few = max(_FEWEST_CALLS, entries // 20)  # which leave the number of entries what the curve says
+        few = max(_FEWEST_CALLS, entries // 20)  # few enough that the number of entries hardly changes
         taken["put"] = _mean_us(bench, lambda: store.put(b"new-%d-%d" % (entries, next(new)), value), few)
     if peer.has_cap:
         taken["put at cap"] = _put_at_cap_us(bench, peer, path, entries, value)

@@ -1,9 +1,10 @@
-"""The real ``lockcache-daemon``: next to the other measurements, which must hold with it too, and by itself.
+"""The real ``lockcache-daemon``: next to the other measurements, whose bars must hold with it too, and by itself.
 
-By itself, over 100,000 entries: its share of one core while nothing happens, and one sweep by its own log. It is idle
-after its first count. For the sweep the directory is exactly full by its own accounting, so that the first tick sweeps
-it down to the low watermark, 90 %. Folders count and stay (ext4, xfs), for which some more entries go. What is timed is
-the whole sweep: looking at all entries, choosing the least recently used, removing them.
+By itself, over 100,000 entries, two things are measured: its share of one core while nothing happens, and one sweep by
+its own log. The daemon is idle after its first count. For the sweep the directory is exactly full by its own
+accounting, so that the first tick sweeps it down to the low watermark, 90 %. Folders are counted and stay (ext4, xfs),
+so some more entries are evicted for them. The time is that of the whole sweep: inspecting all entries, choosing the
+least recently used, removing them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from lockcache_stress.processes import wait_until
 from lockcache_stress.run import DaemonProcess, find_daemon
 
 _LIMIT_SECONDS: Final = 120.0
-# A daemon needs a budget; where nothing is to be evicted, it gets one that nothing reaches.
+# A daemon needs a budget; this one is never reached, for measurements without evictions.
 _PLENTY_BYTES: Final = 1 << 50
 _BAR: Final = Bar("<", 1, " %")
 _SWEEP: Final = Bar("<", 2000, " ms")
@@ -47,7 +48,7 @@ class Daemons(ExitStack):
 
     @contextmanager
     def attending(self, path: str, max_size_bytes: int | None) -> Iterator[None]:
-        """Have a daemon keep ``path`` under this cap, or under none that matters, for as long as the block lasts."""
+        """Have a daemon keep ``path`` under this cap, or with one that is never reached, until the block ends."""
         self.attended += 1
         logs = os.path.join(self._logs, f"daemon-{self.attended}")
         os.mkdir(logs, 0o700)
@@ -63,7 +64,7 @@ class Daemons(ExitStack):
         self.enter_context(self.attending(path, max_size_bytes))
 
     def line(self, name: str) -> Line:
-        """Returns the line about them. Requires: after the block."""
+        """Returns the line about these daemons. Requires: after the block."""
         return Line(
             f"daemons next to {name}, dead or complaining" + "".join(f"; {each}" for each in self.troubles),
             f"{len(self.troubles)} of {self.attended}",
@@ -79,7 +80,7 @@ def why_not(bench: Bench, entries: int) -> str:
 
 
 def why_no_daemon() -> str:
-    """Returns why no daemon can be run here; empty if one can."""
+    """Returns why a daemon cannot be run here; empty if it can."""
     return "" if find_daemon() else "lockcache-daemon is not installed next to this interpreter"
 
 
@@ -91,7 +92,7 @@ def first_sweep(daemon: DaemonProcess, count: Callable[[], int] = lambda: 0) -> 
 
 
 def named(name: str, trouble: str) -> str:
-    """Returns the name of a line, with what went wrong."""
+    """Returns the name of a line, with the trouble if there was any."""
     return f"{name}; {trouble}" if trouble else name
 
 
@@ -108,13 +109,13 @@ def measure_idle(bench: Bench) -> list[Line]:
         settle(process, path, entries)
         percent = idle_percent(bench, process, seconds)
         rss_bytes = process.memory_info().rss if daemon.is_alive() else 0
-    # A dead daemon uses no core either.
+    # A daemon that died uses no core, and must not pass for an idle one.
     trouble = daemon.trouble()
     return [idle_line(entries, percent, trouble, {"seconds": seconds, "rss_bytes": rss_bytes})]
 
 
 def idle_line(entries: int, percent: float, trouble: str, more: Mapping[str, float]) -> Line:
-    """Returns the line of an idle daemon: of its memory too, if ``more`` has it."""
+    """Returns the line of an idle daemon, with its memory if ``more`` has that."""
     return Line(
         named(_NAME.format(entries), trouble),
         _BAR.show(percent),
@@ -152,7 +153,7 @@ def sweep_line(
     ratio: str = "",
     more: Mapping[str, Any] | None = None,
 ) -> Line:
-    """Returns the line of a sweep, which has to have evicted so many: one that stopped half-way would be quick."""
+    """Returns the line of a sweep. It fails for a sweep that evicted too few, since a part of a sweep is quick."""
     if sweep is None:
         return Line(named(name, trouble), "none seen", bar=str(bar), ok=False, is_time=True)
     evicted, milliseconds = sweep["evicted_entries"], sweep["milliseconds"]
@@ -179,7 +180,7 @@ def settle(process: psutil.Process, path: str, entries: int) -> None:
 
 
 def idle_percent(bench: Bench, process: psutil.Process, seconds: int) -> float:
-    """Returns what share of one core a process uses in the next so many seconds."""
+    """Returns the share of one core that a process uses in the next ``seconds``."""
     before, began = cpu_seconds(process), time.monotonic()
     while (passed := time.monotonic() - began) < seconds:
         bench.show(passed / seconds, "watching it do nothing")
@@ -188,6 +189,6 @@ def idle_percent(bench: Bench, process: psutil.Process, seconds: int) -> float:
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """Returns the seconds of a core in user and kernel mode, which the kernel counts in steps of 10 ms."""
+    """Returns the processor time of a process in user and kernel mode, which the kernel counts in steps of 10 ms."""
     times = process.cpu_times()
     return float(times.user + times.system)

@@ -1,17 +1,17 @@
 """The real daemon over 1,000,000 entries: its cost while nothing happens, its memory, and the time of 100,000 evictions
 while eight processes put, by last use and by cost.
 
-Each writer puts a new value every 25 ms, which is what the fastest kernels take to compile: 320 puts a second together.
+Each writer puts a new value every 25 ms, the time in which the fastest kernels compile: 320 puts a second together.
 
-A sweep is begun by an operator who lowers the cap. Its time is the daemon's own, from its log: looking at all entries,
-choosing, removing. Resident memory is the most that the process ever had, its sweep included.
+Lowering the cap, as an operator would, begins a sweep. The time of a sweep is from the daemon's log: inspecting all
+entries, choosing, removing. Resident memory is the most that the process ever had, its sweep included.
 
-The entries are made as cheaply as they can be: some 15 us each. Each is a whole entry with a true record, and would be
-a hit: its payload is a hole of :data:`ENTRY_BYTES` zeros, which takes no block, and it is made under its final name, by
-as many processes as there are cores, each in shards of its own, without syncing. What removing them costs is the inode
-and the name, which for files this small is nearly all of it. Their last uses are spread over a month and their compile
-costs over two orders of magnitude, by name. Entries that an earlier run left are kept, and only those that it evicted
-are made again.
+The entries are made as cheaply as possible: some 15 us each. Each is a whole entry with a true record, and would be a
+hit: its payload is a hole of :data:`ENTRY_BYTES` zeros, which takes no block. As many processes as there are cores make
+the entries under their final names, each in shards of its own, without syncing. Removing an entry frees its inode and
+its name, which for files this small is nearly all of the work. Last uses are spread over a month and compile costs over
+two orders of magnitude, by name. Entries that an earlier run left are kept, and only those that it evicted are made
+again.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ _SWEEP: Final = Bar("<", 10_000, " ms")
 
 _WRITERS: Final = 8
 _PAUSE_SECONDS: Final = 0.025
-# Each goes round and round: what they hold stays below what the cap leaves above the high watermark.
+# Each writer uses its keys again and again, so that their entries fit between the high watermark and the cap.
 _KEYS_EACH: Final = 1000
 
-# Low enough that a sweep begins, and high enough that writers need not evict meanwhile: the cap is 4 % above what is
-# held, the high watermark 3 % below, and the low one where a tenth of the entries has gone.
+# Low enough that a sweep begins, and high enough that writers need not evict meanwhile: the cap is 4 % above the bytes
+# that are held, the high watermark 3 % below them; at the low watermark a tenth of the entries has been evicted.
 _LOW_SHARE: Final = 0.86
 _EVICTED_SHARE: Final = 0.1
 _LIMIT_SECONDS: Final = 120.0
 ENTRY_BYTES: Final = 1024
-#: What each takes on any file system: an inode with its attribute, and a name.
+#: The bytes that an entry takes on any file system: an inode with its attribute, and a name.
 BYTES_ON_DISK: Final = 1024
 
 _PAYLOAD: Final = bytes(ENTRY_BYTES)
@@ -156,11 +156,11 @@ def _sweep_line(
     if sweep is None:
         return sweep_line(f"its sweep by {priority}", None, 0, _SWEEP, trouble)
     name = f"its sweep of {sweep['evicted_entries']:,} evictions by {priority}, {_WRITERS} writers next to it"
-    # What it would take on an idle core tells a slow sweep from a busy machine.
+    # The processor time distinguishes a slow sweep from a busy machine.
     ratio = f"{worked:.1f} s of a core; {written:,} puts"
     more = {"entries": entries, "policy": priority, "puts_meanwhile": written, "core_seconds": worked}
     line = sweep_line(name, sweep, entries * _EVICTED_SHARE, _SWEEP, trouble, ratio, more)
-    # One next to which nobody wrote would be quick for the wrong reason.
+    # A sweep next to which no writer wrote would be quick for the wrong reason.
     return replace(line, ok=line.ok and written > 0)
 
 
@@ -173,7 +173,7 @@ def make_entries(root: str, entries: int, show: Callable[[float, str], None]) ->
             show(done / SHARDS, f"making entries: {done * entries // SHARDS:,} of {entries:,}")
     directory = CacheDirectory(root, 5.0)
     try:
-        os.unlink(directory.layout.usage)  # so that all is counted afresh: as at the first opening
+        os.unlink(directory.layout.usage)  # so that the next opening counts all entries, as a first opening does
         directory.usage()
     finally:
         directory.close()

@@ -1,12 +1,12 @@
-"""Hits and misses, each next to cuda.core's, and to what the file system alone takes for it.
+"""Hits and misses, each next to cuda.core's, and to the time of the file system alone.
 
-A hit of 16 KiB: lockcache's is verified and states its use; open, read, close are the floor. A hit in a bundle, and one
-in a directory that has the bundle below it. A plain miss: a key that is not there, in a cache that holds others; asking
-whether a file exists as the floor.
+Measured are a hit of 16 KiB, which lockcache verifies and marks as a use, with open, read and close as the floor; a hit
+in a bundle, and one in a directory that has the bundle below it; and a plain miss, of a key that is missing from a
+cache with other entries, with a check whether a file exists as the floor.
 
-A hit through ``lockcache.cuda.Program``, and ``cuda.core.Program`` with cuda.core's own cache: ``compile`` alone.
-lockcache fingerprints headers, verifies what it reads and restores the symbol mapping. Programs with templates or
-headers have no row of cuda.core's: it refuses to cache them.
+Measured are also hits through ``lockcache.cuda.Program``, and through ``cuda.core.Program`` with cuda.core's own cache:
+the call of ``compile`` alone. lockcache fingerprints headers, verifies what it reads and restores the symbol mapping.
+Programs with templates or headers have no row of cuda.core, which refuses to cache them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lockcache.lowlevel import Layout
 from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, interleaved, open_lockcache, ratio_line
 from lockcache_stress.bench.peers import CUDA_CORE, Store, compare, opened
 
-# As many as a start-up loads again and again; their 256 KiB stay in the processor's cache for all three.
+# As many keys as a start-up loads; their 256 KiB stay in the processor's cache for all three.
 _KEYS: Final = 16
 _HITS: Final = [b"hit-%d" % number for number in range(_KEYS)]
 _BAR: Final = Bar("<=", 1.5, "x")
@@ -84,7 +84,7 @@ def _next_to(
 def _hit_getter(store: Store, calls: int) -> Callable[[], object]:
     for key in _HITS:
         store.put(key, os.urandom(VALUE_BYTES))
-    # By map, here and elsewhere: a lambda around each call would be a hundredth of what is compared.
+    # By map, here and elsewhere, because a lambda around each call would take a hundredth of the measured time.
     return map(store.get, cycle(_HITS)).__next__
 
 
@@ -140,7 +140,7 @@ def measure_program_hit(bench: Bench) -> list[Line]:
             "template": _compiler(Program, _TEMPLATE, cache, names=_NAMES),
             "headers": _compiler(Program, nested, cache, names=_NAMES, include=include),
         }
-        # Headers that were changed a moment ago are read again at every fingerprint: that is not what a job meets.
+        # Headers that were changed a moment ago are read again at every fingerprint, which does not happen in a job.
         time.sleep(bench.pick(_SETTLED_SECONDS, 0))
         times_us = interleaved(actions, bench.pick(101, 3), bench.pick(50, 10), bench.show)
     slower = times_us["ours"] / times_us["theirs"]

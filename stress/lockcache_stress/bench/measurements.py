@@ -26,7 +26,7 @@ from lockcache_stress.trouble import open_workspace
 
 _NOT_MEASURED: Final = "not measured"
 
-#: By the names that the command line takes, in the order in which they run.
+#: The measurements by their names on the command line, in the order in which they run.
 MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
     "hit": lookups.measure_hit,
     "program-hit": lookups.measure_program_hit,
@@ -48,7 +48,7 @@ MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
     "curve-entries": curves.measure_entries,
     "curve-processes": curves.measure_processes,
 }
-#: Those that take so long that they are run only when asked for.
+#: The measurements that are run only on request, because they take long.
 CURVES: Final = ("curve-entries", "curve-processes")
 
 
@@ -63,8 +63,8 @@ def run_bench(
 ) -> list[Line]:
     """Run these measurements under ``directory`` (temporary: the default), and remove what they made.
 
-    What takes long to make stays under ``keep``. ``with_daemon``: a ``lockcache-daemon`` runs on every directory of
-    lockcache's meanwhile (but for the curves, and where a daemon is what is measured).
+    Directories that take long to make stay under ``keep``. ``with_daemon``: a ``lockcache-daemon`` runs on every
+    directory of lockcache's meanwhile (except for the curves, and for measurements of the daemon itself).
     """
     lines: list[Line] = []
     for name in names:
@@ -81,8 +81,8 @@ def run_bench(
                 found = MEASUREMENTS[name](bench)
             if daemons.attended:
                 found.append(daemons.line(name))
-        # A bar of time that was missed says how busy the machine was: it may not be our doing. Asked at once, before
-        # the next measurement makes a load of its own.
+        # A missed bar of time shows the load of the machine, which may be the reason. The load is read before the next
+        # measurement adds to it.
         load = os.getloadavg()[0]
         lines += [replace(line, load=load) if line.is_time and not line.ok else line for line in found]
         show(name, 1.0, "")
@@ -110,7 +110,7 @@ class BenchOutcome:
         return all(line.ok for line in self.lines)
 
     def checks(self) -> list[Check]:
-        """Returns a check for each line. A bar's check shows the ratio that it is about, where there is one."""
+        """Returns a check for each line. The check of a bar shows the bar's ratio, where it has one."""
         return [Check(line.name, _value(line), line.bar, line.ok) for line in self.lines]
 
     def summary(self) -> Sequence[str]:

@@ -1,8 +1,8 @@
 """The caches that are compared, where they are installed: lockcache, cuda.core's, diskcache, JAX's LRU, plain files.
 
-Each as its own documents say that it is used, with last uses recorded where it can: a cache that forgets them is
-quicker and evicts what is needed. None of them is imported before it is measured, nor needed. And directories of each
-that hold a given number of entries and are full, on which puts and opening are measured.
+Each is used as its own documents say, with last uses recorded where it can, because a cache that forgets last uses is
+quicker and evicts entries that are needed. None is imported before it is measured, and none has to be installed. This
+module also makes directories of each that hold a given number of entries and are full, for puts and opening.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lockcache.filestream.disk import space_of
 from lockcache.lowlevel import Layout, Policy
 from lockcache_stress.bench.base import Bench, Line, interleaved, open_lockcache, ratio_line
 
-# diskcache has no "no limit".
+# diskcache cannot be used without a limit.
 _NO_LIMIT: Final = 1 << 60
-# Of one look into the directory by JAX's cache, which holds one lock for all of it meanwhile.
+# The longest wait for JAX's cache, which holds one lock while it walks the whole directory.
 _LOCK_SECONDS: Final = 120.0
-#: Small, so that 50,000 are made in seconds: what is measured is the cost of many entries, not of many bytes.
+#: Small, so that 50,000 entries are made in seconds: the cost of many entries is measured, not that of many bytes.
 ENTRY_BYTES = 1024
 
 
@@ -35,12 +35,12 @@ class Store:
     put: Callable[[bytes, bytes], object]
 
     def fill(self, first: int, last: int, value: bytes) -> None:
-        """Make entries ``old-FIRST`` up to ``old-LAST`` (without it), in the quickest way that leaves what puts do."""
+        """Make entries ``old-FIRST`` up to ``old-LAST`` (exclusive), with the result of puts, in the quickest way."""
         for number in range(first, last):
             self.put(b"old-%d" % number, value)
 
     def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
-        """Get an entry; where it is missing, compute and put it, as users of this cache do."""
+        """Get an entry; if it is missing, compute and put it, as users of this cache do."""
         if self.get(key) is None:
             self.put(key, compute())
 
@@ -53,9 +53,9 @@ class Peer:
     """A kind of cache."""
 
     name: str
-    #: Opens a directory; the cap in bytes, or ``None`` for none.
+    #: Opens a directory with a cap in bytes, or without one (``None``).
     open: Callable[[str, int | None], Store]
-    #: Raises ImportError where it is missing.
+    #: Raises ImportError where the cache is not installed.
     find: Callable[[], object] = lambda: None
     #: Whether it can be given a cap.
     has_cap: bool = True
@@ -112,7 +112,7 @@ class _DiskCache(Store):
             super().fill(first, last, value)
 
     def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
-        # Its recipe against stampedes: a lock of its own in the cache, here one for each key.
+        # Its recipe against stampedes is a lock in the cache, here one for each key.
         with self._module.Lock(self.cache, b"lock of " + key):
             super().want(key, compute)
 
@@ -144,13 +144,13 @@ class _Jax(Store):
             _write(self._path, f"{name}-atime", number.to_bytes(8, "little"))
 
     def close(self) -> None:
-        # What is put without a cap has no time of its last use, and once there is a cap, the first put fails on it.
+        # An entry that was put without a cap has no time of its last use, and the first put with a cap fails on it.
         for name in self._timeless or ():
             _write(self._path, f"{name}-atime", bytes(8))
 
 
 class _Files(Store):
-    """Plain files, as the cost of a file system for the same bytes: nothing verified, bounded or recorded."""
+    """Plain files without verification, cap or records: the cost of the file system for the same bytes."""
 
     def __init__(self, path: str, cap_bytes: int | None) -> None:
         self._path = path
@@ -184,7 +184,7 @@ def _cuda_core_class() -> Any:
 
 
 def fill_as_cuda_core(path: str, first: int, last: int, value: bytes) -> None:
-    """Write entries as cuda.core's cache has them, as plain files under its names: its own puts would take minutes."""
+    """Write entries as plain files under the names of cuda.core's cache, whose own puts would take minutes."""
     for number in range(first, last):
         name = hashlib.sha256(b"old-%d" % number).hexdigest()
         _write(os.path.join(path, "entries", name[:2]), name[2:], value)
@@ -193,7 +193,7 @@ def fill_as_cuda_core(path: str, first: int, last: int, value: bytes) -> None:
 LOCKCACHE: Final = Peer("lockcache", _Lockcache)
 CUDA_CORE: Final = Peer("cuda.core", _CudaCore, _cuda_core_class)
 FILES: Final = Peer("plain files", _Files, has_cap=False)
-#: In the order of a table's columns.
+#: The caches in the order of a table's columns.
 PEERS: Final = (
     LOCKCACHE,
     CUDA_CORE,
@@ -209,7 +209,7 @@ def installed() -> list[Peer]:
 
 
 def peer_of(name: str) -> Peer:
-    """Returns the cache of this name: names are what is sent to a spawned process."""
+    """Returns the cache of this name, which can be sent to a spawned process."""
     return next(peer for peer in PEERS if peer.name == name)
 
 
@@ -237,11 +237,11 @@ def compare(
     pace: tuple[int, int],
     others_pace: tuple[int, int] | None,
 ) -> Line:
-    """Returns the line of an operation, which ``make`` makes of an empty cache of each peer and the number of calls.
+    """Returns the line of an operation. ``make`` returns it for an empty cache of a peer and a number of calls.
 
-    A pace is rounds, and calls in each. Without a ``floor`` it is what plain files take for the same. The others are
-    timed in turns among themselves, or not at all: what a bar compares must not stand in the traces that a database
-    leaves in the processor's caches. See :func:`ratio_line`.
+    A pace is the number of rounds, and of calls in each. The default ``floor`` is the operation on plain files. Caches
+    without a bar are timed in turns among themselves, or not at all, because the processor's caches after a database's
+    calls would change the times that a bar compares. See :func:`ratio_line`.
     """
     pair = [peer for peer in (LOCKCACHE, CUDA_CORE, *([] if floor else [FILES])) if peer.is_installed()]
     with _opened_each(bench, name, pair) as stores:
@@ -282,7 +282,7 @@ def _write(folder: str, name: str, value: bytes) -> None:
 def fill(bench: Bench, peer: Peer, entries: int) -> tuple[str, int]:
     """Returns a directory with ``entries`` entries of this cache, and the cap at which it is full.
 
-    One of cuda.core's can be had where cuda.core is not installed. Our daemon keeps such a directory too.
+    A directory of cuda.core's can be made without cuda.core. lockcache's daemon keeps such a directory too.
     """
     path, value = bench.directory(f"{peer.name}-{entries}"), os.urandom(ENTRY_BYTES)
     with ExitStack() as stack:
@@ -297,7 +297,7 @@ def fill(bench: Bench, peer: Peer, entries: int) -> tuple[str, int]:
 
 
 def full_cap(peer: Peer, path: str, entries: int) -> int:
-    """Returns the cap at which a directory that holds so many entries is full; that of others counts values."""
+    """Returns the cap at which a directory with so many entries is full; other caches count the bytes of values."""
     return cap_of_full(path) if peer is LOCKCACHE else entries * ENTRY_BYTES
 
 
@@ -305,20 +305,20 @@ def cap_of_full(path: str) -> int:
     """Returns the cap at which a directory of lockcache's is full with what it holds."""
     held = held_bytes(path)
     limit = Policy(held).entries_limit_bytes(space_of(Layout(path)))
-    own = 0 if limit is None else held - limit  # which is the same for all caps but the smallest
+    own = 0 if limit is None else held - limit  # the directory's own bytes, the same for all but the smallest caps
     return held + own
 
 
 def held_bytes(path: str) -> int:
-    """Returns what a directory of lockcache's holds by its accounting: in blocks, and entries of cuda.core's too."""
+    """Returns the accounted bytes of a directory of lockcache's, in blocks, with those of cuda.core's entries."""
     with open_lockcache(path) as cache:
         return cache.stats().bytes
 
 
 def lacking_room(path: str, entries: int, entry_bytes: int | None = None) -> str:
-    """Returns what the file system has too little of for so many entries; empty if it has enough.
+    """Returns whether the file system lacks bytes or inodes for so many entries, in words; empty if it has enough.
 
-    ``entry_bytes``: what each takes on the disk; by default, the blocks of a small value.
+    ``entry_bytes``: the bytes of each on the disk; by default, the blocks of a small value.
     """
     status = os.statvfs(path)
     needed = entries * (max(ENTRY_BYTES, status.f_frsize) if entry_bytes is None else entry_bytes)

@@ -1,13 +1,13 @@
 """Puts of a new key: into a directory without a cap, and into a full one, evictions included.
 
-Without a cap: 16 KiB; write and rename of a plain file as the floor. What is judged is a new ext4, mounted for this by
-root from an image, unless a directory was named: what a disk takes to make a file depends on what was deleted there
-before. An ext4 without a journal, as many virtual machines have, gives no inode again within minutes after it was freed
-and looks at each such whenever a file is made: up to 1 ms, for each program. What the same takes in the directory is
-reported next to it, and judged where nothing can be mounted.
+Without a cap, a put of 16 KiB is measured, with write and rename of a plain file as the floor. The bar is judged on a
+new ext4, which root mounts from an image, unless a directory was named: the time to make a file on a disk depends on
+what was deleted there before. An ext4 without a journal, as many virtual machines have, reuses no inode within minutes
+after it was freed, and inspects each such inode whenever a file is made, which takes any program up to 1 ms. The time
+of a put in the directory is reported too, and judged where no file system can be mounted.
 
-Full: at 1,000 and at 50,000 entries, and cuda.core's at 50,000. The mean is what counts here, since now and then one
-put pays for the evictions of many; blocks are long enough to hold several of those, and the median is over blocks.
+Into a full directory, puts are measured at 1,000 and at 50,000 entries, and cuda.core's at 50,000. Each block is long
+enough for several puts that pay for the evictions of many others; the number is the median over blocks of the mean.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lockcache_stress.trouble import mounted_image, needs_mounts
 
 _NAME: Final = "put, new key, 16 KiB"
 _TIMES_FASTER: Final = 4.0
-# Some 40 MB for each cache. All inodes are written at once, or the kernel would write them while puts are measured.
+# Some 40 MB for each cache. All inodes are written when the disk is made, or the kernel would write them during puts.
 _DISK_MIB: Final = 1024
 _MKFS_OPTIONS: Final = ("-q", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 _GROWTH: Final = Bar("<=", 2, "x")
@@ -47,7 +47,7 @@ def measure_put(bench: Bench) -> list[Line]:
 
 @contextmanager
 def _new_disk(bench: Bench) -> Iterator[str | None]:
-    """Yields where a new ext4 is mounted; ``None`` where that may not or cannot be."""
+    """Yields the path of a new ext4; ``None`` where none may or can be mounted."""
     has_room = shutil.disk_usage(bench.root).free > _DISK_MIB << 20  # the image grows as it is filled
     if not bench.may_mount or not has_room or needs_mounts("mkfs.ext4") is not None:
         yield None
@@ -56,7 +56,7 @@ def _new_disk(bench: Bench) -> Iterator[str | None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(mounted_image(path, "ext4", _DISK_MIB, *_MKFS_OPTIONS))
-        except (UnusableError, OSError):  # in a container, say, or with a limit to the size of files
+        except (UnusableError, OSError):  # such as in a container, or with a limit for the size of files
             yield None
             return
         yield path
@@ -129,7 +129,7 @@ def _putter(put: Callable[[bytes, bytes], object]) -> Callable[[], object]:
 
 
 def _other(bench: Bench, peer: Peer, entries: int) -> float:
-    """Returns the median of a few puts of another cache: cuda.core's take half a second at 50,000 entries."""
+    """Returns the median of a few puts of another cache; a put of cuda.core takes half a second at 50,000 entries."""
     path, cap = fill(bench, peer, entries)
     with opened(peer, path, cap) as store:
         return median_us(bench.pick(5, 2), _putter(store.put))

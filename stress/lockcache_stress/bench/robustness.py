@@ -1,8 +1,9 @@
 """Robustness: damaged entries, and two scenarios as measurements, each as one number to compare.
 
-Entries that were damaged on disk: how many are served all the same. By lockcache none, ever; cuda.core's is next to it.
-What is not covered: a file that was replaced by one without a record. It is served like an entry of cuda.core's own
-cache, which has none either; who may write to the directory could forge a record anyway.
+Entries are damaged on disk, and those that are served all the same are counted. lockcache must serve none; the number
+of cuda.core's cache is next to it. Not covered is a file that was replaced by one without a record: it is served like
+an entry of cuda.core's own cache, which has no records; a user who may write to the directory could forge a record
+anyway.
 
 The scenarios: sixteen writers of large values, and 30 SIGKILLs of writers at random moments.
 """
@@ -30,7 +31,7 @@ _BAR: Final = Bar("<=", 1, " x cap")
 
 def measure_damage(bench: Bench) -> list[Line]:
     """Measure damaged entries: none served, for each kind of damage."""
-    logging.getLogger("lockcache").setLevel(logging.ERROR)  # each damaged entry is a warning, and here expected
+    logging.getLogger("lockcache").setLevel(logging.ERROR)  # every damaged entry logs a warning, which is expected here
     entries = bench.pick(200, 4)
     lines = []
     for done, (name, damage) in enumerate(_KINDS.items()):
@@ -75,7 +76,7 @@ def _flip(path: str, other: str, rng: random.Random) -> None:
         file.write(bytes([byte ^ 1 << rng.randrange(8)]))
 
 
-#: Damages to an entry's file, given the path of another entry's.
+#: Damages to an entry's file, given its path and that of another entry's.
 _KINDS: Final[dict[str, _Damage]] = {
     "one bit flipped": _flip,
     "cut to half": lambda path, other, rng: os.truncate(path, os.path.getsize(path) // 2),
@@ -132,7 +133,7 @@ def _whole(outcome: Outcome, wanted: int) -> Line:
         left.value,
         ratio=f"{outcome.totals['hits']:,} hits, {wrong_reads} wrong",
         bar="0",
-        # Fewer kills than asked for (a machine so busy that nobody was at work yet) prove less than the line says.
+        # Fewer kills than asked for prove less than the line says: on a busy machine no worker may have begun yet.
         ok=left.ok and not wrong_reads and not outcome.deaths and outcome.kills == wanted,
         numbers={
             "kills": outcome.kills,
@@ -145,7 +146,7 @@ def _whole(outcome: Outcome, wanted: int) -> Line:
 
 
 def _drift(directory: str) -> Line:
-    """Returns the line of the drift. The scenario ended with one recount; here its result is only read."""
+    """Returns the line of the drift that is left by the one recount with which the scenario ended."""
     drift = drift_bytes(directory)
     return Line(
         "the same, drift after one recount",

@@ -1,7 +1,7 @@
 """Start-up: ``import lockcache``, and opening a capped directory.
 
-The import is timed on top of its two largest dependencies, each time in a new interpreter. Directories that hold 10 and
-50,000 entries are opened: an opening must not walk them.
+The import is timed after the import of its two largest dependencies, each time in a new interpreter. Directories with
+10 and with 50,000 entries are opened, because an opening must not walk the entries.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from lockcache_stress.bench.peers import CUDA_CORE
 _CALLS = 50
 _KINDS = ("hit", "miss", "put")
 
-# A system call that nothing else makes says where a count begins and ends.
+# A system call that no other code makes marks where a count begins and ends.
 _PROGRAM = """
 import os, sys
 from {module} import FileStreamProgramCache

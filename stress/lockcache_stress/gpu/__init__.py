@@ -1,6 +1,6 @@
-"""Kernels, NVRTC and the GPU: sources, reference cubins, and launching what was read.
+"""Kernels, NVRTC and the GPU: sources, reference cubins, and launches of cached code.
 
-Promises reference bytes that no cache was involved in, and that nothing but ``machine`` touches the device.
+Promises reference bytes that were compiled without a cache, and that only ``machine`` touches the device.
 
 May use: errors, processes.
 """

@@ -1,9 +1,9 @@
-"""CUDA C++ sources, and what their kernels compute, in Python: of the NVRTC scenario, and of the GPU kit.
+"""CUDA C++ sources of the NVRTC scenario and of the GPU kit, and the results of their kernels, computed in Python.
 
-The scenario has three families, so that size and compile time vary apart: recursive templates (3 to 7 KB of code; 25 to
-130 ms), unrolled loops (5 to 30 KB; 25 to 130 ms) and constexpr tables, half filled by the compiler (100 to 500 KB; 40
-to 130 ms). Code costs some 4 ms a KB to compile, a table 0.25: larger cubins of code alone would make every miss a
-second. The kit, which goes through ``lockcache.cuda``, has templates, and pairs of units to link.
+The scenario has three families of kernels, whose sizes and compile times vary independently: recursive templates (3 to
+7 KB of code; 25 to 130 ms), unrolled loops (5 to 30 KB; 25 to 130 ms) and constexpr tables, half filled by the compiler
+(100 to 500 KB; 40 to 130 ms). A KB of code takes some 4 ms to compile, a KB of a table 0.25 ms: larger cubins of code
+alone would make every miss a second. The kit, which uses ``lockcache.cuda``, has templates, and pairs of units to link.
 
 Every kernel takes ``(unsigned* out, unsigned n)`` and computes ``out[i] = f(i)`` for :data:`LAUNCHED` elements, in
 32-bit integers, so that a launch can be checked exactly.
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-#: Targets without a GPU: each is another key with other bytes.
+#: The targets without a GPU: each gives another key and other bytes.
 ARCHS: Final = ("sm_80", "sm_90", "sm_100", "sm_120")
-#: Elements that a launch computes.
+#: The number of elements that a launch computes.
 LAUNCHED: Final = 64
 
 _MASK: Final = 0xFFFFFFFF
@@ -97,7 +97,7 @@ class Kernel:
         return defines + _FAMILIES[self.family][0]
 
     def expected(self, variant: int) -> list[int]:
-        """Returns what a launch over :data:`LAUNCHED` elements must give."""
+        """Returns the right result of a launch over :data:`LAUNCHED` elements."""
         compute = _FAMILIES[self.family][1](self.size, self._salt(variant))
         return [compute(i) for i in range(LAUNCHED)]
 
@@ -126,7 +126,8 @@ def make_slots(kernels: int, seed: int, archs: tuple[str, ...]) -> list[Slot]:
 
 
 def _make_kernel(number: int, rng: random.Random) -> Kernel:
-    # Of eight, one of recursion, one of unrolling and six tables; the variants (0, 4) fall on small kernels.
+    # Of eight kernels, one has recursion, one has unrolled loops and six have tables; those with variants (0, 4) are
+    # small.
     salt = rng.randrange(1, 2**31)
     position = number % 8
     if position == 0:
@@ -197,7 +198,7 @@ class Template:
         return tuple(f"run<unsigned, {factor}>" for factor in _FACTORS)
 
     def expected(self, name: str) -> list[int]:
-        """Returns what the instance ``name`` computes."""
+        """Returns the right result of the instance ``name``."""
         factor = _FACTORS[self.names.index(name)]
         return [((i + self.salt) * factor & _MASK) ^ (i >> 3) for i in range(LAUNCHED)]
 
@@ -210,21 +211,21 @@ class Pair:
     salts: tuple[int, int]
 
     def expected(self) -> list[int]:
-        """Returns what the linked kernel computes."""
+        """Returns the right result of the linked kernel."""
         inner, outer = self.salts
         inputs = [(i + outer) & _MASK for i in range(LAUNCHED)]
         return [((x ^ (x >> 7)) * 2654435761 + inner) & _MASK for x in inputs]
 
 
 def make_templates(count: int, seed: int, token: str) -> list[Template]:
-    """Returns ``count`` templates. ``token`` keeps runs in one directory apart."""
+    """Returns ``count`` templates. ``token`` distinguishes the keys of runs in one directory."""
     rng = random.Random(f"{seed}/templates")
     salts = [rng.randrange(2**31) for _ in range(count)]
     return [Template(_TEMPLATE.format(token=token, salt=salt), salt) for salt in salts]
 
 
 def make_pairs(count: int, seed: int, token: str) -> list[Pair]:
-    """Returns ``count`` pairs. ``token`` keeps runs in one directory apart."""
+    """Returns ``count`` pairs. ``token`` distinguishes the keys of runs in one directory."""
     rng = random.Random(f"{seed}/pairs")
     salts = [(rng.randrange(2**31), rng.randrange(2**31)) for _ in range(count)]
     return [

@@ -1,8 +1,8 @@
-"""The machine, its GPU and driver, and the versions of what compiles: figures without them say nothing.
+"""The machine, its GPU and driver, and the versions of compilers, without which figures mean nothing.
 
-With a GPU: loads what the cache gave, launches it, and reads what it computed; and links, which needs no GPU. All that
-touches the device is here. Only programs for the device's own architecture can be loaded. Nothing but cuda.core and
-cuda.bindings is imported; of the frameworks it reads what their installation says.
+With a GPU, loads and launches cached code and reads the results; links also without a GPU. All code that touches the
+device is here. Only programs for the device's own architecture can be loaded. Imports only cuda.core and cuda.bindings;
+reads the versions of frameworks from their installed metadata.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lockcache import __version__
 from lockcache.filestream.disk import mount_of
 from lockcache_stress.gpu.kernels import LAUNCHED
 
-#: Of what is missing.
+#: The version of a package that is missing.
 NOT_INSTALLED: Final = "not installed"
 
 _DRIVER: Final = "/proc/driver/nvidia/version"
-# As pyproject.toml has it.
+# The same as in pyproject.toml.
 _LEAST_CUDA_CORE: Final = (1, 2)
 _PACKAGES: Final = {
     "cuda-core": ("cuda-core",),
@@ -40,7 +40,7 @@ _NOT_COMPUTED: Final = 0xA5
 
 
 def describe_gpu() -> dict[str, str]:
-    """Returns what the GPU is and what its driver; ``none`` where there is none."""
+    """Returns the GPU and its driver; ``none`` where there is none."""
     return {"GPU": find_name() or "none", "driver": _driver()}
 
 
@@ -50,7 +50,7 @@ def describe_versions() -> dict[str, str]:
 
 
 def find_version(name: str) -> str | None:
-    """Returns the installed version of what :func:`describe_versions` calls so, ``None`` if it is not installed."""
+    """Returns the version of a package by its name in :func:`describe_versions`; ``None`` if it is not installed."""
     for package in _PACKAGES[name]:
         try:
             return metadata.version(package)
@@ -159,7 +159,7 @@ def _find_device() -> Any:
 
 
 def link_cubin(units: Sequence[Any], arch: str) -> Any:
-    """Returns the cubin, as an ``ObjectCode``, that LTO-IR is linked to."""
+    """Link units of LTO-IR. Returns the cubin as an ``ObjectCode``."""
     from cuda.core import Linker, LinkerOptions
 
     linker = Linker(*units, options=LinkerOptions(arch=arch, link_time_optimization=True))
@@ -181,20 +181,20 @@ class Launcher:
         self._buffer: Any = self._device.allocate(4 * LAUNCHED, stream=self._stream)
 
     def launch(self, cubin: bytes) -> list[int]:
-        """Returns what the kernel in ``cubin`` computes."""
+        """Returns the result of the kernel in ``cubin``."""
         from cuda.core import ObjectCode
 
         return self.run(self.load(ObjectCode.from_cubin(cubin)))
 
     def load(self, code: Any, name: str = "run") -> Any:
-        """Returns a kernel of the ``ObjectCode``, ready to launch for as long as it is held: its module is loaded."""
+        """Returns a kernel of the ``ObjectCode``, whose module stays loaded for as long as the kernel is held."""
         return code.get_kernel(name)
 
     def run(self, kernel: Any) -> list[int]:
-        """Returns what a loaded kernel computes."""
+        """Returns the result of a loaded kernel."""
         from cuda.core import LaunchConfig, launch
 
-        self._buffer.fill(_NOT_COMPUTED, stream=self._stream)  # of a kernel that does nothing no older result is read
+        self._buffer.fill(_NOT_COMPUTED, stream=self._stream)  # so that no older result passes for that of this kernel
         config = LaunchConfig(grid=1, block=LAUNCHED)
         launch(self._stream, config, kernel, self._buffer, ctypes.c_uint32(LAUNCHED))
         self._stream.sync()

@@ -1,7 +1,7 @@
-"""Compiling with the real NVRTC through cuda.core, and the reference cubins that reads are compared with.
+"""Compiling with the real NVRTC through cuda.core, and the reference cubins with which reads are compared.
 
 References are compiled before the run, in processes of their own and without any cache. NVRTC gives the same bytes for
-the same source and options in every process, so a cubin that differs is not what was stored.
+the same source and options in every process, so a cubin that differs was damaged or belongs to another key.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def compile_cubin(slot: Slot, variant: int) -> bytes:
 
 
 def program_key(slot: Slot, token: bytes) -> bytes:
-    """Returns the cache key of a slot: that of its first variant, whatever is stored. ``token`` keeps runs apart."""
+    """Returns the cache key of a slot, made from its first variant. ``token`` distinguishes the keys of runs."""
     from lockcache import make_program_cache_key
 
     source, options = slot.kernel.source(0), program_options(slot.arch)

@@ -1,10 +1,10 @@
 """Judgement: decides which reads and histories are right, by two independent detectors.
 
-``reads`` judges each read by a shared register while the run goes on. Histories record what every process did to every
-key, and when, and are judged afterwards: could one register have done it? Layers, lower never import higher:
-``operations`` (what can be recorded, and its files), ``linearizability`` (what is legal), ``histories`` (all keys of a
-run, and the smallest part of one that is not legal), ``timeline`` (drawing that). Promises that what it calls illegal
-is illegal, and says why.
+``reads`` judges each read by a shared register while the run goes on. Histories record the operations of every process
+on every key, with their times, and are judged after the run: could one register have had this history? The layers, of
+which a lower one never imports a higher one: ``operations`` (records and their files), ``linearizability`` (which
+histories are legal), ``histories`` (all keys of a run, and the smallest illegal part of one), ``timeline`` (drawings of
+such a part). Promises that a history which it calls illegal is illegal, and to say why.
 
 May use: plan.
 """

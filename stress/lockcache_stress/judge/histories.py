@@ -1,10 +1,10 @@
 """All keys of a run, judged: how many histories are legal, and the smallest part of one that is not.
 
-What a person can read is cut at both ends first: behind the operation that cannot have ended as it did, and before the
-last moment at which nothing was in progress, where all that matters of the past is what the register may have held.
-Then reads are left out, one after the other, as long as the rest stays illegal. Writes and removals are never left out:
-a history without one would be another history. What is given is checked again, so a part that would be legal is never
-shown.
+An illegal history is first cut at both ends: after the operation that cannot have ended as it did, and before the last
+moment at which no operation was in progress, because of the time before only the possible values of the register
+matter. Then reads are left out, one after the other, as long as the rest stays illegal. Writes and removals are never
+left out, because a history without one would be another history. The result is checked again, so that a legal part is
+never shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Reduced:
     """A part of one key's history that cannot have happened."""
 
     operations: list[Operation]
-    #: What the register may have held when it begins.
+    #: The possible values of the register when this part begins.
     initially: frozenset[Value | None]
     #: The operation that cannot have ended as it did.
     impossible: Operation
@@ -53,8 +53,8 @@ def _parted(
 ) -> tuple[list[Operation], list[Operation]]:
     """Returns the operations that matter before the quiet moment, and those from there to the end of ``last``.
 
-    A write that was in progress at that moment and after ``last`` is in both: it may have taken effect in either. A
-    read of that kind is in none, for it tells nothing.
+    A write that was in progress both at that moment and after ``last`` is in both parts, because it may have taken
+    effect in either. Such a read is in neither, because it proves nothing.
     """
     before, late = [], []
     for index, each in enumerate(operations):
@@ -69,7 +69,7 @@ def _parted(
 
 
 def _without_reads(part: list[Operation], initially: frozenset[Value | None], last: Operation) -> list[Operation]:
-    """Leave out reads, half of them first, then ever fewer at once, until none can go or enough was tried."""
+    """Leave out reads, first half of them, then fewer at once, until none can be left out or enough was tried."""
     tries, size = _MOST_TRIES, sum(each.kind in _READS for each in part)
     while size and tries:
         reads = [each for each in part if each.kind in _READS and each is not last]
@@ -94,12 +94,12 @@ class Judged:
 
     operations: int = 0
     ok: int = 0
-    #: Keys whose histories no register could have had, and keys whose histories were too tangled to decide.
+    #: The keys whose histories no register could have had; the next field has those that were too complex to decide.
     illegal: list[int] = field(default_factory=list)
-    #: How often each key's entry was taken away.
+    #: The number of removals of each key's entry.
     removals: dict[int, int] = field(default_factory=dict)
     unknown: list[int] = field(default_factory=list)
-    #: The shortest illegal history: its key, and the part of it that shows why.
+    #: The shortest illegal history: its key, and its part that shows why it is illegal.
     smallest: tuple[int, Reduced] | None = None
     #: The round of that history, where the run has several.
     smallest_in: str = ""

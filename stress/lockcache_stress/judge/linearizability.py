@@ -1,19 +1,19 @@
 """Linearizability: could a single register have had a key's history? Decided, not sampled.
 
-The register holds one value or nothing. Each operation must take effect at one instant between its begin and its end:
-a put makes its value the register's, a removal empties it, a hit needs exactly its value there and a miss needs
-nothing there. A put that the cache gave up, and a removal by a process that was killed meanwhile, may each have taken
-effect or not; an open one at any time after its begin.
+The register holds one value or nothing. Each operation must take effect at one instant between its begin and its end: a
+put sets the register to its value, a removal empties the register, a hit needs exactly its value in the register and a
+miss needs an empty one. A put that the cache gave up, and a removal by a process that was killed meanwhile, may have
+taken effect or not; an open operation may have taken effect at any time after its begin.
 
-The search follows Wing and Gong (1993) as Lowe (2017) orders it: events in the order of time; a write is placed only
-when an end is met that needs it. What is carried along is the set of all possible states. Three rules keep it small
-without losing an order that would do:
+The search follows Wing and Gong (1993) in the order of Lowe (2017): events come in the order of time, and a write is
+placed only when an end is met that needs the write. The search carries the set of all possible states. Three rules keep
+this set small without losing a possible order:
 
-- A read changes nothing, so it is placed in the first state that lets it.
+- A read changes nothing, so it is placed in the first state that allows it.
 - A value that is still to be read must not be overwritten, unless another put can bring it back.
-- A put whose value nobody reads is placed with the next write, right in front of it, as if it had never been.
+- A put whose value no operation reads is placed right in front of the next write, and so has no effect.
 
-Where the set grows past a limit all the same the answer is ``UNKNOWN``, which is not ``OK``.
+If the set grows beyond a limit all the same, the answer is ``UNKNOWN``, which is not ``OK``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from lockcache_stress.judge.operations import OPEN, Kind, Operation, Value
 
-#: Possible states at one time; a history of sixteen processes stays under a hundred.
+#: The most possible states at one time; a history of sixteen processes stays under a hundred.
 _MOST_POSSIBLE: Final = 20_000
 
 _WRITES: Final = (Kind.PUT, Kind.REMOVED, Kind.DROPPED)
@@ -42,9 +42,9 @@ class Ruling(Enum):
 class Possible(NamedTuple):
     """One state that the register may be in."""
 
-    #: ``None``: nothing.
+    #: The value; ``None`` for an empty register.
     value: Value | None
-    #: Operations (by index) that took effect and have not returned yet.
+    #: The indices of operations that took effect and have not returned yet.
     placed: frozenset[int]
 
 
@@ -53,40 +53,41 @@ class Checked:
     """The outcome of :func:`check`."""
 
     ruling: Ruling
-    #: Index of the operation that cannot have ended as it did; ``None`` if all can.
+    #: The index of the operation that cannot have ended as it did; ``None`` if all can.
     at: int | None = None
-    #: The last moment before that at which nothing was in progress but what never ended: index of the first operation
-    #: after it, and what the register may have held then, of what can still come out well: see :func:`held_before`.
+    #: The last moment before that operation at which only operations were in progress that never ended: the index of
+    #: the first operation after that moment. For the values that the register may have held then, see
+    #: :func:`held_before`.
     quiet_from: int = 0
     quiet_values: frozenset[Value | None] = field(default=frozenset((None,)))
 
 
 class _TooManyError(Exception):
-    """The set of possible states is past its limit."""
+    """Raised when the set of possible states exceeds its limit."""
 
 
 def check(
     operations: Sequence[Operation], initially: Iterable[Value | None] = (None,), most: int = _MOST_POSSIBLE
 ) -> Checked:
-    """Judge one key's operations, given in the order of their begins. ``initially``: what the register may hold."""
+    """Judge one key's operations in the order of their begins. ``initially``: the possible values of the register."""
     starts = frozenset(initially)
     found = _search(operations, starts, most)
     return found if found.at is None or found.ruling is Ruling.UNKNOWN else _first(operations, starts, most, found)
 
 
 def is_illegal(operations: Sequence[Operation], initially: Iterable[Value | None]) -> bool:
-    """Returns whether the operations are illegal: like :func:`check`, but without the place of the mistake."""
+    """Returns whether the operations are illegal, without the place of the mistake that :func:`check` finds."""
     return _search(operations, frozenset(initially), _MOST_POSSIBLE).ruling is Ruling.ILLEGAL
 
 
 def held_before(
     first: Operation, before: Sequence[Operation], initially: Iterable[Value | None]
 ) -> frozenset[Value | None]:
-    """Returns what the register may hold when ``first`` begins, whatever is read from then on.
+    """Returns the possible values of the register when ``first`` begins, whatever is read from then on.
 
-    Requires: what is in progress then, of the operations ``before`` it, is open.
+    Requires: those of the operations ``before`` it that are in progress then are open.
     """
-    # A read of whatever there is, without an end: it forbids nothing, and no value is taken for one that nobody reads.
+    # A read of any value, without an end: it forbids no state, and keeps every value from counting as unread.
     anything = replace(first, kind=Kind.HIT_UNKNOWN, value=None, end_ns=OPEN)
     return _search([*before, anything], frozenset(initially), _MOST_POSSIBLE).quiet_values
 
@@ -95,7 +96,7 @@ def _search(operations: Sequence[Operation], starts: frozenset[Value | None], mo
     """Returns the ruling. It may find a history illegal before the operation that cannot have ended as it did."""
     possible = {Possible(value, frozenset()) for value in starts}
     pending: set[int] = set()
-    ending = 0  # of the pending ones, those that will end
+    ending = 0  # the number of pending operations that will end
     quiet, quiet_values = 0, starts
     reads = _Reads(operations)
     for _, is_end, index in _events(_without_unseen(operations, reads)):
@@ -117,9 +118,10 @@ def _search(operations: Sequence[Operation], starts: frozenset[Value | None], mo
 
 
 def _first(operations: Sequence[Operation], starts: frozenset[Value | None], most: int, found: Checked) -> Checked:
-    """Returns where what had happened until then is illegal for the first time, found by bisection.
+    """Returns the ruling with the first operation at which the history is illegal, found by bisection.
 
-    What is not over at a moment tells nothing yet: a read is left out, a write may have taken effect or not.
+    An operation that is in progress at a moment proves nothing yet: a read is left out, a write may have taken effect
+    or not.
     """
     ends = sorted((each.end_ns, index) for index, each in enumerate(operations) if not each.is_open)
     low, high = next(place for place, (_, index) in enumerate(ends) if index == found.at), len(ends) - 1
@@ -138,7 +140,7 @@ def _first(operations: Sequence[Operation], starts: frozenset[Value | None], mos
 
 
 def _without_unseen(operations: Sequence[Operation], reads: _Reads) -> Iterator[tuple[int, Operation]]:
-    """Yields all but open puts whose value was not read: they explain nothing, and each doubles the states."""
+    """Yields all but open puts whose value was not read: these explain no read, and each doubles the states."""
     for index, each in enumerate(operations):
         if not (each.is_open and reads.is_unread(each)):
             yield index, each
@@ -155,7 +157,7 @@ def _events(operations: Iterable[tuple[int, Operation]]) -> list[tuple[int, bool
 
 
 def _place(reads: _Reads, possible: set[Possible], pending: set[int], index: int, most: int) -> set[Possible]:
-    """Returns every state in which operation ``index`` has taken effect, whatever pending ones came before it."""
+    """Returns every state in which operation ``index`` has taken effect, after any of the pending operations."""
     operations, now_ns = reads.operations, reads.operations[index].end_ns
     writes = [each for each in pending if operations[each].kind in _WRITES]
     unread = frozenset(each for each in writes if reads.is_unread(operations[each]))
@@ -199,13 +201,13 @@ class _Reads:
         self._is_any_seen = False
         for index, each in enumerate(operations):
             if each.kind is Kind.HIT:
-                self._last_begin_ns[each.value] = each.begin_ns  # in the order of begins: the last one stays
+                self._last_begin_ns[each.value] = each.begin_ns  # the operations come in the order of their begins
             elif each.kind is Kind.PUT:
                 self._puts.setdefault(each.value, []).append(index)
             self._is_any_seen |= each.kind is Kind.HIT_UNKNOWN
 
     def is_unread(self, write: Operation) -> bool:
-        """Returns whether it is a put whose value no read gives, for certain."""
+        """Returns whether ``write`` is a put whose value certainly no read gives."""
         return write.kind is Kind.PUT and not self._is_any_seen and write.value not in self._last_begin_ns
 
     def needs(self, state: Possible, pending: set[int], now_ns: int) -> bool:
@@ -227,4 +229,4 @@ def _may_read(operation: Operation, value: Value | None) -> bool:
         return operation.value == value
     if operation.kind is Kind.HIT_UNKNOWN:
         return value is not None
-    return value is None  # a miss, or a delete that found nothing
+    return value is None  # for a miss, and for a delete that found nothing

@@ -1,12 +1,12 @@
-"""Operations, of which a history is made, and the files in which it is kept.
+"""Operations, which make up a history, and the files that keep them.
 
 An operation has a begin and an end on the clock that all processes of a machine share (``CLOCK_MONOTONIC``, ns). Each
-process appends to a file of its own, two records per operation: one before it calls the cache and one after that has
-returned. A single ``write`` each, unbuffered, so that SIGKILL loses nothing that has happened: an operation with a
-begin and no end stays open, and may have taken effect at any time after its begin, or never.
+process appends to a file of its own two records per operation: one before it calls the cache, and one after the cache
+has returned. Each record is a single ``write``, unbuffered, so that SIGKILL loses no record of what has happened: an
+operation with a begin and no end stays open, and may have taken effect at any time after its begin, or never.
 
-Removals count: whatever takes an entry away (an evictor, a daemon, ``clear``, a delete) is an operation of the history.
-Without them "a read may miss" would make every history legal.
+Removals are operations too, whether by an evictor, a daemon, ``clear`` or a delete. Without them, every history would
+be legal, because a read may always miss.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-#: The end of an operation that never returned: later than everything.
+#: The end of an operation that never returned: later than all other times.
 OPEN: Final = 2**63 - 1
 
 # Phase (begin or end), kind, number of the key, the value's writer and serial (0 and 0: none), begin, now, entry's name
-# (SHA-256 of the key). An evictor knows an entry's name and no number of its key: it writes the largest.
+# (SHA-256 of the key). An evictor knows only the name of an entry, and writes the largest number in place of its key's.
 _RECORD: Final = struct.Struct("<BBxxIIIqq32s")
 _NO_NUMBER: Final = 2**32 - 1
 _BEGIN: Final = 0
@@ -34,23 +34,23 @@ _PATTERN: Final = "history-*.bin"
 
 
 class Kind(IntEnum):
-    """What was done, and how it ended."""
+    """The kind and the outcome of an operation."""
 
     #: A value was stored.
     PUT = 1
-    #: A write that the cache gave up: nothing was stored, and nothing older may be read from then on.
+    #: A write that the cache gave up: it stored nothing, and no older value may be read from then on.
     DROPPED = 2
     #: A read that gave a value.
     HIT = 3
-    #: A read that gave nothing.
+    #: A read that found no entry.
     MISS = 4
-    #: An entry was taken away: by a delete, ``clear``, an evictor, a daemon.
+    #: A removal of an entry, by a delete, ``clear``, an evictor or a daemon.
     REMOVED = 5
-    #: A delete that found nothing.
+    #: A delete that found no entry.
     ABSENT = 6
-    #: A read or a delete that has begun and has no outcome yet. It tells nothing.
+    #: A read or a delete that has begun and has no outcome yet. It proves nothing.
     READ = 7
-    #: A hit whose bytes do not say which write they come from.
+    #: A hit whose bytes do not prove which write they come from.
     HIT_UNKNOWN = 8
     #: An operation that had no effect: a removal that did not happen, a delete whose removal was recorded as such.
     NOTHING = 9
@@ -73,7 +73,7 @@ class Operation:
     kind: Kind
     key: int
     begin_ns: int
-    #: ``OPEN`` if it never returned.
+    #: The time of the end; ``OPEN`` if it never returned.
     end_ns: int
     #: The value that was written or read; ``None`` where there is none.
     value: Value | None
@@ -86,7 +86,7 @@ class Operation:
 
 
 class Recorder:
-    """Appends what this process does: to keys by their number and bytes, to entries by their name. For any thread."""
+    """Appends this process's operations, on keys by their number and on entries by their name. For any thread."""
 
     def __init__(self, folder: str, process: str) -> None:
         self._fd = os.open(
@@ -96,7 +96,7 @@ class Recorder:
     def begin(self, kind: Kind, name: bytes, key: int = _NO_NUMBER, value: Value | None = None) -> int:
         """Record that the cache is about to be called. Returns the number to give to :meth:`end`.
 
-        ``name``: 32 bytes, the entry's.
+        ``name``: the entry's, of 32 bytes.
         """
         now = time.monotonic_ns()
         self._append(_BEGIN, kind, name, key, value or _NO_VALUE, now, now)
@@ -111,7 +111,7 @@ class Recorder:
         value: Value | None = None,
         ended_ns: int | None = None,
     ) -> None:
-        """Record the outcome after the call has returned; ``ended_ns``: when, if that was a while ago."""
+        """Record the outcome after the call has returned. ``ended_ns``: the time of the return, by default now."""
         now = time.monotonic_ns() if ended_ns is None else ended_ns
         self._append(_END, kind, name, key, value or _NO_VALUE, begun_ns, now)
 
@@ -126,7 +126,7 @@ class Recorder:
 def load_histories(folder: str) -> dict[int, list[Operation]]:
     """Returns all operations that were recorded in ``folder``, by key, in the order of their begins.
 
-    Reads of no outcome are left out, and so are removals of entries that no worker ever asked for.
+    Reads without an outcome are left out, and so are removals of entries that no worker ever asked for.
     """
     numbers: dict[bytes, int] = {}
     by_name: dict[bytes, list[Operation]] = {}
@@ -146,7 +146,7 @@ def _operations(path: Path) -> Iterator[tuple[bytes, Operation]]:
     process = path.stem.removeprefix("history-")
     open_now: dict[tuple[int, bytes], Operation] = {}
     blob = path.read_bytes()
-    # A last record may be cut: the disk was full, or the kernel died.
+    # The last record may be incomplete, after a full disk or a crash of the kernel.
     whole = blob[: len(blob) - len(blob) % _RECORD.size]
     for phase, kind, key, writer, serial, begun, now, name in _RECORD.iter_unpack(whole):
         value = None if (writer, serial) == _NO_VALUE else Value(writer, serial)

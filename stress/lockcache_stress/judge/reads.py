@@ -1,15 +1,15 @@
-"""Verdicts on reads: right, torn, foreign or stale. Pure: computed from bytes and what was known when the read began.
+"""Verdicts on reads: right, torn, foreign or stale. Pure: computed from bytes and the knowledge when the read began.
 
-- torn: no whole value of any key, or code paired with another write's metadata (invariant 1, a hit is whole)
-- foreign: a whole value, but not one that anybody wrote under this key (invariant 1, a hit is whole)
+- torn: not a whole value of any key, or code with the metadata of another write (invariant 1, a hit is whole)
+- foreign: a whole value, but not one that any process wrote under this key (invariant 1, a hit is whole)
 - stale: an older value than one whose write had returned before the read began (invariant 2, last write wins)
 
 A miss is never judged: eviction may happen at any time. Not proven: that a hit is the *latest* of overlapping writes.
 
 Values prove by themselves which write of which key they are, and that they are whole. A value is a head and a body. The
-head names run, key, writer, serial, begin and length, and holds a BLAKE2b digest over all of that and the body, so that
-bytes put together from two values, cut, emptied or altered are recognised without asking anybody. BLAKE2b and not the
-cache's own xxh3: a checker must not share the mistakes of what it checks.
+head names run, key, writer, serial, begin and length, and holds a BLAKE2b digest over all of these and the body, so
+that bytes of two values, and values that were cut, emptied or altered, are recognised without any other knowledge. The
+digest is BLAKE2b and not the cache's own xxh3, because a check must not share the mistakes of the cache.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DIGEST_BYTES = 16
 #: A value cannot be smaller than its proof.
 SMALLEST_BYTES = _HEAD.size + _DIGEST_BYTES
 
-# Bodies are windows of one random pool: making 64 KiB again for each write would take longer than the write.
+# Bodies are parts of one random pool, because making 64 KiB for each write would take longer than the write.
 _POOL = random.Random(0).randbytes(1 << 20)
 
 
@@ -50,7 +50,7 @@ class Judge(Protocol):
     def judge(
         self, key: int, snapshot: Snapshot, code: bytes, metadata: Mapping[str, Any] | None
     ) -> tuple[Verdict, Stamp | None]:
-        """Returns the verdict, and the write that the bytes come from where they say so."""
+        """Returns the verdict, and the write that the bytes come from, if they prove it."""
 
 
 class ByteJudge:
@@ -63,7 +63,7 @@ class ByteJudge:
     def judge(
         self, key: int, snapshot: Snapshot, code: bytes, metadata: Mapping[str, Any] | None
     ) -> tuple[Verdict, Stamp | None]:
-        """Judge a read, see :class:`Judge`; ``metadata`` plays no part."""
+        """Judge a read, see :class:`Judge`; ``metadata`` is not needed."""
         proof = parse_value(code)
         if proof is None:
             return Verdict.TORN, None
@@ -84,8 +84,8 @@ class Contents(Protocol):
 class ProgramJudge:
     """Judges compiled programs against references that were compiled apart.
 
-    With metadata the write is known exactly. Without, the bytes say which variant they are but not which write of it:
-    then they are stale only if no write of that variant can excuse them.
+    Metadata names the exact write. Without metadata the bytes prove which variant they are but not which write of it:
+    they are stale only if no write of that variant can excuse them.
     """
 
     def __init__(self, references: Contents, register: Register) -> None:
@@ -119,7 +119,7 @@ class ProgramJudge:
         return None
 
     def _is_known(self, code: bytes) -> bool:
-        """Returns whether these are the whole bytes of some key. Digested on first need: only a failure asks."""
+        """Returns whether these are the whole bytes of any key. Only a failure needs the digests, so it makes them."""
         if not self._known:
             self._known = {
                 hashlib.blake2b(reference).digest()
@@ -130,12 +130,12 @@ class ProgramJudge:
 
 
 def stamp_metadata(stamp: Stamp) -> dict[str, Any]:
-    """Returns metadata that says which write an entry is."""
+    """Returns metadata that names the write of an entry."""
     return {_STAMP: list(stamp)}
 
 
 def is_stamped(metadata: Mapping[str, Any], stamp: Stamp) -> bool:
-    """Returns whether metadata says that the entry is exactly this write."""
+    """Returns whether metadata names exactly this write."""
     return _stamp(metadata.get(_STAMP)) == stamp
 
 
@@ -164,7 +164,7 @@ def make_value(token: bytes, key: int, stamp: Stamp, size_bytes: int) -> bytes:
 
 
 def parse_value(value: bytes) -> Proof | None:
-    """Returns what ``value`` proves, or ``None`` if it is not a whole value of any write."""
+    """Returns the proof in ``value``; ``None`` if it is not a whole value of any write."""
     if len(value) < SMALLEST_BYTES:
         return None
     head, body = value[: _HEAD.size], memoryview(value)[SMALLEST_BYTES:]

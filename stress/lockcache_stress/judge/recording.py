@@ -1,4 +1,4 @@
-"""Records of what a worker does: its history has all operations, and each has its outcome."""
+"""Records of a worker's operations, each with its outcome, which make up its history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockcache_stress.judge.register import Stamp
 from lockcache_stress.judge.removals import Watch
 from lockcache_stress.plan import Plan
 
-# A stamp's serial counts the writes of one variant; a value's is one number for both.
+# The serial of a stamp counts the writes of one variant; the serial of a value has the variant in its upper bits.
 _VARIANT_SHIFT = 24
 
 
@@ -24,24 +24,24 @@ class Recorded:
         self.kind = kind
         self.value = value
         self.ended_ns: int | None = None
-        #: Whether it may take effect at any time from its begin on, or never, though it has returned.
+        #: Whether the operation may take effect at any time after its begin, or never, although it has returned.
         self.is_undecided = False
 
     def returned(self) -> None:
-        """Note that the cache has returned just now; what follows takes time of its own."""
+        """Note that the cache has returned just now, before the judgement, which takes time."""
         self.ended_ns = time.monotonic_ns()
 
     def hit(self, stamp: Stamp | None) -> None:
-        """Note that the operation gave a value: that of this write, or of one that the bytes do not name."""
+        """Note that the operation gave the value of this write, or of a write that the bytes do not name."""
         self.kind = Kind.HIT_UNKNOWN if stamp is None else Kind.HIT
         self.value = None if stamp is None else _value(stamp)
 
     def absent(self) -> None:
-        """Note that the operation found nothing."""
+        """Note that the operation found no entry."""
         self.kind = Kind.ABSENT
 
     def nothing(self) -> None:
-        """Note that the operation did nothing, and learned nothing."""
+        """Note that the operation had no effect, and that its result proves nothing."""
         self.kind = Kind.NOTHING
 
 
@@ -59,25 +59,25 @@ class History:
 
     @contextmanager
     def write(self, index: int, key: bytes, stamp: Stamp) -> Iterator[Recorded]:
-        """A context for a write. A write that the cache gave up is recognised without a report."""
+        """Record a write in the block. A write that the cache gave up is recognised without a report."""
         with self._record(index, key, Kind.PUT, Recorded(Kind.PUT, _value(stamp))) as recorded:
             yield recorded
             if recorded.kind is Kind.PUT and self._watch.was_dropped:
                 recorded.kind = Kind.DROPPED
-                # It is unknown which value is there: the older one, or its own if the disk lost only the answer.
+                # The older value may be there, or the new one, if only the disk's answer was lost.
                 recorded.is_undecided = self._watch.kept_older
 
     def delete(self, index: int, key: bytes) -> AbstractContextManager[Recorded]:
-        """Returns a context for a delete, which reports if there was nothing. Its removals are watched."""
+        """Returns a context for a delete, which reports if it found no entry. Its removals are watched."""
         return self._record(index, key, Kind.READ, Recorded(Kind.NOTHING, None))
 
     def damage(self, index: int, key: bytes) -> AbstractContextManager[Recorded]:
-        """Returns a context for damage to an entry's file: from then on there is nothing that may be read."""
+        """Returns a context for damage to an entry's file, after which no read may give a value."""
         return self._record(index, key, Kind.REMOVED, Recorded(Kind.REMOVED, None))
 
     @property
     def kept_older(self) -> bool:
-        """Whether this thread's last write was given up and had to leave an older value readable, as it then says."""
+        """Whether this thread's last write was given up, and logged that it had to leave an older value readable."""
         return self._watch.kept_older
 
     def move_to(self, plan: Plan, writer: int) -> None:
@@ -86,7 +86,7 @@ class History:
 
     @property
     def evicted_in_use(self) -> int:
-        """The number of entries that were evicted though in use, see :class:`Watch`."""
+        """The number of entries that were evicted although in use, see :class:`Watch`."""
         return self._watch.evicted_in_use
 
     def meddle(self, share: float) -> None:
@@ -104,7 +104,7 @@ class History:
             yield recorded
             has_returned = True
         finally:
-            # An error leaves it open, unless it is known to mean that nothing was done.
+            # An error leaves the operation open, unless the error is known to mean that it had no effect.
             if (has_returned and not recorded.is_undecided) or recorded.kind is Kind.NOTHING:
                 self._recorder.end(begun, recorded.kind, name, index, recorded.value, recorded.ended_ns)
 

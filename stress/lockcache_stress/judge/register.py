@@ -4,12 +4,13 @@ A write of a key begins at ``s`` and has returned at ``f``. A value is stale for
 write to the key began after that value's own write had returned and itself returned before ``r``: ``f_old < s_new`` and
 ``f_new < r``. Then the older value was overwritten for certain, in whatever order overlapping writes took effect
 (invariant 2, last write wins). Writes that overlap each other are never ordered here, so there is no false alarm; a
-delete that found something, and a write that the cache dropped, count as writes. A read that saw a value proves it
-written, so that the value's begin counts from the end of that read too: reads may not go back either.
+delete that found an entry, and a write that the cache dropped, count as writes. A read that gave a value proves that
+the value was written, so that later reads may not give older values either.
 
-Shared memory without locks, because a lock would fall to whom we SIGKILL: each cell is one aligned int64 that one
-writer number alone stores. Ends are rounded up to microseconds and begins down, so that rounding only ever excuses.
-A replaced worker gets a new number; what its predecessor had in flight stays unfinished for ever, which excuses it.
+The memory is shared without locks, because a killed process would hold its lock for ever: each cell is one aligned
+int64 that only one writer number stores. Ends are rounded up to microseconds and begins down, so that rounding can only
+excuse a value. The replacement of a killed worker gets a new number; writes that the killed worker had begun stay
+unfinished for ever, which excuses their values.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 from lockcache_stress.plan import Plan, now_us
 
-# A cell holds serial and end: 27 bits for 134 million writes, 36 bits of microseconds for 19 hours.
+# A cell has a serial of 27 bits, for 134 million writes, and an end of 36 bits in microseconds, for 19 hours.
 _TIME_BITS = 36
 _TIME_MASK = (1 << _TIME_BITS) - 1
 
@@ -30,9 +31,9 @@ class Stamp(NamedTuple):
 
     writer: int
     variant: int
-    #: Counts the writes of one variant of one key by one writer, from 1.
+    #: The number of this write among those of one variant of one key by one writer, from 1.
     serial: int
-    #: When it began, in microseconds since the run's epoch.
+    #: The time of its begin, in microseconds since the run's epoch.
     started_us: int
 
 
@@ -46,7 +47,7 @@ class Snapshot(NamedTuple):
 
 
 class Register:
-    """The shared tables, as one writer number sees and fills them."""
+    """The shared tables, which one writer number reads and fills."""
 
     def __init__(self, plan: Plan, writer: int, epoch_us: int) -> None:
         self._writer = writer
@@ -62,7 +63,7 @@ class Register:
         self._floor = table[counts[0] + counts[1] :]
 
     def begin_read(self, key: int) -> Snapshot:
-        """Returns what is known now about a key. Call it before the read."""
+        """Returns the present knowledge about a key. Call it before the read."""
         floor = max(self._floor[key * self._floors : (key + 1) * self._floors].tolist())
         return Snapshot(floor, self._done[key * self._cells : (key + 1) * self._cells].tolist())
 
@@ -80,7 +81,7 @@ class Register:
         self.overwritten(key, stamp.started_us)
 
     def resume(self) -> None:
-        """Go on counting where another process left this writer number; it has ended."""
+        """Go on counting after another process that had this writer number, and has ended."""
         for cell, serial in enumerate(self._begun.tolist()):
             key, rest = divmod(cell, self._cells)
             writer, variant = divmod(rest, self._variants)
@@ -88,12 +89,12 @@ class Register:
                 self._serials[key, variant] = max(serial, self._serials.get((key, variant), 0))
 
     def abandon_write(self, key: int, stamp: Stamp) -> None:
-        """Note, instead of :meth:`end_write`, that nothing was stored: no read can give this write's value."""
+        """Note, instead of :meth:`end_write`, that the write stored nothing, so that no read can give its value."""
         cell = self._cell(key, stamp.writer, stamp.variant)
         self._begun[cell] = self._done[cell] >> _TIME_BITS
 
     def overwritten(self, key: int, started_us: int) -> None:
-        """Note that a write or delete begun at ``started_us`` has taken effect: all that was complete then is gone."""
+        """Note that a write or delete which began at ``started_us`` took effect: values complete by then are gone."""
         cell = key * self._floors + self._writer
         self._floor[cell] = max(self._floor[cell], started_us)
 
@@ -103,12 +104,13 @@ class Register:
         serial, ended_us = cell >> _TIME_BITS, cell & _TIME_MASK
         if serial == stamp.serial:
             return ended_us < snapshot.floor_us
-        return serial > stamp.serial  # that writer itself had finished a newer one
+        return serial > stamp.serial  # the same writer had finished a newer write
 
     def is_stale_variant(self, key: int, snapshot: Snapshot, variant: int) -> bool:
-        """Returns whether bytes are stale that name a variant but not the write: no write of it may excuse them.
+        """Returns whether bytes that name a variant but not a write are stale: no write of the variant excuses them.
 
-        To be called after the read. The begun cell is read first: a write that ends in between excuses by its end.
+        Call it after the read. The cell of begins is read first, so that a write that ends in between excuses by its
+        end.
         """
         for writer in range(self._floors):
             cell = self._cell(key, writer, variant)
@@ -119,7 +121,7 @@ class Register:
         return True
 
     def knows(self, stamp: Stamp) -> bool:
-        """Returns whether there can be such a writer and variant at all."""
+        """Returns whether there is such a writer and such a variant."""
         return 0 <= stamp.writer < self._floors and 0 <= stamp.variant < self._variants
 
     def elapsed_us(self) -> int:
@@ -131,7 +133,7 @@ class Register:
 
 
 def attach(path: str, cells: int) -> memoryview:
-    """Returns so many int64 that all processes share, zero at first: a file that is mapped."""
+    """Map a file of so many int64, zero at first, which all processes share."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.ftruncate(fd, 8 * cells)

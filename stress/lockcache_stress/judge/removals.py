@@ -1,7 +1,7 @@
-"""Recording what the library does to entries by itself: evictions, ``clear``, quarantine; and writes that it gave up.
+"""Recording the library's own removals of entries (evictions, ``clear``, quarantine), and writes that it gave up.
 
-Watched where nothing can be overlooked: every file that this process unlinks or renames away from under ``entries/`` is
-an operation of that entry's history, whichever function of the library did it, the right one or a wrong one.
+The calls of the operating system are watched, so that no removal is overlooked: every file that this process unlinks or
+renames away from under ``entries/`` is an operation of that entry's history, whichever function of the library did it.
 ``python -m lockcache_stress.judge.removals FOLDER ARG...`` is ``lockcache-daemon`` with its removals recorded.
 """
 
@@ -22,7 +22,7 @@ from lockcache.filestream.eviction import evict as eviction
 from lockcache_stress.judge.operations import Kind, Recorder
 
 _ENTRY: Final = re.compile(r"entries/([0-9a-f]{2})/([0-9a-f]{62})\Z")
-# As the writer says it in the reason of a dropped write.
+# The writer's words in the reason of a dropped write.
 _KEPT: Final = "an older value may still be read"
 _REMOVING: Final = ("unlink", "remove", "rename", "replace")
 
@@ -31,7 +31,7 @@ class Watch:
     """Watches this process until :meth:`close`. One at a time."""
 
     def __init__(self, recorder: Recorder) -> None:
-        #: Where it goes; a forked child has a file of its own.
+        #: The recorder of the removals; a forked child has a file of its own.
         self.recorder = recorder
         self._thread = threading.local()
         self._real: dict[str, Callable[..., None]] = {name: getattr(os, name) for name in _REMOVING}
@@ -39,19 +39,20 @@ class Watch:
             setattr(os, name, self._recording(real))
         self._store = EntryWriter.store
         setattr(EntryWriter, "store", self._storing())  # noqa: B010 (mypy forbids the plain assignment to a method)
-        # Inode and last use of what is being evicted, as they were when it was chosen.
+        # The inode and last use of entries that are being evicted, at the time when they were chosen.
         self._chosen: dict[str, tuple[int, int]] = {}
         self._evict = eviction.remove_victims  # type: ignore[attr-defined]
         setattr(eviction, "remove_victims", self._evicting())  # noqa: B010
-        #: Entries that an evictor here removed though they were used or replaced after it had chosen them. A use within
-        #: the microseconds between its second look and the removal is among them: a few are not a bug.
+        #: The number of entries that an evictor here removed although they were used or replaced after it had chosen
+        #: them. A use in the microseconds between the evictor's last check and the removal counts too, so a few are not
+        #: a bug.
         self.evicted_in_use = 0
-        #: How often (0 to 1) one of the victims is used between the choice and the removal, to see that it then stays.
+        #: The share of evictions (0 to 1) in which a victim is used between choice and removal, and so has to stay.
         self.meddling = 0.0
         self._rng = random.Random(0)
 
     def close(self) -> None:
-        """Put everything back."""
+        """Restore the original functions."""
         for name, real in self._real.items():
             setattr(os, name, real)
         setattr(EntryWriter, "store", self._store)  # noqa: B010
@@ -64,7 +65,7 @@ class Watch:
 
     @property
     def kept_older(self) -> bool:
-        """Whether the last write of this thread said that an older value could not be removed either."""
+        """Whether the last write of this thread reported that an older value could not be removed either."""
         return getattr(self._thread, "kept_older", False)
 
     def _storing(self) -> Callable[..., Written]:
@@ -85,7 +86,7 @@ class Watch:
         def watched(directory: Any, victims: list[Any], *arguments: Any, **options: Any) -> Any:
             chosen.update({victim.name: (victim.inode, victim.last_use_ns) for victim in victims})
             if victims and self._rng.random() < self.meddling:
-                with contextlib.suppress(FileNotFoundError):  # as a hit in another process would
+                with contextlib.suppress(FileNotFoundError):  # the same as a hit in another process
                     os.utime(directory.layout.entry(self._rng.choice(victims).name))
             try:
                 return evict(directory, victims, *arguments, **options)
@@ -127,7 +128,7 @@ def recorded_command(folder: str) -> list[str]:
 
 
 def main() -> None:
-    """Run the daemon on the arguments behind the folder that the history goes to."""
+    """Run the daemon with the arguments after the first, which is the folder of the history."""
     from lockcache_daemon.cli import main as run_daemon
 
     folder = sys.argv.pop(1)

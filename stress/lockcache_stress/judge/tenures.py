@@ -1,9 +1,10 @@
-"""Tenures: did two daemons ever keep one directory at once? Judged from what each of them logged. Pure.
+"""Tenures: did two daemons ever keep one directory at once? Judged from the log of each daemon. Pure.
 
-A daemon's lines carry the clock that all processes of the machine share (``monotonic_ns``). Its tenure begins, at the
-latest, with its line ``start``, and lasts, at the least, until somebody sent it the signal that ended it: the lock is
-taken before that line is written, and falls after the signal. So tenures that overlap prove that two kept the
-directory; and every sweep has to lie in a tenure of its own daemon, and in none of another's.
+The lines of a log have times on the clock that all processes of the machine share (``monotonic_ns``). A daemon's tenure
+begins, at the latest, with its line ``start``, and lasts, at the least, until the signal that ended it was sent: a
+daemon takes the lock before it writes that line, and the lock is free only after the signal. So tenures that overlap
+prove that two daemons kept the directory. Every sweep has to lie in a tenure of its own daemon, and in none of another
+daemon.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ class Life:
 
     name: str
     events: Sequence[Mapping[str, Any]]
-    #: When the signal that ended it was sent.
+    #: The time at which the signal that ended it was sent.
     ended_ns: int
 
     @property
     def started_ns(self) -> int | None:
-        """Since when it kept the directory for sure."""
+        """The time from which it certainly kept the directory."""
         return self._first("start")
 
     @property
     def stood_by_ns(self) -> int | None:
-        """Since when it waited."""
+        """The time from which it waited."""
         return self._first("standby")
 
     def sweeps(self) -> list[tuple[int, int]]:
-        """Returns when each complete sweep began and ended."""
+        """Returns the begin and the end of each complete sweep."""
         return [
             (event["monotonic_ns"] - int(event["milliseconds"] * _MS), event["monotonic_ns"])
             for event in self.events
@@ -49,12 +50,12 @@ class Life:
 
 @dataclass
 class TenureVerdict:
-    """What is wrong with the tenures, in words, and the takeovers."""
+    """The verdict on the tenures: what is wrong, in words, and the takeovers."""
 
     wrong: list[str] = field(default_factory=list)
     tenures: int = 0
     sweeps: int = 0
-    #: From the death of one that kept the directory to the start of one that stood by then.
+    #: The time of each takeover: from the death of the daemon that kept the directory to the start of a standby.
     takeovers_ns: list[int] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""An illegal history drawn: a row per process, time to the right. As text for a log, and as a page for a browser."""
+"""Drawings of an illegal history, a row per process and time to the right: text for a log, a page for a browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _READ_COLOUR: Final = "#059669"
 
 
 def as_text(reduced: Reduced) -> str:
-    """Draw a part as lines of at most 120 columns: what was held before, then one row for each operation."""
+    """Draw a part as lines of at most 120 columns: the values held before, then one row for each operation."""
     begin, end = _span(reduced.operations)
     lines = [f"held before: {_held(reduced)}; {(end - begin) / 1000:,.0f} us in all"]
     for each in reduced.operations:
@@ -64,7 +64,7 @@ def explain(reduced: Reduced) -> str:
 
 
 def as_html(reduced: Reduced, title: str) -> str:
-    """Draw a part as a whole page, without anything from elsewhere."""
+    """Draw a part as a whole page, which needs no other file."""
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
         "<style>body{font:14px system-ui;margin:2em;color-scheme:light dark}svg{font:12px system-ui;fill:currentColor}"
@@ -86,7 +86,7 @@ def _bar(operation: Operation, row: int, begin: int, end: int, is_impossible: bo
     right = _LABEL_PIXELS + _WIDTH_PIXELS * _share(end if operation.is_open else operation.end_ns, begin, end)
     colour = "#dc2626" if is_impossible else _COLOURS.get(operation.kind, _READ_COLOUR)
     top, words = _ROW_PIXELS * row + 6, html.escape(describe(operation))
-    # A name longer than its bar would cover the next one; the pointer shows it.
+    # A name that is longer than its bar would cover the next name, and is shown on hovering only.
     has_room = is_impossible or right - left > _LETTER_PIXELS * len(words)
     name = f'<text x="{left + 3:.1f}" y="{top + 15}">{words}</text>' if has_room else ""
     return (

@@ -1,7 +1,7 @@
 """Reports of a run, on the terminal and as files, ``--report FILE.html`` and ``--junit FILE.xml``.
 
 Promises that a file which cannot be had is refused before the run, so that an hour of work never ends in "not
-installed" or "no such directory". Files need the ``report`` extra; nothing of that is imported before one is asked for.
+installed" or "no such directory". Files need the ``report`` extra, which is imported only for runs that write files.
 
 May use: bench, errors, gpu, judge, run.
 """

@@ -17,7 +17,7 @@ class Ran:
 
     outcome: Reportable
     replay: Sequence[str]
-    #: Where it ran, if the same runs in several places: part of its name.
+    #: The place of the run, which is part of its name, if the same scenario runs in several places.
     place: str = ""
 
     @property
@@ -33,40 +33,41 @@ class Ran:
 
 @dataclass(frozen=True)
 class Written:
-    """Everything that goes into a report."""
+    """The content of a report."""
 
     title: str
     runs: Sequence[Ran]
-    #: On what: name and description.
+    #: The machine: names and descriptions of its parts.
     machine: Mapping[str, str]
-    #: What was not run, and why.
+    #: The names of what was not run, with the reasons.
     skipped: Sequence[tuple[str, str]] = ()
-    #: Why it is not all that was asked for; empty for what came to its end.
+    #: The reason why the run ended early; empty if it did not.
     cut_short: str = ""
     #: Tables about all of the runs.
     grids: Sequence[Grid] = ()
-    #: What the JSON has in addition to the verdict, where it is more than what each run says.
+    #: Numbers for the JSON in addition to the verdict and the runs' own.
     numbers: Mapping[str, Any] | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether the report is complete, and all of it as it must be."""
+        """Whether the report is complete, and every run passed."""
         return not self.cut_short and all(ran.outcome.ok for ran in self.runs)
 
     @property
     def verdict(self) -> str:
-        """``ok``, ``FAILED``, or ``skipped`` where nothing at all was run."""
+        """``ok``, ``FAILED``, or ``skipped`` if no run was possible."""
         if not self.ok:
             return "FAILED"
         return "ok" if self.runs else "skipped"
 
 
 def words_of(finding: Mapping[str, Any]) -> str:
-    """Returns what is shown of a finding: its error, or all of it."""
+    """Returns the text of a finding: its error, or all of it."""
     return str(finding.get("error") or json.dumps(finding))
 
 
-# https://www.w3.org/TR/xml/#charsets: all that is not a Char, lone surrogates (names in other encodings) included.
+# The characters that are not a Char of https://www.w3.org/TR/xml/#charsets, also lone surrogates (of names in other
+# encodings).
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

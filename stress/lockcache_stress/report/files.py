@@ -1,4 +1,4 @@
-"""The files that were asked for: checked before the run, and each put in its place as a whole after it."""
+"""The files of a report: checked before the run, and each replaced as a whole after the run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Files:
         svg: str | None = None,
         out: tuple[str, str] | None = None,
     ) -> None:
-        """``out``: a folder, which is made, and the name in it of all that can be made without matplotlib."""
+        """``out``: a folder to make, and the name in it of the files that can be made without matplotlib."""
         asked: list[tuple[str, str | None, Callable[[], _Make]]] = [
             ("--report", report, _page_maker),
             ("--junit", junit, _junit_maker),
@@ -63,11 +63,11 @@ class Files:
 
     @property
     def paths(self) -> list[str]:
-        """The paths of all files that are asked for."""
+        """The paths of all files of the report."""
         return list(self._makers)
 
     def write(self, written: Written) -> None:
-        """Make them. Raises :class:`OSError` (a full disk, say); an older file is then what it was."""
+        """Write the files. Raises :class:`OSError`, such as for a full disk; then an older file is unchanged."""
         for path, make in self._makers.items():
             _replace(path, make(written))
 
@@ -76,12 +76,12 @@ def _page_maker() -> _Make:
     from lockcache_stress.report.page import render_page
     from lockcache_stress.report.plots import draw_outcome
 
-    # A name in another encoding came to us as lone surrogates: shown as escapes, not the end of the report.
+    # A name in another encoding has lone surrogates, which are written as escapes, since they cannot be encoded.
     return lambda written: render_page(written, draw_outcome).encode("utf-8", "backslashreplace")
 
 
 def _plain_page_maker() -> _Make:
-    """Returns what makes a page, with plots where they can be had."""
+    """Returns a function that makes a page, with plots if matplotlib is installed."""
     from lockcache_stress.report.page import render_page
 
     try:
@@ -127,14 +127,14 @@ def _in_folder(folder: str, name: str) -> list[tuple[str, str | None, Callable[[
 
 
 def _as_text(written: Written) -> bytes:
-    """Returns what the terminal gets."""
+    """Returns the text that the terminal shows."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         print_tabled(written)
     return printed.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _free(path: str, option: str) -> str:
-    """Returns the path made absolute, once it is sure that a file can be put there."""
+    """Returns the absolute path, after a check that a file can be made there."""
     whole = os.path.abspath(path)
     try:
         if not _may_be_replaced(whole):
@@ -146,7 +146,7 @@ def _free(path: str, option: str) -> str:
 
 
 def _may_be_replaced(path: str) -> bool:
-    """Returns whether the path is free, a file, or a link, which is not followed. Devices and FIFOs stay."""
+    """Returns whether the path is free, a file, or a link, which is not followed; not for a device or a FIFO."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:

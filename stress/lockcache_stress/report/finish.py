@@ -1,4 +1,4 @@
-"""The end of runs: the verdict is printed, the files are written, the exit code is chosen."""
+"""The end of runs: prints the verdict, writes the files, chooses the exit code."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def finishing(
     *,
     as_json: bool,
 ) -> Iterator[Finished]:
-    """Print and write at the block's end what ``make`` returns by then.
+    """Print and write, at the end of the block, what ``make`` returns by then.
 
-    What ends the block early (Ctrl-C, a scenario that cannot be run) is raised again, once the files hold the results
-    until then and say how much was done (``done``, in words): an interrupted night must not lose its results.
+    An exception that ends the block early (Ctrl-C, a scenario that cannot be run) is raised again after the files have
+    the results until then, with how much was done (``done``, in words), so that a run of a night that is interrupted
+    does not lose its results.
     """
     finished = Finished()
     try:
@@ -54,7 +55,7 @@ def finishing(
 def _leave(files: Files, written: Written, *, as_json: bool) -> int:
     """Write the files.
 
-    Returns the exit code; a file that cannot be written is an error of its own, and hides no verdict.
+    Returns the exit code. A file that cannot be written is an error of its own, and does not hide the verdict.
     """
     code = 0 if written.ok else 1
     try:

@@ -1,7 +1,7 @@
 """``--junit FILE.xml``: a test suite for each scenario, a test case for each check, for CI to read.
 
-In the dialect that Jenkins, GitLab and the actions for GitHub agree on (the schema of Jenkins's xUnit plugin). What is
-only reported, and need not be anything, stands in the suite's properties.
+The files have the dialect that Jenkins, GitLab and the actions for GitHub read (the schema of Jenkins's xUnit plugin).
+Values that are only reported, without a condition, are in the suite's properties.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def render_junit(written: Written) -> str:
     if written.cut_short:
         document.add_testsuite(_single("all of it", Failure(printable(written.cut_short))))
     document.update_statistics()  # type: ignore[no-untyped-call]
-    document._elem.attrib.pop("skipped", None)  # the schema has it for suites alone
+    document._elem.attrib.pop("skipped", None)  # the schema allows it for suites alone
     return cast(bytes, document.tostring()).decode()  # type: ignore[no-untyped-call]
 
 
@@ -37,7 +37,7 @@ def _suite(ran: Ran, written: Written) -> TestSuite:
     suite = TestSuite(printable(ran.name))
     facts = [(check.name, check.value) for check in checks if not check.must]
     for name, value in [("title", ran.title), ("replay", shlex.join(ran.replay)), *written.machine.items(), *facts]:
-        suite.add_property(printable(name), printable(value))  # before the cases: the schema's order
+        suite.add_property(printable(name), printable(value))  # before the cases, as the schema demands
     details = _details(ran)
     suite.add_testcases([_case(ran.name, check, details) for check in checks if check.must])
     return suite

@@ -1,7 +1,7 @@
 """``--report FILE.html``: one page that needs no other file: verdicts, numbers, plots, and how to replay.
 
-Every text from outside (names of directories, findings of workers) is escaped by the template's own rule; only what is
-drawn here is passed as markup. The outcome as JSON is in the page too, in the element ``outcome``.
+The template escapes every text from outside (names of directories, findings of workers); only the plots are passed as
+markup. The page also has the outcome as JSON, in the element ``outcome``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def render_page(written: Written, draw: Draw = lambda outcome, number: ()) -> st
         when=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
         version=__version__,
         style=Markup(PAGE_STYLE),
-        # No text in it can end the script: the only things that HTML looks for there begin with "<".
+        # No text in the JSON can end the script element, because every end in HTML begins with "<".
         outcome=Markup(json.dumps(_as_json(written)).replace("<", "\\u003c")),
     )
 
@@ -60,7 +60,7 @@ def _section(number: int, ran: Ran, draw: Draw) -> dict[str, Any]:
         "title": ran.title,
         "ok": outcome.ok,
         "checks": outcome.checks(),
-        "lines": lines,  # of a benchmark, in the place of checks
+        "lines": lines,  # a benchmark has lines instead of checks
         "peers": list(dict.fromkeys(name for line in lines for name in line.others)),
         "summary": outcome.summary(),
         "grids": outcome.grids if isinstance(outcome, Tabled) else (),

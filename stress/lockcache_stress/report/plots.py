@@ -1,8 +1,8 @@
-"""Plots of runs and benchmarks, with matplotlib: as SVG that stands in a page, light or dark, and as PNG.
+"""Plots of runs and benchmarks, with matplotlib: as SVG for a page, light or dark, and as PNG.
 
-Bytes and latencies of a scenario, times and curves of a benchmark. Apart from the page, since matplotlib is large: a
-page that may go without is made where matplotlib is missing. Figures are made without pyplot: nothing of the process's
-(its backend, its open figures) is touched.
+Plots bytes and latencies of a scenario, and times and curves of a benchmark. A module apart from the page, because
+matplotlib is large, and some pages may be made without it. Figures are made without pyplot, which would change the
+backend and the open figures of the process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from matplotlib.ticker import NullLocator
 from lockcache_stress.bench import BenchOutcome, Line
 from lockcache_stress.run import Latencies, Outcome, Peaks, Reportable
 
-# Without this every element would be called ns0:path, which no browser draws.
+# Without this call every element would be named like ns0:path, which no browser draws.
 ET.register_namespace("", "http://www.w3.org/2000/svg")
 ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
@@ -35,15 +35,15 @@ GREEN: Final = "#059669"
 RED: Final = "#dc2626"
 PURPLE: Final = "#a855f7"
 GREY: Final = "#8b8b93"
-# Stands for "the colour of the text around": SVG has a word for that, and matplotlib has none.
+# A placeholder for the colour of the text around the plot, which SVG can name and matplotlib cannot.
 _INK: Final = "#010203"
 _MIB: Final = 1 << 20
 _SVG: Final = "http://www.w3.org/2000/svg"
-# Inches.
+# The width of a plot in inches.
 _WIDTH: Final = 6.4
 _HEIGHT: Final = 3.2
 _BARS_A_DECADE: Final = 25
-# Five names beneath a plot whose own labels take a third of its width.
+# Spacing for five names below a plot whose own labels take a third of its width.
 _NARROW: Final[Any] = {"columnspacing": 0.9, "handlelength": 1.1, "handletextpad": 0.4}
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",  # text stays text: small, found by a search, and in the page's font
@@ -65,7 +65,7 @@ _STYLE: Final[Any] = {
 Draw = Callable[[Axes], object]
 _COLOURS: Final = {"lockcache": BLUE, "cuda.core": GREEN, "diskcache": ORANGE, "JAX": PURPLE, "plain files": GREY}
 _LABEL_LETTERS: Final = 18
-# The names that measurements have for lockcache's time.
+# The keys of lockcache's time in the numbers of measurements.
 _LOCKCACHE_US: Final = ("ours_us", "many_us", "large_us")
 
 
@@ -114,7 +114,7 @@ def latencies(found: Sequence[tuple[str, Latencies]]) -> Draw:
 
 
 def _coarser(histogram: Sequence[tuple[float, int]]) -> tuple[list[float], list[int]]:
-    """Returns a histogram with bars so wide that few operations draw a shape and not their noise."""
+    """Returns a histogram with bars so wide that it has a smooth shape also for few operations."""
     bars: dict[int, int] = {}
     for microseconds, count in histogram:
         bar = math.floor(_BARS_A_DECADE * math.log10(microseconds))
@@ -132,7 +132,7 @@ def add_legend(axes: Axes) -> None:
 def as_svg(draw: Draw, name: str) -> str:
     """Returns a plot as ``<svg>`` for a page; its text and axes have the colour of the page.
 
-    ``name`` is this plot's in the page: what its parts are called begins with it, and nothing else's may.
+    ``name`` is unique in the page: the names of the plot's parts begin with it, and no other names may.
     """
     buffer = io.BytesIO()
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
@@ -170,7 +170,7 @@ def _fleet_curve(starts: Sequence[Mapping[str, Any]], title: str, quantity: str,
         styles = ((GREY, "-"), (ORANGE, "-"), (GREEN, "--"), (BLUE, "-"))  # the third may lie on the second
         for (colour, style), way in zip(styles, (way["way"] for way in starts[0]["ways"]), strict=True):
             up = [each[quantity] for start in starts for each in start["ways"] if each["way"] == way]
-            if any(up):  # on a scale of powers there is no zero
+            if any(up):  # a logarithmic scale has no zero
                 axes.plot(ranks, up, marker="o", ms=3.5, lw=1.4, ls=style, label=way, color=colour)
         axes.set(title=f"{title}: {label}", xlabel="ranks", xscale="log", yscale="log")
         axes.set_xticks(ranks, [f"{each:,}" for each in ranks])
@@ -189,7 +189,7 @@ def as_png(draws: Sequence[Draw]) -> bytes:
 
 
 def _figure(draws: Sequence[Draw]) -> Figure:
-    """Returns a figure of all plots. Requires: our style."""
+    """Returns a figure of all plots. Requires: this module's style is in use."""
     figure = Figure(figsize=(_WIDTH, _HEIGHT * len(draws)), layout="constrained")
     for axes, draw in zip(figure.subplots(len(draws), squeeze=False).flat, draws, strict=True):
         draw(axes)
@@ -243,7 +243,7 @@ def _nothing(axes: Axes) -> None:
 
 
 def times_us(line: Line) -> dict[str, float]:
-    """Returns the microseconds by the cache's name; empty where the line is about something else."""
+    """Returns the microseconds by the cache's name; empty for a line without times."""
     numbers = line.numbers or {}
     lockcache_us = next((numbers[each] for each in _LOCKCACHE_US if each in numbers), None)
     if lockcache_us is None:

@@ -18,16 +18,16 @@ from lockcache_stress.report.content import Written, words_of
 from lockcache_stress.run import Check, Grid, Reportable, Show, Tabled
 
 _MOST_FINDINGS = 5
-# Columns of text: a pipe has no width of its own. The benchmark's lines are made to be read in 80.
+# The columns of output to a pipe, which has no width of its own. The lines of the benchmark fit into 80.
 _PIPE_COLUMNS = 160
 _BENCH_COLUMNS = 80
-# So that four of them leave a third of 80 for names; a longer cell is wrapped between words.
+# Four cells of this width leave a third of 80 columns for names; a longer cell is wrapped between words.
 _WIDEST_CELL = 12
 
 
 @contextmanager
 def showing() -> Iterator[Show]:
-    """Yields what shows progress: a bar on stderr, one line per stage; nothing where stderr is not a terminal."""
+    """Yields a function that shows progress: a bar on stderr, a line per stage; no bar if stderr is not a terminal."""
     console = Console(stderr=True)
     tasks: dict[str, TaskID] = {}
     columns = (
@@ -107,7 +107,7 @@ def _print_grid(grid: Grid) -> None:
     """Print one table."""
     table = Table(title=grid.title, title_justify="left")
     for column in grid.columns:
-        table.add_column(column, overflow="fold")  # names of files are words too long for a narrow terminal
+        table.add_column(column, overflow="fold")  # because names of files are too long for a narrow terminal
     if grid.judges_rows:
         table.add_column("")
     for row in grid.rows:
@@ -117,7 +117,7 @@ def _print_grid(grid: Grid) -> None:
 
 
 def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
-    """Print what was measured, and on which machine. Readable at 80 columns."""
+    """Print the measurements, and the machine. Readable at 80 columns."""
     title = "lockcache next to cuda.core's FileStreamProgramCache"
     table = _bench_table(title, "lockcache", "cuda.core", "ratio", "must be")
     table.add_column("", no_wrap=True)
@@ -164,7 +164,7 @@ def _bench_verdict(line: Line) -> str:
 
 
 def print_written(paths: Sequence[str]) -> None:
-    """Print where the files are."""
+    """Print the paths of the files."""
     for path in paths:
         Console().print(f"written: {path}", markup=False, soft_wrap=True, highlight=False)
 

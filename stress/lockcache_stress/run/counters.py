@@ -1,7 +1,7 @@
 """Counters and signals that all processes of a run share, in one file in memory; and latencies.
 
-What a worker counted survives its SIGKILL. Each row belongs to one writer number, each cell is one aligned int64.
-Latencies of any number of operations are a few hundred counts: buckets are 2 % wide, so are percentiles' errors.
+The counts of a worker survive its SIGKILL. Each row belongs to one writer number, each cell is one aligned int64. The
+latencies of any number of operations are a few hundred counts: buckets are 2 % wide, and so are errors of percentiles.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ COUNTED: Final = (
     "waited_us",
     "waiting_cpu_us",
 )
-#: Counters whose sum says nothing: the largest counts.
+#: The counters of which the largest counts, because their sum means nothing.
 LARGEST: Final = ("longest_wait_us", "piles")
 _INDEX: Final = {name: index for index, name in enumerate(COUNTED)}
-# Before the rows: when workers may begin (0: not yet), and when they must stop, on the shared clock.
+# The cells before the rows: the times at which workers may begin (0: not yet) and must stop, on the shared clock.
 _GO: Final = 0
 _STOP: Final = 1
 _HEADER: Final = 2
@@ -54,18 +54,18 @@ _GROWTH = math.log(1.02)
 
 
 class Counters:
-    """The shared table. ``add`` is for the row's own worker, the rest for everybody."""
+    """The shared table. Only the worker of a row may add to it; all processes may read."""
 
     def __init__(self, plan: Plan) -> None:
         self._rows = plan.columns
         self._cells = attach(os.path.join(plan.control, "counters"), _HEADER + self._rows * len(COUNTED))
 
     def add(self, writer: int, name: str, amount: int = 1) -> None:
-        """Add to a counter; the row belongs to the caller."""
+        """Add to a counter in the caller's own row."""
         self._cells[self._cell(writer, name)] += amount
 
     def set(self, writer: int, name: str, value: int) -> None:
-        """State a number that is counted elsewhere; the row belongs to the caller."""
+        """State a number that is counted elsewhere, in the caller's own row."""
         self._cells[self._cell(writer, name)] = value
 
     def get(self, writer: int, name: str) -> int:
@@ -81,7 +81,7 @@ class Counters:
         return max(self.get(writer, name) for writer in range(self._rows))
 
     def totals(self) -> dict[str, int]:
-        """Returns every counter over all workers: their sum, or the largest where a sum says nothing."""
+        """Returns every counter over all workers: their sum, or the largest of those in :data:`LARGEST`."""
         return {name: self.largest(name) if name in LARGEST else self.total(name) for name in COUNTED}
 
     @property
@@ -95,7 +95,7 @@ class Counters:
         return self._cells[_STOP]
 
     def start(self, go_us: int, stop_us: int) -> None:
-        """Let the workers begin, and say until when."""
+        """Let the workers begin, and state when they must stop."""
         self._cells[_STOP] = stop_us
         self._cells[_GO] = go_us
 

@@ -1,9 +1,9 @@
 """Real ``lockcache-daemon`` processes next to a stress run: one, or several that stand by for one another.
 
-The program is a module of this interpreter, so that it is found in a checkout on ``PYTHONPATH`` as in an install, and
-is never another version's. Logs are kept, and sweeps are reported at the end. :class:`Relay` has one of several daemons
-manage the directory while the others stand by; they are SIGKILLed and replaced at random, and none is left when its
-``with`` block ends. What they did is judged from their logs, by :mod:`lockcache_stress.judge.tenures`.
+The program is a module of this interpreter, so that a checkout on ``PYTHONPATH`` works like an installation, and the
+daemon never is another version's. Logs are kept, and sweeps are reported at the end. :class:`Relay` runs several
+daemons, of which one manages the directory while the others stand by; they are SIGKILLed and replaced at random, and
+none is left when its ``with`` block ends. :mod:`lockcache_stress.judge.tenures` judges the daemons by their logs.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ _COMPLAINTS: Final = ("error", "warning")
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 10.0
 
-# Long enough that mostly a daemon has taken over and swept before the next death, short enough that some deaths fall
-# into a start, a takeover or another death.
+# Long enough that in most cases a daemon has taken over and swept before the next death; short enough that some deaths
+# come during a start, a takeover or another death.
 _SHORTEST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 0.8
 # On a busy machine a daemon needs longer for its start: most deaths wait until a daemon can take over.
 _AT_REST_SHARE: Final = 0.7
 _REST_SECONDS: Final = 10.0
-# A daemon that ticks often takes over at a tick; the others have to try in between.
+# A daemon that ticks often takes over at a tick; a daemon that ticks rarely has to try in between.
 _INTERVALS: Final = ("20ms", "1s")
 _FIRST_SECONDS: Final = 60.0
 
 
 def find_daemon() -> list[str] | None:
-    """Returns the command that runs the daemon of this interpreter, ``None`` if it has none."""
+    """Returns the command that runs this interpreter's daemon; ``None`` if there is none."""
     return [sys.executable, "-m", _DAEMON] if find_spec(_DAEMON) is not None else None
 
 
 class DaemonProcess:
     """A daemon for as long as its ``with`` block.
 
-    It can be watched in the block; then :attr:`result` has its outcome.
+    The daemon can be watched in the block; after the block, :attr:`result` has its outcome.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class DaemonProcess:
         history: str | None = None,
         layout: str | None = None,
     ) -> None:
-        """``history``: the folder in which what it removes is recorded. ``layout``: of another program's directory."""
-        # With a history it is the same program, with its removals recorded in the histories.
+        """``history``: the folder in which its removals are recorded. ``layout``: of another program's directory."""
+        # With a history, the same program runs with its removals recorded.
         self._program = find_daemon() if history is None else recorded_command(history)
         self._options = ["--max-size", f"{max_size_bytes}B", "--interval", "0.5s", "--json", *options]
         self._options += [*(["--layout", layout] if layout else []), directory]
@@ -82,7 +82,7 @@ class DaemonProcess:
     def __enter__(self) -> DaemonProcess:
         if self._program is None:
             raise UnusableError(_MISSING.format(how_to_install("daemon")))
-        # Before the start: counting 100,000 files takes longer than the daemon waits for a lock, and it would complain.
+        # Opened before the start, because counting 100,000 files takes longer than the daemon waits for a lock.
         cache = FileStreamProgramCache(self._directory) if self._has_own_layout else None
         self._daemon = _Daemon("lockcache-daemon", self._log, [*self._program, *self._options])
         try:
@@ -99,7 +99,7 @@ class DaemonProcess:
         died = not daemon.is_alive()
         is_in_time = daemon.end(signal.SIGTERM)[1]
         code = daemon.process.returncode
-        # It ends with 0 when it is asked to; by a signal where it was dying already.
+        # The daemon ends with 0 when it is asked to; a negative code means that a signal had ended it before.
         ended = not died and is_in_time and code >= 0
         events = daemon.events()
         sweeps = [event for event in events if event["event"] == "sweep"]
@@ -113,17 +113,17 @@ class DaemonProcess:
         }
 
     def process(self) -> psutil.Process:
-        """Raises :class:`psutil.NoSuchProcess` if it died. Requires: within the ``with`` block."""
+        """The process. Raises :class:`psutil.NoSuchProcess` if it died. Requires: within the ``with`` block."""
         if self._daemon is None:
             raise ValueError("the daemon is not running: use it in its with block")
         return psutil.Process(self._daemon.process.pid)
 
     def is_alive(self) -> bool:
-        """Returns whether the daemon runs; one that ended and was not waited for yet does not."""
+        """Returns whether the daemon runs, which a zombie does not."""
         return self._daemon is not None and self._daemon.is_alive()
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        """Returns what its log says so far of one kind of event."""
+        """Returns the events of one kind in its log so far."""
         return [] if self._daemon is None else [event for event in self._daemon.events() if event["event"] == kind]
 
     def trouble(self) -> str:
@@ -168,7 +168,7 @@ class Relay:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._replace_at_random, name="relay")
         self._made = 0
-        #: SIGKILLs.
+        #: The number of SIGKILLs.
         self.kills = 0
         self.verdict = TenureVerdict()
 
@@ -189,7 +189,7 @@ class Relay:
         self.verdict = judge_tenures(self._lives)
 
     def keeping(self) -> list[str]:
-        """Returns the daemons that run now and have said that they keep the directory. There must never be two."""
+        """Returns the daemons that run now and have logged that they keep the directory. There must never be two."""
         return [daemon.name for daemon in list(self._running) if daemon.has_said("start")]
 
     def checks(self) -> list[Check]:
@@ -206,14 +206,14 @@ class Relay:
         ]
 
     def findings(self) -> list[dict[str, Any]]:
-        """Returns what was wrong, to find out why."""
+        """Returns the findings, by which the reason of a failure can be found."""
         return [{"error": text} for text in (*self.verdict.wrong, *self._complaints)]
 
     def _replace_at_random(self) -> None:
         pause = _SHORTEST_PAUSE_SECONDS
         while not self._stop.wait(pause):
             victim = self._running.pop(self._rng.randrange(len(self._running)))
-            # Mostly by SIGKILL. An orderly end hands over too, and a process that hangs hands over nothing.
+            # Mostly by SIGKILL. After an orderly end a daemon takes over too, and while the keeper hangs none may.
             way = self._rng.random()
             if way < 0.1:
                 victim.send(signal.SIGSTOP)
@@ -229,7 +229,7 @@ class Relay:
             pause = self._rng.uniform(_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
 
     def _wait_for_rest(self) -> None:
-        """Wait until one keeps the directory and another stands by, or it takes too long to hope for."""
+        """Wait until one daemon keeps the directory and another stands by, up to a limit."""
 
         def is_at_rest() -> bool:
             return bool(self.keeping()) and any(daemon.has_said("standby") for daemon in self._running)
@@ -251,7 +251,7 @@ class Relay:
         return Life(daemon.name, events, ended_ns)
 
     def _wait_for_first(self) -> None:
-        """Wait until a daemon keeps the directory: workers that come before it would find no cap."""
+        """Wait until a daemon keeps the directory, because workers that begin before would find no cap."""
         wait_until(lambda: self.keeping() or not any(each.is_alive() for each in self._running), _FIRST_SECONDS)
         if not self.keeping():
             said = " | ".join(daemon.last_words() for daemon in self._running)
@@ -277,13 +277,13 @@ class _Daemon:
         return self.process.poll() is None
 
     def send(self, number: int) -> int:
-        """Returns when the signal was sent, before it can have had any effect."""
+        """Send a signal. Returns the time just before, when it cannot have had any effect."""
         sent_ns = time.monotonic_ns()
         self.process.send_signal(number)
         return sent_ns
 
     def end(self, number: int) -> tuple[int, bool]:
-        """Send the signal and wait for the end. Returns when it was sent, and whether the process ended in time."""
+        """Send a signal and wait for the end. Returns the time of the signal, and whether the process ended in time."""
         sent_ns = self.send(number)
         try:
             self.process.wait(_STOP_SECONDS)
@@ -300,7 +300,7 @@ class _Daemon:
         return " | ".join(self._text().splitlines()[-3:]) or "it said nothing"
 
     def events(self) -> list[dict[str, Any]]:
-        """Returns its log. A line that is not JSON is an error (a traceback's), one without an end is not there yet."""
+        """Returns its log. A line that is not JSON (of a traceback) is an error; an unfinished line is left out."""
         return [_event(line) for line in self._text().split("\n")[:-1]]
 
     def _text(self) -> str:

@@ -1,4 +1,4 @@
-"""Outcomes: the findings of a run and its checks; tables where a list of checks is not enough."""
+"""Outcomes: the findings of a run and its checks, and tables for runs of which a list of checks says too little."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lockcache_stress.plan import Plan
 from lockcache_stress.run.counters import Latencies
 from lockcache_stress.run.sampler import Peaks
 
-# So many evictions of entries in use are coincidence, however few evictions there were.
+# So many evictions of entries in use may be coincidence, however few evictions there were.
 _FEW: Final = 2
-# Operations, hits, torn, stale, foreign, deaths, peak over cap.
+# The cells are operations, hits, torn, stale, foreign, deaths, peak over cap.
 _SUMMARY_CELLS: Final = 7
 
 
@@ -29,22 +29,22 @@ class Check:
 
 
 def zero(name: str, count: int) -> Check:
-    """Returns the check of what must not be."""
+    """Returns the check of a count that must be zero."""
     return Check(name, f"{count:,}", "0", not count)
 
 
 def some(name: str, count: int) -> Check:
-    """Returns the check of what must have happened, for a run to prove anything."""
+    """Returns the check of a count that must not be zero, or the run proves nothing."""
     return Check(name, f"{count:,}", "> 0", count > 0)
 
 
 def equal(name: str, count: int, wanted: int) -> Check:
-    """Returns the check of what must be a certain number."""
+    """Returns the check of a count that must be ``wanted``."""
     return Check(name, f"{count:,}", f"{wanted:,}", count == wanted)
 
 
 class Reportable(Protocol):
-    """An outcome that can be printed: a verdict, what it rests on, and what is not as it must be."""
+    """An outcome that can be printed: a verdict, its checks, and the findings."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class Reportable(Protocol):
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as it must be."""
+        """Whether every check passed."""
 
     @property
     def deaths(self) -> list[str]:
@@ -78,7 +78,7 @@ class Reportable(Protocol):
 
 @dataclass
 class Outcome:
-    """Everything that one run counted, measured and found."""
+    """The counts, measurements and findings of one run."""
 
     plan: Plan
     totals: dict[str, int] = field(default_factory=dict)
@@ -89,15 +89,15 @@ class Outcome:
     deaths: list[str] = field(default_factory=list)
     kills: int = 0
     findings: list[dict[str, Any]] = field(default_factory=list)
-    #: The checks of some scenarios only.
+    #: The checks that only some scenarios have.
     extra_checks: list[Check] = field(default_factory=list)
     daemon: dict[str, Any] | None = None
     seconds: float = 0.0
-    #: The bytes of all keys together, where that is known.
+    #: The bytes of all keys together, if known.
     working_set_bytes: int | None = None
     #: Whether the recorded histories are those of registers.
     histories: Judged | None = None
-    #: The outcomes of the rounds, of a run in several rounds.
+    #: The outcomes of the rounds, if the run has several.
     rounds: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -161,7 +161,7 @@ class Outcome:
         ]
 
     def _evictions(self) -> list[Check]:
-        """Returns the check that nothing in use is evicted, but for uses within microseconds of the removal."""
+        """Returns the check that no entry in use is evicted, except for uses within microseconds of the removal."""
         found, all_ = self.totals["evicted_in_use"], self.totals["evictions"]
         if not all_:
             return []
@@ -169,7 +169,7 @@ class Outcome:
         return [Check("evicted though in use", f"{found:,} of {all_:,}", f"<= {must:,}", found <= must)]
 
     def _hot_keys(self, judged: Judged) -> list[Check]:
-        """Returns the check that keys which are read all the time stay; on a busy machine one may go, for once."""
+        """Returns the check that keys which are read all the time stay; on a busy machine one may be evicted once."""
         hot = self.plan.extra.get("hot_keys", 0)
         gone = sum(judged.removals.get(key, 0) for key in range(hot))
         return [Check("hot keys evicted", f"{gone} times", f"< {hot}", gone < hot)] if hot else []
@@ -190,7 +190,7 @@ class Outcome:
         if self.working_set_bytes is not None:
             lines.append(Check("working set over cap", _ratio(self.working_set_bytes, cap)))
         if peaks.statvfs_bytes is not None:
-            # In whole blocks. Only values that fill their blocks must keep this under the cap: the scenario says so.
+            # Counted in whole blocks. Only scenarios whose values fill their blocks demand that this is under the cap.
             lines.insert(2, Check("peak over cap, by statvfs", _ratio(peaks.statvfs_bytes, cap)))
         return lines
 
@@ -268,18 +268,18 @@ class Grid:
     title: str
     columns: Sequence[str]
     rows: Sequence[GridRow]
-    #: Whether each row has its verdict behind it; without, its cells say what is wrong.
+    #: Whether each row ends with its verdict; if not, the cells show what is wrong.
     judges_rows: bool = True
 
 
 @dataclass
 class Tabled:
-    """An outcome that is reported like that of a scenario."""
+    """An outcome that is reported like that of a scenario, with tables."""
 
     name: str
     title: str
     lines: Sequence[Check]
-    #: For ``--json``, in addition to name, verdict and checks.
+    #: The numbers for ``--json``, in addition to name, verdict and checks.
     numbers: Mapping[str, Any]
     #: The number of operations, and further cells of a scenario's summary.
     counts: Sequence[str]

@@ -1,9 +1,9 @@
 """Rounds: cuts a long run into rounds, each a whole run in itself, and joins their findings into one outcome.
 
-Every operation of every round is recorded and judged, so that an hour is judged as wholly as a second: what a history
-takes to keep and to judge grows with its operations, and a round bounds it. Rounds share nothing but a directory that
-the user named and what is expensive to make; their seeds are drawn from the run's, so that its replay line replays all
-of them.
+Every operation of every round is recorded and judged, so that an hour is judged as completely as a second. The memory
+and time for a history grow with its operations, and the length of a round bounds both. Rounds share only a directory
+that the user named, and objects that are expensive to make; the seeds of rounds are drawn from the run's seed, so that
+the replay line of the run replays all rounds.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lockcache_stress.run.counters import LARGEST
 from lockcache_stress.run.outcome import Check, Outcome
 from lockcache_stress.run.sampler import Peaks
 
-#: No round is longer. An operation takes 130 bytes on disk, and to be judged 450 bytes of memory and 15 us of a core:
-#: at 10,000 a second a round takes 80 MB, 270 MB and 9 s.
+#: The longest round. An operation takes 130 bytes on disk, and its judgement takes 450 bytes of memory and 15 us of a
+#: core: at 10,000 operations a second a round takes 80 MB, 270 MB and 9 s.
 ROUND_SECONDS: Final = 60.0
 
-#: Called with what is going on: a stage's name, the share of it that is done, and a few words.
+#: Called with the progress: the name of a stage, the share of it that is done, and a few words.
 Show = Callable[[str, float, str], None]
 
 _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
@@ -36,21 +36,21 @@ _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 class Round:
     """One part of a run."""
 
-    #: From 1.
+    #: The number of the round, from 1.
     number: int
-    #: How many there are.
+    #: The number of rounds.
     of: int
     seconds: float
     seed: int
 
     @property
     def folder(self) -> str:
-        """The name of the round's folder; sorted by name the rounds are in order."""
+        """The name of the round's folder; the names sort in the order of the rounds."""
         return f"round-{self.number:0{len(str(self.of))}}"
 
 
 def cut(seconds: float, seed: int, longest_seconds: float) -> list[Round]:
-    """Returns rounds of equal length. The first has the run's own seed: a run of one round is that round."""
+    """Returns rounds of equal length. The first has the run's own seed, so that a run of one round is that round."""
     count = max(1, math.ceil(seconds / longest_seconds))
     digests = (hashlib.blake2b(f"{seed}/round/{each}".encode(), digest_size=4).digest() for each in range(2, count + 1))
     seeds = [seed, *(int.from_bytes(digest, "big") >> 1 for digest in digests)]
@@ -65,10 +65,11 @@ def run_rounds(
     fail_fast: bool,
     begun: Callable[[Outcome], object] = lambda outcome: None,
 ) -> Outcome:
-    """Run rounds one after the other; with ``fail_fast`` none after the first in which something is wrong.
+    """Run rounds one after the other; with ``fail_fast`` none after the first with a finding.
 
-    One that cannot be run, after another could, fails the run and ends it: what was found until then is worth telling.
-    ``begun`` is given the outcome after the first of several, for a run that is interrupted; the others are put to it.
+    A round that cannot be run, after another could, fails and ends the run, but the findings until then are reported.
+    ``begun`` gets the outcome after the first of several rounds, for a run that is interrupted; the outcomes of the
+    other rounds are added to it.
     """
     if len(rounds) == 1:
         return run_one(rounds[0], show)
@@ -103,11 +104,11 @@ def _within(each: Round, show: Show) -> Show:
 
 @dataclass
 class _Line:
-    """One line of the verdict in all rounds."""
+    """One check in all rounds."""
 
     worst: Check
     round: int
-    #: Whether other rounds have another value.
+    #: Whether the value differs between rounds.
     varies: bool = False
 
     def add(self, check: Check, number: int) -> None:
@@ -116,13 +117,13 @@ class _Line:
             self.worst, self.round = check, number
 
     def text(self, total: Check | None) -> str:
-        """Returns the value of all rounds together, if that is another number, and the worst of them."""
+        """Returns the worst value of a round, after the value of all rounds together, if both differ."""
         where = f"{self.worst.value}, round {self.round}" if self.varies else self.worst.value
         return where if total is None or total.value == self.worst.value else f"{total.value}; worst {where}"
 
 
 def _badness(check: Check) -> tuple[bool, bool, float]:
-    """Returns a key that grows with how bad a check is: failures first, then by distance from the good side."""
+    """Returns a key by which worse checks sort later: failures last, and else by the distance from the good side."""
     found = _NUMBER.search(check.value)
     number = float(found[0].replace(",", "")) if found else 0.0
     return not check.ok, bool(check.must), -number if check.must.startswith(">") else abs(number)
@@ -130,7 +131,7 @@ def _badness(check: Check) -> tuple[bool, bool, float]:
 
 @dataclass
 class Rounds(Outcome):
-    """The outcome of all rounds of a run. ``plan`` is the first one's, for as long as all of them."""
+    """The outcome of all rounds of a run. ``plan`` is that of the first round, with the length of all together."""
 
     planned: int = 0
     lines: dict[str, _Line] = field(default_factory=dict)
@@ -140,7 +141,7 @@ class Rounds(Outcome):
         return f"{super().title}, {len(self.rounds)} rounds"
 
     def checks(self) -> list[Check]:
-        """Returns the checks as of one run; a check holds if it does in every round, and shows the worst."""
+        """Returns the checks as of one run. A check holds if it does in every round, and shows the worst value."""
         totals = {check.name: check for check in super().checks()}
         done = len(self.rounds)
         lines = [Check("rounds", f"{done} of {self.planned}", str(self.planned), done == self.planned)]
@@ -153,7 +154,7 @@ class Rounds(Outcome):
         return lines
 
     def add(self, each: Round, outcome: Outcome) -> None:
-        """Add one more round to the others; it may be forgotten then."""
+        """Add a round's outcome, of which nothing else is needed afterwards."""
         checks = outcome.checks()
         for check in checks:
             self.lines.setdefault(check.name, _Line(check, each.number)).add(check, each.number)
@@ -174,7 +175,7 @@ class Rounds(Outcome):
     def _add_findings(self, each: Round, outcome: Outcome) -> None:
         found = [_of_round(each, finding) for finding in outcome.findings]
         if outcome.histories is not None and _add_histories(self, each, outcome.histories):
-            self.findings.insert(0, found.pop(0))  # its drawing, before those of larger histories
+            self.findings.insert(0, found.pop(0))  # the drawing of this history, before those of larger ones
         self.findings += found
 
 
@@ -198,7 +199,7 @@ def _of_round(each: Round, finding: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_histories(together: Outcome, each: Round, judged: Judged) -> bool:
-    """Add a round's histories. Returns whether its smallest illegal history is the smallest of all until now."""
+    """Add a round's histories. Returns whether the round has the smallest illegal history so far."""
     if together.histories is None:
         together.histories = Judged()
     mine = together.histories
@@ -217,7 +218,7 @@ def _add_histories(together: Outcome, each: Round, judged: Judged) -> bool:
 
 
 def _add_peaks(mine: Peaks, other: Peaks, began_seconds: float) -> None:
-    """Add a round's peaks: the highest of each, and over time one round after the other."""
+    """Add a round's peaks to the highest so far, and its samples after those of earlier rounds."""
     mine.samples += other.samples
     mine.disk_bytes = max(mine.disk_bytes, other.disk_bytes)
     mine.unaccounted_bytes = max(mine.unaccounted_bytes, other.unaccounted_bytes)

@@ -1,4 +1,4 @@
-"""Runs one scenario: starts the workers, watches the disk while they work, and gathers what they found.
+"""Runs one scenario: starts the workers, watches the disk while they work, and gathers their findings.
 
 Whatever happens (Ctrl-C, a worker that hangs, an error here), no worker is left when :func:`run` returns or raises.
 """
@@ -27,7 +27,7 @@ _SHOW_SECONDS: Final = 0.2
 
 
 def run(plan: Plan, *, kills: int, is_own_mount: bool, progress: Progress) -> Outcome:
-    """Run ``plan`` to its end, SIGKILLing a worker ``kills`` times on the way."""
+    """Run ``plan`` to its end, and SIGKILL a worker ``kills`` times meanwhile."""
     sampler = Sampler(plan.directory, is_own_mount=is_own_mount)
     workers: Workers = Ranks(plan) if plan.extra.get("mpi") else SpawnedWorkers(plan)
     with workers:
@@ -63,7 +63,7 @@ def _watch(plan: Plan, workers: Workers, sampler: Sampler, kill_times: list[floa
 
 
 def _has_evidence(plan: Plan, workers: Workers, kills: int) -> bool:
-    """Returns whether all that the run is about has happened: zero of it would be a failure without a fault."""
+    """Returns whether everything has happened that the run must prove: a count of zero would be a failure."""
     needed = (*ALWAYS_NEEDED, *plan.must_happen, *plan.needs)
     return all(workers.counters.total(name) for name in needed) and workers.kills >= min(kills, 1)
 
@@ -75,7 +75,7 @@ def _is_wrong(plan: Plan, workers: Workers, sampler: Sampler) -> bool:
 
 
 def _kill_times(plan: Plan, kills: int) -> list[float]:
-    """Returns when to kill, in seconds from the begin: at random, not in the last fifth, so that successors work."""
+    """Returns the random times of kills, in seconds from the begin; none in the last fifth, so that successors work."""
     rng = random.Random(f"{plan.seed}/kills")
     return sorted(rng.uniform(0.02, 0.8) * plan.seconds for _ in range(kills))
 
@@ -91,7 +91,7 @@ def _gather(outcome: Outcome, counters: Counters) -> None:
 
 
 def read_findings(control: str) -> list[dict[str, Any]]:
-    """Returns what workers wrote down; a last line that was cut is left out."""
+    """Returns the findings that workers wrote; an incomplete last line is left out."""
     found: list[dict[str, Any]] = []
     for path in sorted(glob(os.path.join(control, "findings-*.jsonl"))):
         with open(path) as file:

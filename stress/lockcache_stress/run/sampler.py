@@ -1,13 +1,14 @@
 """Samples of the bytes on disk, each at one instant: the proof of invariant 3 (hard cap).
 
-A walk while writers go on adds up files that were never there together, and would both miss and invent overshoot. So
-the workers are stopped (SIGSTOP, wherever they are: in the middle of a write, with a lock in hand), the directory is
-walked, and they go on. Nobody else adds bytes, so what is counted was there when they stopped. At the same instants the
-accounting page must say at least what is on the disk: every order in which it is changed is chosen for that.
+A walk while writers go on adds up files that never existed at the same time, and would both miss and invent overshoot.
+So the workers are stopped (SIGSTOP, at any point, also in the middle of a write or with a lock), the directory is
+walked, and the workers go on. No other process adds bytes, so all counted bytes were there when the workers stopped. At
+the same instants the accounting page must state at least the bytes on disk: the library always changes it in an order
+that ensures this.
 
-What happens between two samples is not seen. Where the directory is a mount of its own, statvfs is asked much more
-often: one atomic number, whatever is under way. For a plot :class:`Samples` keeps a bounded number of them,
-however long the run, and never drops the peak.
+Changes between two samples are not seen. If the directory is a mount of its own, statvfs is read much more often: its
+number is atomic, whatever the workers do. For a plot, :class:`Samples` keeps a bounded number of samples, however long
+the run, and never drops the peak.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import Space, parse_staged_name, space_of
 from lockcache.lowlevel import Layout
 
-# More than a plot has columns; past twice as many samples they are halved.
+# More than the columns of a plot; when there are twice as many samples, half of them are dropped.
 _KEPT: Final = 1000
 
-# A walk must not become the load: at least this many times its duration passes between two walks.
+# Between two walks at least this many times the duration of a walk passes, so that walks are not most of the load.
 _PAUSE_FACTOR: Final = 8
 _SHORTEST_PAUSE_SECONDS: Final = 0.04
 _STOPPED: Final = frozenset("TtZXx")
@@ -36,16 +37,16 @@ _ENTRY_FOLDERS: Final = ("entries", os.path.join("lockcache", "records"), os.pat
 
 
 class Samples:
-    """(seconds, bytes) in the order of time. Where there are too many, the largest of several neighbours stays."""
+    """(seconds, bytes) in the order of time. If there are too many, only the largest of several neighbours stays."""
 
     def __init__(self) -> None:
         self._points: list[tuple[float, int]] = []
-        #: How many neighbours share a point; the same all along, so that the past is as dense as the present.
+        #: The number of neighbours that share a point, the same for all, so that the past is as dense as the present.
         self._each = 1
         self._in_last = 1
 
     def add(self, seconds: float, count_bytes: int) -> None:
-        """Keep one more."""
+        """Add a sample."""
         point = (seconds, count_bytes)
         if self._in_last < self._each:
             self._in_last += 1
@@ -72,18 +73,18 @@ class Peaks:
     """The peaks of the samples."""
 
     samples: int = 0
-    #: Largest sum of the sizes of entries and staged files.
+    #: The largest sum of the sizes of entries and staged files.
     disk_bytes: int = 0
-    #: Largest sum of what the file system says it uses for them, in whole blocks.
+    #: The most bytes that the file system stated for them, in whole blocks.
     statvfs_bytes: int | None = None
-    #: Most bytes that were on the disk and not accounted for. Nothing positive is right.
+    #: The most bytes that were on the disk and not accounted for. Every positive number is wrong.
     unaccounted_bytes: int = 0
     final_bytes: int = 0
-    #: The same over time: sums of sizes, what the accounting page said, and the file system's own number.
+    #: The same over time: the sum of sizes, the number of the accounting page, and that of the file system.
     disk: Samples = field(default_factory=Samples)
     accounted: Samples = field(default_factory=Samples)
     statvfs: Samples = field(default_factory=Samples)
-    #: When the rounds of a run began on those plots' axis, where there are several.
+    #: The begins of the rounds of a run on the axis of those plots, if there are several.
     begins_seconds: list[float] = field(default_factory=list)
 
 
@@ -99,7 +100,7 @@ class Sampler:
         self.peaks = Peaks(statvfs_bytes=0 if is_own_mount else None)
 
     def sample(self, pids: Iterable[int]) -> None:
-        """Take a sample, if it is due; ``pids`` are all processes that write."""
+        """Take a sample if one is due. ``pids`` are all processes that write."""
         self.sample_mount()
         now = time.monotonic()
         if now < self._next:
@@ -111,14 +112,14 @@ class Sampler:
         self._next = ended + max(_SHORTEST_PAUSE_SECONDS, _PAUSE_FACTOR * (ended - now))
 
     def sample_mount(self) -> None:
-        """Ask the file system for its used bytes, where nothing but the directory is on it."""
+        """Read the used bytes of the file system, if it has only the directory on it."""
         if self.peaks.statvfs_bytes is not None:
             used = used_bytes(self._directory)
             self.peaks.statvfs_bytes = max(self.peaks.statvfs_bytes, used)
             self.peaks.statvfs.add(self._seconds(), used)
 
     def sample_final(self) -> None:
-        """Take the last sample, when all writers have ended."""
+        """Take the last sample, after all writers have ended."""
         self._count()
         self.peaks.final_bytes = bytes_on_disk(self._directory)
 
@@ -134,7 +135,8 @@ class Sampler:
 
     def _weigh(self) -> tuple[int, int, int]:
         """Returns the bytes by the accounting, on the disk, and on the disk beyond the accounting."""
-        # The page first: a daemon goes on, and its removals in between must not look like bytes unaccounted for.
+        # The page is read first, because a daemon goes on, and its removals in between must not count as bytes that
+        # are not accounted for.
         accounted = self._cache.stats().bytes
         entries = _counted(self._directory, _ENTRY_FOLDERS)
         staged, own = _staged_bytes(self._directory)
@@ -149,17 +151,17 @@ class Sampler:
 
 
 def bytes_on_disk(directory: str) -> int:
-    """Returns what all files of entries, staged ones, records and views should count for, whatever their names."""
+    """Returns the bytes that all files of entries, staged files, records and views should count for."""
     return _counted(directory, (*_ENTRY_FOLDERS, "tmp"))
 
 
 def drift_bytes(directory: str) -> int:
-    """Returns what the accounting says more than the disk holds."""
+    """Returns the bytes that the accounting states beyond what the disk holds."""
     return FileStreamProgramCache(directory).stats().bytes - bytes_on_disk(directory)
 
 
 def used_bytes(path: str) -> int:
-    """Returns what the file system of ``path`` says that it uses."""
+    """Returns the used bytes of the file system of ``path``."""
     status = os.statvfs(path)
     return (status.f_blocks - status.f_bfree) * status.f_frsize
 
@@ -173,14 +175,15 @@ def _space(directory: str) -> Space:
     try:
         return space_of(Layout(directory))
     except FileNotFoundError:
-        return Space(1)  # deleted, or not there yet: there is nothing to count
+        return Space(1)  # the directory is deleted, or not made yet, and has no bytes to count
 
 
 def _staged_bytes(directory: str) -> tuple[int, int]:
-    """Returns the bytes of staged files, and those that need not be accounted for, by one listing: files come and go.
+    """Returns the bytes of staged files, and those of them that need not be accounted for.
 
-    That is a policy or a status being replaced, and the inode (xfs) of a file in which nothing stands yet: it is made
-    just before its reservation, and the cap has room for one in each shard.
+    Both come from one listing, because files come and go. A policy or a status that is being replaced need not be
+    accounted for, nor the inode (xfs) of an empty file, which is made just before its reservation: the cap has room for
+    one of these in each shard.
     """
     staged = own = 0
     space = _space(directory)
@@ -197,7 +200,7 @@ def _staged_bytes(directory: str) -> tuple[int, int]:
                 staged += _size(file, space.of_file)
                 own += _size(file, space.of_file if _is_no_entry(file.name) else of_empty)
     except FileNotFoundError:
-        return 0, 0  # deleted, or not there yet
+        return 0, 0  # the folder is deleted, or not made yet
     return staged, own
 
 
@@ -206,7 +209,7 @@ def tree_bytes(
     of_file: Callable[[os.stat_result], int] = lambda status: status.st_size,
     of_folder: Callable[[os.stat_result], int] = lambda status: 0,
 ) -> int:
-    """Returns what all files and folders under ``path`` count for: by default, the lengths of the files."""
+    """Returns the bytes that files and folders under ``path`` count for: by default, the lengths of the files."""
     total = 0
     try:
         with os.scandir(path) as found:
@@ -229,7 +232,7 @@ def _size(file: os.DirEntry[str], count: Callable[[os.stat_result], int]) -> int
 
 @contextmanager
 def stopped(pids: Sequence[int]) -> Iterator[bool]:
-    """Stop these processes for as long as the block lasts; gives whether all of them have come to their stop."""
+    """Stop these processes until the block ends. Yields whether all of them have stopped."""
     try:
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
@@ -243,11 +246,11 @@ def _signal(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        return  # ended meanwhile, and adds no bytes any more
+        return  # the process has ended, and adds no more bytes
 
 
 def is_stopped(pid: int) -> bool:
-    """Returns whether the process has stopped. A signal only asks: the system call in hand is finished first."""
+    """Returns whether the process has stopped. A process finishes a system call before it obeys SIGSTOP."""
     deadline = time.monotonic() + _GIVE_UP_SECONDS
     while time.monotonic() < deadline:
         try:

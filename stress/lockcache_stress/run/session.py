@@ -1,9 +1,9 @@
 """The session of a stress run, from options to outcome: rounds, directory, daemon, references, workers, judgement.
 
-Judged are the histories, and the directory when all workers have ended: accounting equals the disk, and every entry
-left is whole. After SIGKILLs that holds one ``recount()`` later (invariant 5, death is free); without them it holds at
-once. A write that was dropped for want of a lock removes the older value without accounting for it, by design: then the
-page may say too much.
+The histories are judged, and the directory when all workers have ended: the accounting must equal the disk, and every
+entry must be whole. After SIGKILLs this must hold after one ``recount()`` (invariant 5, death is free); without
+SIGKILLs at once. A write that was dropped for want of a lock removes the older value without accounting for it, by
+design, so that the page may state too much then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lockcache_stress.run.runner import run
 from lockcache_stress.run.sampler import drift_bytes
 from lockcache_stress.trouble import Workspace, open_workspace
 
-# The most variants that a slot has.
+# The most variants of a slot.
 _NVRTC_VARIANTS: Final = 3
 
 
@@ -48,14 +48,14 @@ class Options:
     fail_fast: bool = False
     #: The folder for the histories, and the drawing of an illegal one.
     histories: str | None = None
-    #: No round is longer.
+    #: The longest round.
     round_seconds: float = ROUND_SECONDS
-    #: Called with the outcome of a run in rounds when its first round is over, for a run that is interrupted.
+    #: Called with the outcome of a run in rounds after its first round, for a run that is interrupted.
     begun: Callable[[Outcome], object] = lambda outcome: None
 
 
 def run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
-    """Run a plain byte scenario, in rounds if it is long. ``seconds`` of one that ends by itself are only a limit."""
+    """Run a plain byte scenario, in rounds if it is long. For one that ends by itself, ``seconds`` is only a limit."""
     if scenario.ends_by_itself:
         return _run_bytes(scenario, options, show)
     return _in_rounds(options, show, partial(_run_bytes, scenario))
@@ -126,7 +126,7 @@ def _run_relay(scenario: Scenario, plan: Plan, space: Workspace, options: Option
 def run_nvrtc(
     make_step: Callable[[Any], Step], options: Options, *, kernels: int, gpu: str, with_daemon: bool, show: Show
 ) -> Outcome:
-    """Run a scenario that compiles with NVRTC, in rounds if it is long; ``gpu`` is auto, on or off."""
+    """Run a scenario that compiles with NVRTC, in rounds if it is long. ``gpu`` is auto, on or off."""
     archs, gpu_arch = _find_archs(gpu)
     slots = make_slots(kernels, options.seed, archs)
     with tempfile.TemporaryDirectory(prefix="lockcache-stress-", ignore_cleanup_errors=True) as folder:
@@ -193,7 +193,7 @@ def _run(plan: Plan, space: Workspace, options: Options, show: Show, kills: int 
 
 
 def _find_archs(gpu: str) -> tuple[tuple[str, ...], str | None]:
-    """Returns the architectures to compile for, and that of the GPU, if it is used."""
+    """Returns the architectures to compile for, and the GPU's, if it is used."""
     archs = need_archs("the nvrtc scenario needs")
     gpu_arch = None if gpu == "off" else find_arch()
     if gpu == "on" and gpu_arch is None:
@@ -212,7 +212,7 @@ def judge(outcome: Outcome, progress: Callable[[float], object]) -> None:
 
 
 def keep(outcome: Outcome, folder: str) -> None:
-    """Copy the records into ``folder`` (read them with ``load_histories``), and draw what is illegal there."""
+    """Copy the records into ``folder`` (read them with ``load_histories``), with a drawing of an illegal history."""
     os.makedirs(folder, exist_ok=True)
     for path in glob(os.path.join(outcome.plan.control, "history-*.bin")):
         shutil.copy(path, folder)
@@ -256,7 +256,7 @@ def _drift_after_recount(plan: Plan) -> Check:
 
 
 def _unreadable(plan: Plan) -> Check:
-    """Read every key, and check that all that is served and all that is there is whole."""
+    """Read every key, and check that every entry is whole, served or not."""
     cache = FileStreamProgramCache(plan.directory)
     found = wrong = 0
     for index in range(plan.keys):

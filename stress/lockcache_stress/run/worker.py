@@ -1,7 +1,7 @@
 """One worker process: does a scenario's steps, and judges every read that it makes.
 
-Always spawned, never forked: fork has tests of its own. A worker ends at the stop time, when its parent dies, or with
-the error that it met, which is written down before.
+Workers are spawned and never forked, because fork has tests of its own. A worker ends at the stop time, when its parent
+dies, or with an error, which it writes down before.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lockcache_stress.trouble import FAULTS, plant, plant_bug
 _OPERATIONS_PER_FLUSH: Final = 64
 _POLL_SECONDS: Final = 0.005
 _COMPUTED_BYTES: Final = 4000
-# A few findings say what is wrong; a million fill the disk.
+# A few findings show what is wrong; a million would fill the disk.
 _MOST_FINDINGS: Final = 20
 
 
@@ -48,7 +48,7 @@ class Worker:
 
     def __init__(self, plan: Plan, writer: int, index: int, epoch_us: int) -> None:
         self.plan = plan
-        #: This process's column in all shared tables; the replacement of a killed worker has another one.
+        #: The column of this process in all shared tables; the replacement of a killed worker has another one.
         self.writer = writer
         #: The number of the process in the plan, which decides its role.
         self.index = index
@@ -56,7 +56,7 @@ class Worker:
         self.register = Register(plan, writer, epoch_us)
         self.counters = Counters(plan)
         cap = None if plan.cap_from_daemon else plan.max_size_bytes
-        # Before the cache: opening a cache that is over its cap evicts.
+        # Made before the cache, because opening a cache that is over its cap evicts, which is recorded.
         self.history = History(plan, writer)
         self._real = FileStreamProgramCache(plan.directory, max_size_bytes=cap, **plan.extra.get("cache", {}))
         self.cache: ProgramCacheResource = plant(plan, writer, self._real)
@@ -70,11 +70,11 @@ class Worker:
         return self.plan.key(index)
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Count something."""
+        """Add to a counter."""
         self.counters.add(self.writer, name, amount)
 
     def get(self, index: int, *, with_metadata: bool = False, key: bytes | None = None) -> bytes | None:
-        """Read a key and judge what came."""
+        """Read a key and judge the result."""
         cache_key = self.key(index) if key is None else key
         snapshot = self.register.begin_read(index)
         found: Entry | None
@@ -98,13 +98,13 @@ class Worker:
         return found.code
 
     def put(self, index: int, size_bytes: int) -> None:
-        """Write a value of its own, which proves itself."""
+        """Write a value that proves which write it is."""
         stamp = self.register.begin_write(index)
         value = make_value(self.plan.token, index, stamp, size_bytes)
         self.write(index, stamp, value, self.key(index))
 
     def write(self, index: int, stamp: Stamp, value: bytes | Entry, key: bytes) -> None:
-        """Store what belongs to ``stamp``."""
+        """Store the value of ``stamp``."""
         with self.history.write(index, key, stamp):
             began = time.perf_counter_ns()
             if isinstance(value, Entry):
@@ -121,9 +121,9 @@ class Worker:
     def use(
         self, index: int, sizes: Sequence[int], *, writes: float, deletes: float = 0.0, computes: float = 0.0
     ) -> bool:
-        """Delete, compute, write or read a key, as often as these shares say; a write has one of ``sizes``.
+        """Delete, compute, write or read a key, with these probabilities. A write has one of ``sizes``.
 
-        Returns that there is more to do: all that most steps are.
+        Returns ``True``, so that it can be a whole step, which has more to do.
         """
         roll = self.rng.random()
         if roll < deletes:
@@ -139,7 +139,7 @@ class Worker:
     def put_own(self, count: int, sizes: Sequence[int]) -> Step:
         """Returns the step of a worker that writes ``count`` keys of its own once each, and reads each back at once.
 
-        Values have each of ``sizes`` in turn. Then the worker ends.
+        The values have each of ``sizes`` in turn. After the last key the worker ends.
         """
         numbers = iter(range(count))
 
@@ -155,7 +155,7 @@ class Worker:
         return step
 
     def compute(self, index: int, size_bytes: int) -> None:
-        """Ask compile-once for a key, with a value that is at hand, and note how long that took."""
+        """Ask compile-once for a key, with a value that takes no time to compute, and note how long the call took."""
         stamp = self.register.begin_write(index)
         entry = Entry(make_value(self.plan.token, index, stamp, size_bytes), stamp_metadata(stamp))
         began = time.monotonic()
@@ -163,10 +163,11 @@ class Worker:
         self.waited(time.monotonic() - began)
 
     def get_or_write(self, index: int, stamp: Stamp, compute: Callable[[], Entry], key: bytes) -> None:
-        """Read a key and judge what came, or store what belongs to ``stamp``: whichever compile-once decides.
+        """Read a key and judge the result, or store the value of ``stamp``, as compile-once decides.
 
-        ``stamp`` was begun before: the cache looks for the entry once more after it has the lease, and what another
-        writer finished before that look must not count as overwritten by a write that then never happens.
+        ``stamp`` was begun before this call. The cache looks for the entry once more after it has the lease, and then a
+        value that another writer has finished must not count as overwritten by the write of ``stamp``, which does not
+        happen.
         """
         snapshot = self.register.begin_read(index)
         with self.history.write(index, key, stamp) as recorded:
@@ -202,9 +203,9 @@ class Worker:
         self.count("deletes")
 
     def sibling(self, number: int) -> Worker:
-        """Returns another writer on the same cache object, for a thread or a child; ``number`` from 0.
+        """Returns another writer on the same cache object, for a thread or a child. ``number`` begins with 0.
 
-        One at a time under each number. In a child, call :meth:`moved` first.
+        Only one writer may use a number at a time. In a child, call :meth:`moved` first.
         """
         each = (self.plan.columns - self.plan.processes) // self.plan.processes
         other = copy.copy(self)
@@ -217,12 +218,12 @@ class Worker:
         return other
 
     def moved(self) -> None:
-        """Note that this is a forked child now: it records in a file of its own, and ends with its parent."""
+        """Note that this process is a forked child, which records in a file of its own, and ends with its parent."""
         die_with_parent()
         self.history.move_to(self.plan, self.writer)
 
     def recount(self) -> None:
-        """Have the accounting repaired and the files of dead writers removed."""
+        """Recount: repair the accounting, and remove the files of dead writers."""
         self._real.recount()
 
     def waited(self, seconds: float) -> None:
@@ -231,7 +232,7 @@ class Worker:
         self.counters.set(self.writer, "longest_wait_us", longest)
 
     def flush(self) -> None:
-        """Copy what the cache object counted to where a SIGKILL does not reach."""
+        """Copy the counts of the cache object to the shared table, which survives a SIGKILL."""
         stats = self._real.stats()
         self.counters.set(self.writer, "dropped", stats.dropped_writes)
         self.counters.set(self.writer, "evictions", stats.evictions)
@@ -239,13 +240,13 @@ class Worker:
         self.counters.set(self.writer, "digest_failures", stats.corrupt_entries)
 
     def report(self, **finding: Any) -> None:
-        """Write down something for the parent, at once."""
+        """Write a finding for the parent, at once."""
         path = os.path.join(self.plan.control, f"findings-{self.writer}.jsonl")
         with open(path, "a") as file:
             file.write(json.dumps({"writer": self.writer, **finding}) + "\n")
 
     def _judge(self, index: int, snapshot: Snapshot, code: bytes, metadata: dict[str, Any] | None) -> Stamp | None:
-        """Count what is wrong with a read. Returns the write that the bytes come from, where they show that."""
+        """Judge a read and count the verdict. Returns the write that the bytes come from, if they prove it."""
         verdict, stamp = self.judge.judge(index, snapshot, code, metadata)
         if verdict is Verdict.OK:
             if stamp is not None:
@@ -271,7 +272,7 @@ def run_worker(plan: Plan, writer: int, index: int, epoch_us: int) -> None:
     die_with_parent()
     plant_bug(FAULTS.get(plan.plant or ""))
     if plan.extra.get("damages"):
-        logging.getLogger("lockcache").setLevel(logging.ERROR)  # each damaged entry is a warning, and here expected
+        logging.getLogger("lockcache").setLevel(logging.ERROR)  # every damaged entry logs a warning, as expected here
     worker = Worker(plan, writer, index, epoch_us)
     try:
         _work(worker)

@@ -1,7 +1,7 @@
 """The workers of a run: spawned processes (:class:`SpawnedWorkers`), or the ranks of one MPI job (:class:`Ranks`).
 
-Ranks are started by a real ``mpiexec``: ``python -m lockcache_stress.run.workers PLAN``. None of either is left when
-the ``with`` block ends.
+A real ``mpiexec`` starts ranks: ``python -m lockcache_stress.run.workers PLAN``. No worker and no rank is left when the
+``with`` block ends.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from lockcache_stress.processes import start_process, wait_until
 from lockcache_stress.run.counters import Counters
 from lockcache_stress.run.worker import run_worker
 
-# Spawning 32 interpreters on two cores takes some ten seconds, on a loaded machine or an emulated one much longer.
+# Spawning 32 interpreters on two cores takes some ten seconds; on a loaded or emulated machine it takes much longer.
 _READY_SECONDS: Final = 180.0
-# Past the stop time a worker may finish what it has in hand: a compilation, or a put that waits for room.
+# The time after the stop time in which a worker may finish its operation, such as a compilation or a put that waits.
 _GRACE_SECONDS: Final = 30.0
 
 
@@ -48,18 +48,18 @@ class Workers(ABC):
 
     @abstractmethod
     def is_working(self) -> bool:
-        """Returns whether any worker still has something to do; one that died meanwhile is a death."""
+        """Returns whether any worker still has something to do. A worker that died meanwhile is counted as a death."""
 
     @abstractmethod
     def hung(self) -> list[str]:
-        """Returns the names of those that are at work."""
+        """Returns the names of the workers that are still at work."""
 
     def pids(self) -> Iterator[int]:
-        """Returns those of all workers that may be stopped for a moment."""
+        """Returns the process ids of all workers that may be stopped for a moment."""
         return iter(())
 
     def kill_one(self) -> bool:
-        """SIGKILL a worker at random, and start another under a new writer number. Returns whether there was one."""
+        """SIGKILL a random worker, and start another under a new writer number. Returns whether there was a worker."""
         return False
 
     def wait_until_ready(self) -> None:
@@ -72,11 +72,11 @@ class Workers(ABC):
             raise TimeoutError(f"the workers did not start within {_READY_SECONDS:.0f} s")
 
     def go(self) -> None:
-        """Let them begin."""
+        """Let the workers begin."""
         self.counters.start(now_us(), self._plan.latest_stop_us())
 
     def finish(self) -> None:
-        """Have all workers end, and wait; one that does not end in time is a death, and is ended with the block."""
+        """Have all workers end, and wait. A worker that does not end in time is a death, and ends with the block."""
         self.counters.stop()
         wait_until(lambda: not self.is_working(), _GRACE_SECONDS)
         self.deaths += [f"{name} still hung {_GRACE_SECONDS:.0f} s after its time" for name in self.hung()]
@@ -151,7 +151,7 @@ class SpawnedWorkers(Workers):
 
 
 class Ranks(Workers):
-    """The ranks of one MPI job. None is killed, because MPI would end the others, or stopped: its proxies would see."""
+    """The ranks of one MPI job. None is killed or stopped: MPI's proxies would notice, and end the other ranks."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -186,7 +186,7 @@ def find_mpiexec() -> str | None:
 
 
 def why_no_mpi() -> str | None:
-    """Returns why no ranks can be started here."""
+    """Returns why ranks cannot be started here; ``None`` if they can."""
     if find_mpiexec() is None:
         return "needs mpiexec: pip install mpich mpi4py"
     try:
@@ -209,7 +209,7 @@ def started_job(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def main() -> None:
-    """Run one rank: all of them open the cache, then work at once."""
+    """Run one rank, which begins to work when all ranks have opened the cache."""
     from mpi4py import MPI
 
     with open(sys.argv[1], "rb") as file:

@@ -1,7 +1,7 @@
 """Real servers of entries: Valkey, nginx with WebDAV, SeaweedFS; started here or on a host made of namespaces.
 
-Promises that each is a process of its own on a free port, which listens when it is made, ends with ``kill``, and can be
-started again where it was. A proxy in front of a server causes the faults that it is asked for.
+Promises that each server is a process of its own on a free port, which listens when it is made, ends with ``kill``, and
+can be started again on the same port. A proxy in front of a server causes faults on request.
 
 May use: errors.
 """

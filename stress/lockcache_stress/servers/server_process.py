@@ -1,4 +1,4 @@
-"""A server as a process: where it runs, on which ports, and when it listens; whatever it serves."""
+"""A server as a process: its host and its ports, and waiting until it listens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lockcache_stress.errors import UnusableError
 __all__ = ["HERE", "Place", "Server", "await_port", "free_pair", "free_port"]
 
 _START_SECONDS: Final = 60.0
-# Run on the host of the server, whose network this process may not have.
+# Runs on the server's host, because this process may be in another network.
 _KNOCK: Final = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 1).close()"
 
 
@@ -31,7 +31,7 @@ class Place:
     prefix: tuple[str, ...] = ()
 
 
-#: This machine, and nobody outside of it.
+#: This machine, on an address that only this machine reaches.
 HERE: Final = Place()
 
 
@@ -41,7 +41,7 @@ class Server(ABC):
     Raises :class:`UnusableError` where it cannot be had.
     """
 
-    #: What its transport promises.
+    #: Whether its transport has leases.
     has_leases = True
     url: str
     port: int
@@ -59,11 +59,11 @@ class Server(ABC):
         return self._process.pid
 
     def url_at(self, port: int) -> str:
-        """Returns the server's URL with another port: that of a proxy, or one on which nothing listens."""
+        """Returns the server's URL with another port, such as a proxy's, or one on which no process listens."""
         return self.url.replace(str(self.port), str(port))
 
     def start(self) -> None:
-        """Start the server, on the port that it had before; returns when it listens."""
+        """Start the server on the port that it had before, and wait until it listens."""
         words, folder = self._command()
         self._process = subprocess.Popen(
             [*self.place.prefix, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -87,14 +87,14 @@ class Server(ABC):
 
 
 def await_port(port: int, process: subprocess.Popen[bytes], place: Place = HERE) -> None:
-    """Wait until something listens on the port. Raises :class:`UnusableError` where ``process`` ends before."""
+    """Wait until ``process`` listens on the port. Raises :class:`UnusableError` if it ends before."""
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until:
         if process.poll() is not None:
             raise UnusableError(f"{process.args!r} ended with exit code {process.returncode}")
         if _listens(port, place):
             return
-        time.sleep(0.01)  # nothing tells when a server listens
+        time.sleep(0.01)  # there is no event for a port on which a process begins to listen
     raise UnusableError(f"nothing listens on port {port}")
 
 
@@ -108,15 +108,15 @@ def _listens(port: int, place: Place) -> bool:
 
 
 def free_port() -> int:
-    """Returns a port on which nothing listens."""
+    """Returns a port on which no process listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
 
 
 def free_pair() -> int:
-    """Returns a free port of which that 10,000 above is free too: SeaweedFS and clusters of Valkey take both."""
-    # Not of a seed: two test runs on one machine must not draw the same.
+    """Returns a free port with a free one 10,000 above it: SeaweedFS and clusters of Valkey take both."""
+    # Without a seed, because two test runs on one machine must not draw the same port.
     draw = random.Random(os.urandom(8))
     while True:
         port = draw.randrange(20_000, 50_000)

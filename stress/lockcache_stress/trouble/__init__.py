@@ -1,7 +1,6 @@
-"""Trouble: makes things go wrong. Mounts, a failing disk, planted faults and bugs; places to run in, and hosts made of
-namespaces.
+"""Trouble: mounts, a failing disk, planted faults and bugs, places to run in, and hosts made of namespaces.
 
-Promises that all of it is undone when its ``with`` block ends.
+Promises that all of these are undone when their ``with`` block ends.
 
 May use: errors, judge, plan, processes.
 """

@@ -1,11 +1,11 @@
 """A file system that fails: ``python -m lockcache_stress.trouble.failing_disk BACKING MOUNT CONTROL SEED``.
 
-FUSE, passing everything through to a directory. CONTROL is a JSON file, read again when it is replaced: ``{"share":
-0.05}`` of all calls fail before they do anything, each with one of :data:`_ERRORS`; a rename out of ``tmp/`` may also
-fail after it was done, as when a server's answer is lost. ``{"call": "flush", "left": 3, "error": 5}``: the call of
-this name after three others, and with ``"goes_on": true`` all that follow; then there is a file CONTROL.failed.
-``flush`` is what ``close`` asks for: it fails, and the file is closed all the same. Locks are the kernel's own. For
-root, or whom fusermount3 lets mount.
+A FUSE file system that passes all calls on to a directory. CONTROL is a JSON file, which is read again when it is
+replaced. ``{"share": 0.05}``: this share of all calls fails before having any effect, each with one of :data:`_ERRORS`;
+a rename out of ``tmp/`` may also fail after it took effect, as when a server's answer is lost. ``{"call": "flush",
+"left": 3, "error": 5}``: the call of this name fails after three others of this name, and with ``"goes_on": true`` all
+that follow; then there is a file CONTROL.failed. ``close`` causes ``flush``: if this fails, the file is closed all the
+same. Locks are the kernel's own. For root, and for users whom fusermount3 allows to mount.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _START_SECONDS: Final = 30.0
 
 
 def why_no_failing_disk() -> str | None:
-    """Returns why no failing disk can be mounted here."""
+    """Returns why a failing disk cannot be mounted here; ``None`` if it can."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "needs /dev/fuse"
     try:
@@ -51,7 +51,7 @@ def why_no_failing_disk() -> str | None:
 
 
 def set_failures(path: str, **said: Any) -> None:
-    """Set what fails from now on at the failing disk ``path``, in the words of a control file."""
+    """Set the failures of the failing disk ``path`` from now on, in the words of a control file."""
     control = _control_of(path)
     with open(f"{control}.new", "w") as file:
         json.dump(said, file)
@@ -61,7 +61,7 @@ def set_failures(path: str, **said: Any) -> None:
 
 
 def has_failed(path: str) -> bool:
-    """Returns whether the call came that was to fail since the last :func:`set_failures`."""
+    """Returns whether the call that was set to fail has come since the last :func:`set_failures`."""
     return os.path.exists(_failed_of(_control_of(path)))
 
 
@@ -75,7 +75,7 @@ def _failed_of(control: str) -> str:
 
 @contextmanager
 def mount_failing_disk(path: str, seed: int) -> Iterator[None]:
-    """Mount a failing disk at ``path``, which fails nothing until its control file says so."""
+    """Mount a failing disk at ``path``, which fails no call until its control file says so."""
     backing = f"{path}-backing"
     os.mkdir(backing, 0o700)
     command = [sys.executable, "-m", __name__, backing, path, _control_of(path), str(seed)]
@@ -92,7 +92,7 @@ def mount_failing_disk(path: str, seed: int) -> Iterator[None]:
 
 
 class _Disk(Passthrough):
-    """Calls fail before or after they are passed on."""
+    """A file system whose calls fail before or after they are passed on."""
 
     def __init__(self, root: str, control: str, seed: int) -> None:
         super().__init__(root)
@@ -104,7 +104,7 @@ class _Disk(Passthrough):
         self._call, self._left, self._error, self._goes_on = "", 0, 0, False
 
     def call(self, operation: str, path: str | None, *arguments: Any, **options: Any) -> Any:
-        """Do the call, or fail."""
+        """Pass the call on, or fail."""
         number, comes_late = self._draw(operation, path or "")
         if number and not comes_late:
             raise OSError(number, os.strerror(number))
@@ -114,7 +114,7 @@ class _Disk(Passthrough):
         return found
 
     def _draw(self, operation: str, path: str) -> tuple[int, bool]:
-        """Returns the error that this call has to meet, 0 if none, and whether it comes after the call is done."""
+        """Returns the error for this call (0: none), and whether it comes after the call took effect."""
         if operation not in _OPERATIONS:
             return 0, False
         with self._guard:
@@ -127,7 +127,7 @@ class _Disk(Passthrough):
             return self._rng.choice(_ERRORS), may_be_late and self._rng.random() < 0.5
 
     def _count(self) -> int:
-        """Returns the error of a call that may be the one to fail, 0 if it is not."""
+        """Count a call of the name that is set to fail. Returns its error; 0 if it does not fail."""
         self._left -= 1
         if self._left >= 0 or (self._left < -1 and not self._goes_on):
             return 0

@@ -1,11 +1,9 @@
-"""Faults that can be planted (``--plant``), to see that the checks can fail: one table, the bugs of the library, and a
-cache that is wrong on purpose.
+"""Faults to plant (``--plant``), which the checks have to find: bugs of the library, and a cache that is wrong.
 
-A check that has never failed proves nothing. Each fault is one that a store of this kind could really have. Most are
-made by replacing one function of the library, in a worker's process or in one of a herd; the others by a wrapper
-between the worker and the real cache, so that everything behind it (register, judge, sampler, exit code) is what a real
-bug would meet. ``lockcache-stress bugs`` and the tests plant each bug in the scenario that is named with it, and fail
-if it is not found.
+A check that has never failed proves nothing. Each fault is one that a store of this kind could really have. Most faults
+replace one function of the library, in the process of a worker or in one of a herd; the others are a wrapper between
+the worker and the real cache, so that a fault meets the same register, judge, sampler and exit code as a real bug.
+``lockcache-stress bugs`` and the tests plant each bug in its scenario, and fail if the bug is not found.
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ from lockcache_stress.judge import Stamp, make_value
 from lockcache_stress.plan import Plan
 
 _POLL_SECONDS: Final = 0.005
-# Every so many reads or writes the fault is planted. Often, so that it shows on a machine that does little within the
-# time too.
+# The fault happens once in so many reads or writes: often enough to be found on a slow machine too.
 _EVERY: Final = 5
 _AT_WRITES: Final = ("crash", "overshoot")
 
@@ -38,16 +35,16 @@ class Fault:
     """One fault, the scenario that finds it, and the checks that fail."""
 
     help: str
-    #: Empty for one that any scenario finds.
+    #: The scenario; empty for a fault that any scenario finds.
     scenario: str = ""
-    #: Names of checks; any of them failing is the fault found.
+    #: The names of checks, of which any that fails has found the fault.
     found_by: tuple[str, ...] = ()
-    #: Breaks the library in this process, for good; ``None`` where something else makes the fault.
+    #: Breaks the library in this process, for good; ``None`` for a fault that is made in another way.
     plant: Callable[[], None] | None = None
 
 
 def plant_bug(fault: Fault | None) -> None:
-    """Break this process's library for good, if that is what the fault is."""
+    """Break the library in this process for good, for a fault that is made so."""
     if fault is not None and fault.plant is not None:
         fault.plant()
 
@@ -73,7 +70,7 @@ def _rename_first() -> None:
 
 
 class _EqualToAll(bytes):
-    """A digest that everything has."""
+    """A digest that equals every other."""
 
     __hash__ = bytes.__hash__
 
@@ -96,7 +93,7 @@ def _no_second_look() -> None:
 
 
 class _Mute:
-    """An accounting page that forgets what it is given."""
+    """An accounting page to which nothing can be added."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -125,11 +122,11 @@ class _NoLock:
     timeout_seconds = 5.0
 
     def try_hold(self) -> _NoLock:
-        """Hold nothing: no process is kept out."""
+        """Hold no lock, so that no process is kept out."""
         return self
 
     def release(self) -> None:
-        """Release nothing."""
+        """Do nothing: there is no lock to release."""
 
 
 def _no_lock_in_publish() -> None:
@@ -157,16 +154,16 @@ def _record_apart() -> None:
 
 def _lease_kept() -> None:
     end = LeaseTurn.end
-    kept: list[LeaseTurn] = []  # what is collected releases itself
+    kept: list[LeaseTurn] = []  # keeps the turns alive, because a turn that is collected ends
 
     def end_unless_failed(self: LeaseTurn, *, was_stored: bool | None = None) -> None:
         if any(each is self for each in kept):
-            return  # who holds it for its caller gives up once more
+            return  # a caller that gives up twice
         if sys.exc_info()[0] is None:
             end(self, was_stored=was_stored)
         else:
             kept.append(self)
-            self._turns.pop(self.name, None)  # else this thread itself would say at once what is wrong
+            self._turns.pop(self.name, None)  # otherwise this thread itself would report the fault at once
 
     _replace(LeaseTurn, "end", end_unless_failed)
 
@@ -260,7 +257,7 @@ BUGS: Final = {
         _waiters_poll,
     ),
 }
-#: What can be planted in the cache that a worker uses, by a wrapper around it.
+#: The faults of a wrapper around the cache that a worker uses.
 CACHE_FAULTS: Final = {
     "torn": Fault("now and then a read gives only the first half of a value"),
     "foreign": Fault("now and then a read gives another key's value"),
@@ -268,9 +265,9 @@ CACHE_FAULTS: Final = {
     "overshoot": Fault("a file of the cap's size is put among the entries"),
     "crash": Fault("a worker dies by a signal that nobody sent it"),
 }
-#: All that can be planted in a worker, by name.
+#: All faults of a worker, by name.
 FAULTS: Final = {**CACHE_FAULTS, **BUGS}
-#: All that can be planted in each process of a herd. Who compiles knows when to crash.
+#: All faults of a process of a herd; the process itself crashes when it compiles.
 HERD_FAULTS: Final = {
     "leases": Fault("locks on leases exclude nobody", plant=_leases_exclude_nobody),
     "stale": Fault("changed headers do not change the key", plant=_no_fingerprints),

@@ -1,7 +1,7 @@
-"""A FUSE file system that passes everything on to a directory: what file systems with faults are made of.
+"""A FUSE file system that passes all calls on to a directory: the base of file systems with faults.
 
-Decides nothing but how each call is passed on; a fault is a method of a subclass. Without ``flock``, locks are the
-kernel's own. Methods are named and called as mfusepy has them, which is not needed to import this.
+A fault is a method of a subclass. Without ``flock``, locks are the kernel's own. Methods have the names and arguments
+that mfusepy wants, which is not needed to import this module.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Final
 
 _STAT: Final = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
 _TIMES: Final = ("atime", "mtime", "ctime")
-# UTIME_NOW, as it arrives here.
+# The time that stands for UTIME_NOW here.
 _NOW_NS: Final = (1 << 30) - 1
 
-#: For ``mfusepy.FUSE``: nothing is remembered by the kernel, modes are checked as on a disk, and a file that is
-#: replaced while it is open is not put aside first.
+#: Options for ``mfusepy.FUSE``: the kernel caches nothing and checks modes as on a disk, and a file that is replaced
+#: while it is open is not renamed first.
 MOUNT_OPTIONS: Final[dict[str, Any]] = {
     "foreground": True,
     "attr_timeout": 0,
@@ -30,7 +30,7 @@ MOUNT_OPTIONS: Final[dict[str, Any]] = {
 
 
 def _passed_on(call: Callable[..., object]) -> Callable[..., int]:
-    """Returns the method that does nothing but this call, on the path below the root."""
+    """Returns the method that only does this call, on the path below the root."""
 
     def method(self: Passthrough, path: str, *given: Any) -> int:
         call(self._at(path), *given)
@@ -40,7 +40,7 @@ def _passed_on(call: Callable[..., object]) -> Callable[..., int]:
 
 
 class Passthrough:
-    """Everything below ``root``. Times are in nanoseconds (``use_ns``)."""
+    """The file system of the tree below ``root``. Times are in nanoseconds (``use_ns``)."""
 
     use_ns = True
 
@@ -63,7 +63,7 @@ class Passthrough:
         return {**found, **{f"st_{name}": getattr(status, f"st_{name}_ns") for name in _TIMES}}
 
     def readdir(self, path: str, fh: int) -> list[tuple[str, dict[str, int], int]]:
-        # With inode numbers: entries without one are passed over by the C library.
+        # With inode numbers, because the C library ignores entries without one.
         kinds = {True: stat.S_IFDIR, False: stat.S_IFREG}
         with os.scandir(self._at(path)) as found:
             return [

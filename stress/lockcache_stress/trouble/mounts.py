@@ -1,8 +1,7 @@
 """Places that scenarios need: a small disk, a quota, a read-only view of one, a file system of another kind.
 
-Real mounts, made as root and unmounted.
-
-Each is a context manager that takes the path at which the place has to be, and the run's seed, which these do not need.
+The mounts are real, made by root, and unmounted at the end. Each place is a context manager that takes the path of the
+place, and the run's seed, which these places do not need.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SMALL: Final = "8m"
 
 
 def needs_mounts(*programs: str) -> str | None:
-    """Returns why file systems cannot be mounted here; ``None`` if they can, as far as is seen without trying."""
+    """Returns why file systems cannot be mounted here; ``None`` if they can, as far as can be known without a trial."""
     if not can_mount():
         return "needs root, to mount file systems"
     missing = [program for program in programs if shutil.which(program) is None]
@@ -30,7 +29,7 @@ def needs_mounts(*programs: str) -> str | None:
 
 
 def run_quietly(*command: str) -> None:
-    """Run a command that has to succeed; raises :class:`UnusableError` with what it said, or if it is not installed."""
+    """Run a command. Raises :class:`UnusableError` with its output if it fails, or if it is not installed."""
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
     except FileNotFoundError:
@@ -53,7 +52,7 @@ def small_disk(path: str, seed: int = 0, size: str = _SMALL) -> Iterator[None]:
 def mounted_image(path: str, kind: str, size_mib: int, *options: str, image: str | None = None) -> Iterator[str]:
     """Mount a file system of its own from an image file, by loop. Yields the image's path.
 
-    ``options`` are those of mkfs. The image goes with the block.
+    ``options`` are those of mkfs. The image is removed when the block ends.
     """
     image = f"{path}.img" if image is None else image
     try:
@@ -64,14 +63,14 @@ def mounted_image(path: str, kind: str, size_mib: int, *options: str, image: str
         os.chmod(path, 0o700)
         yield image
     finally:
-        if os.path.ismount(path):  # Ctrl-C may come when the kernel has mounted it and we do not know yet
+        if os.path.ismount(path):  # Ctrl-C may come just after the kernel has mounted it
             unmount(path)
         if os.path.exists(image):
             os.unlink(image)
 
 
 def copy_sparse(source: str, target: str) -> None:
-    """Copy a file and its holes: a disk image, most of which was never written."""
+    """Copy a file with its holes, such as a disk image, most of which was never written."""
     run_quietly("cp", "--sparse=always", source, target)
 
 
@@ -103,9 +102,9 @@ def view_of(path: str) -> str:
 
 @contextmanager
 def read_only_view(path: str, seed: int = 0) -> Iterator[None]:
-    """Mount a tmpfs, and next to it a read-only view, to put on top of it (``mount --bind VIEW PATH``).
+    """Mount a tmpfs, and a read-only view of it, to be mounted on top (``mount --bind VIEW PATH``).
 
-    Remounting read-only is refused by the kernel while anybody has a file open for writing; a mount on top is not.
+    The kernel refuses to remount read-only while a process has a file open for writing, but not to mount on top.
     """
     view = view_of(path)
     os.mkdir(view)

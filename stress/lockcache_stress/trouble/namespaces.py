@@ -1,6 +1,7 @@
 """Hosts made of namespaces: each has a network, an address and a name of its own, and shares the disk and the pids.
 
-Addresses are those of a switch that only these hosts have, so two runs at once do not meet. Needs root and iproute2.
+The addresses belong to a switch that only these hosts have, so that two runs may go on at once. Needs root and
+iproute2.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ _BECOME: Final = 'hostname "$0" && exec "$@"'
 
 
 class Host(NamedTuple):
-    """One host: the name of its network namespace and of itself, and its address."""
+    """One host: its name, which its network namespace has too, and its address."""
 
     name: str
     address: str
 
     def command(self, *words: str) -> list[str]:
-        """Returns what runs a command on it, as the process that is started."""
+        """Returns the command that runs ``words`` on the host, in the process that is started."""
         return ["ip", "netns", "exec", self.name, "unshare", "--uts", "sh", "-c", _BECOME, self.name, *words]
 
 
 def why_no_namespaces() -> str | None:
-    """Returns why no hosts can be had here; ``None`` if they can, as far as is seen without trying."""
+    """Returns why hosts cannot be had here; ``None`` if they can, as far as can be known without a trial."""
     if not can_mount():
         return "needs root, to make network namespaces"
     missing = [program for program in ("ip", "unshare") if shutil.which(program) is None]
@@ -42,7 +43,7 @@ def why_no_namespaces() -> str | None:
 
 @contextmanager
 def made_hosts(count: int) -> Iterator[list[Host]]:
-    """Make hosts and one switch between them. Raises :class:`UnusableError` where that is not allowed."""
+    """Make hosts and a switch between them. Raises :class:`UnusableError` if that is not allowed."""
     prefix = f"lc{os.getpid()}"
     switch, made = f"{prefix}-switch", [Host(f"{prefix}-{n}", f"{_NETWORK}.{n + 1}") for n in range(count)]
     try:

@@ -1,6 +1,6 @@
 """The workspace of a run: a cache directory and, apart from it, a directory that the processes share.
 
-A temporary directory is removed whatever happens; one that the user named is left as it is found at the end.
+A temporary directory is always removed; one that the user named is left as it is at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Workspace:
 
     cache: str
     control: str
-    #: Whether nothing else is on the cache's file system, so that statvfs tells its bytes.
+    #: Whether the cache has a file system of its own, so that statvfs gives its bytes.
     is_own_mount: bool
 
 
@@ -32,7 +32,7 @@ def open_workspace(
 ) -> Iterator[Workspace]:
     """Make both directories; with ``wants_own_mount`` the temporary one is a tmpfs, if that is allowed.
 
-    ``parent`` is where temporary directories are made; the system's place by default.
+    ``parent`` is the folder of temporary directories, by default the system's.
     """
     with ExitStack() as stack:
         with _refusing(parent):
@@ -59,24 +59,24 @@ def can_mount() -> bool:
 
 @contextmanager
 def mounted_tmpfs(path: str, size: str = "1g") -> Iterator[bool]:
-    """Mount a tmpfs over ``path`` for the block. Yields whether that worked (containers may forbid it)."""
+    """Mount a tmpfs over ``path`` until the block ends. Yields whether that worked, which a container may forbid."""
     options = f"mode=0700,size={size}"
     command = ["mount", "-t", "tmpfs", "-o", options, "lockcache-stress", path]
     try:
         yield subprocess.run(command, check=False, capture_output=True).returncode == 0
     finally:
-        if os.path.ismount(path):  # Ctrl-C may come when the kernel has mounted it and we do not know yet
+        if os.path.ismount(path):  # Ctrl-C may come just after the kernel has mounted it
             unmount(path)
 
 
 def unmount(path: str) -> None:
-    """Unmount what is mounted at ``path``, if anything is."""
+    """Unmount the file system at ``path``, if there is one."""
     subprocess.run(["umount", "-l", path], check=False, capture_output=True)
 
 
 @contextmanager
 def _refusing(directory: str | None) -> Iterator[None]:
-    """Report a directory in which nothing can be made as a mistake of the user."""
+    """Report a directory in which no file can be made as a mistake of the user."""
     try:
         yield
     except OSError as error:
