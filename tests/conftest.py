@@ -1,4 +1,4 @@
-"""Fixtures of every test: a path for a cache, a real file system of its own, a machine that has what it needs."""
+"""Fixtures of every test: a path for a cache, a real file system of its own, skips for what the machine lacks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = ["pytest_terminal_summary"]
 
 _CAP_SYS_ADMIN = 21
 
-# More of everything that hypothesis looks for: `make properties`, or `pytest --hypothesis-profile=nightly`.
+# More examples for hypothesis: `make properties`, or `pytest --hypothesis-profile=nightly`.
 settings.register_profile("nightly", max_examples=2000)
-# A tenth of hypothesis's own: `make quick`.
+# A tenth of hypothesis's default, for `make quick`.
 settings.register_profile("quick", max_examples=10)
 
 
 def pytest_configure() -> None:
-    # A shell starts what it puts into the background with Ctrl-C ignored, and nohup with SIGHUP, and so does many a CI;
-    # what the tests start would inherit that, and some of them send it.
+    # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP ignored, and many CI systems do the same.
+    # The processes that tests start would inherit this, and some tests send these signals.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -53,17 +53,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _may_mount() -> bool:
     if os.geteuid() != 0 or shutil.which("mount") is None:
         return False
-    # In a container root is often without the capability that it takes.
+    # In a container root often lacks the capability to mount.
     [effective] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:")]
     return bool(int(effective.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _blocks_of_a_byte() -> Iterator[None]:
-    """Have directories that tests make in this process count in bytes, so that tests can state sums that one can read.
+    """Have directories that tests make in this process count in bytes, so that the sums in tests are easy to read.
 
-    What they state holds for every process that uses them. Tests of the space on a disk ask for :func:`real_blocks`,
-    and what other processes make counts in blocks anyway.
+    A directory states how it counts, for all processes that use it. Tests of the space on a disk ask for
+    :func:`real_blocks`; directories that other processes make count in blocks in any case.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(space, "_space_on", lambda mount, fragment_bytes: space.Space(1))
@@ -72,8 +72,8 @@ def _blocks_of_a_byte() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_stated() -> Iterator[None]:
-    """Start each test with no statement about keys: an entry is larger by what an earlier test stated about its key."""
-    # Not the fixture: what a test patches by that is undone before the test's other fixtures end.
+    """Start each test without statements about keys, because an entry is larger by the statement about its key."""
+    # Not the fixture monkeypatch, whose patches are undone before the test's other fixtures end.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statements, "_stated", statements._Recent())
         patch.setattr(statements, "_digested", statements._Recent())
@@ -88,13 +88,13 @@ def real_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cache_path(tmp_path: Path) -> Path:
-    """A path for a cache directory; nothing is there yet."""
+    """A path for a cache directory, which does not exist yet."""
     return tmp_path / "cache"
 
 
 @pytest.fixture
 def mount_tmpfs(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mounts a tmpfs with the given options (``size=8m``) and gives its path. For tests marked ``root``."""
+    """Mounts a tmpfs with the given options (``size=8m``). Returns its path. For tests marked ``root``."""
     from lockcache_stress.trouble import mounted_tmpfs
 
     with contextlib.ExitStack() as stack:

@@ -1,7 +1,7 @@
 """Durations of the tests of each folder, next to their budgets. Printed with ``--durations``; fails nothing.
 
-A folder over its budget has a test that wants a marker (``slow``, ``long``, see ``pyproject.toml``) or a smaller plan.
-Seconds of all workers together, set-up included, on two cores; a busy machine takes twice as long.
+A folder over its budget has a test that needs a marker (``slow``, ``long``, see ``pyproject.toml``) or a smaller plan.
+Budgets are seconds of all workers together, set-up included, on two cores; a busy machine takes twice as long.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-#: By folder: what ``make test`` may take, and what ``make test-rest`` may.
+#: By folder: the budgets for ``make test`` and for ``make test-rest``.
 BUDGETS: Final[dict[str, tuple[int, int]]] = {
     "access": (100, 700),
     "cli": (200, 280),
@@ -46,6 +46,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     is_rest = str(config.getoption("markexpr")).startswith("long or")
     terminalreporter.section("seconds by folder")
     for folder, took in seconds.most_common():
-        budget = BUDGETS.get(folder, (0, 0))[is_rest]  # a new folder has none yet
+        budget = BUDGETS.get(folder, (0, 0))[is_rest]  # a new folder has no budget yet
         over = "  over its budget" if took > budget else ""
         terminalreporter.write_line(f"{folder:<12} {tests[folder]:5} tests {took:7.0f} s of {budget:4}{over}")

@@ -1,4 +1,4 @@
-"""Places in memory for tests that prove nothing about a disk: half the time, and no wait for somebody else's writes."""
+"""Directories in memory for tests that prove nothing about a disk: half the time, and no wait for others' writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IN_MEMORY = "/dev/shm"
 
 @pytest.fixture
 def run_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An empty directory, in memory if there is such."""
+    """An empty directory, in memory if possible."""
     parent = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else tmp_path_factory.getbasetemp()
     path = Path(tempfile.mkdtemp(prefix="lockcache-test-", dir=parent))
     yield path
@@ -24,5 +24,5 @@ def run_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def tmp_path(run_path: Path) -> Path:
-    """A directory in the place of pytest's own, in folders whose ``conftest`` imports this."""
+    """A directory in memory instead of pytest's, in folders whose ``conftest`` imports this fixture."""
     return run_path

@@ -1,4 +1,4 @@
-"""Running code in a process of its own, that may take only so much processor time, and telling what memory it took."""
+"""Running code in a process of its own with limited processor time, and measuring its memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 
 
 def within(cpu_seconds: int, script: str, *arguments: object) -> list[str]:
-    """Returns what ``script`` prints, word by word. Its processor time is limited, not the wall's: others may be busy.
+    """Returns the words that ``script`` prints. Its processor time is limited and not its wall time, for busy machines.
 
-    What is linear takes a hundredth of the seconds that its test gives it, and what is quadratic hundreds of times as
-    many.
+    Linear code takes a hundredth of the seconds that its test allows, and quadratic code hundreds of times as many.
     """
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_CPU, ({cpu_seconds}, {cpu_seconds}))\n"
     path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -28,6 +27,6 @@ def within(cpu_seconds: int, script: str, *arguments: object) -> list[str]:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process had at once. Not ru_maxrss, which a new program inherits from its parent."""
+    """Returns the most memory that this process had. Not ru_maxrss, which a new program inherits from its parent."""
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""Cells of a matrix that `make test` leaves to `make test-rest`: all but those that meet each row and each column."""
+"""Samples of a matrix: `make test` runs cells of each row and each column, `make test-rest` the other cells."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ EXHAUSTIVE = pytest.mark.exhaustive
 def diagonals(rows: Iterable[Any], columns: Iterable[Any], step: int) -> list[Any]:
     """Returns all pairs, for ``parametrize``; of every ``step`` diagonals all but one are marked as exhaustive.
 
-    Rows and columns may be of ``pytest.param`` of one value or more. With at least ``step`` of each none is left out.
+    Rows and columns may be ``pytest.param`` with one or more values. With at least ``step`` of each, no row and no
+    column is left out.
     """
     return [
         _join(row, column, [EXHAUSTIVE] if (i + j) % step else [])

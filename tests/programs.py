@@ -1,8 +1,8 @@
-"""Runs a console script in a process that is forked, not started: what it imports has been imported before.
+"""Runs a console script in a forked process, which has imported everything already.
 
-To start Python and import a program takes ten times as long as most of what it is asked for here. All else but what is
-done at exit is as in a process that was started: descriptors, environment, signals and exit code of its own. That the
-scripts start, and what they say where something cannot be imported, has its tests with real starts.
+To start Python and import a program takes ten times as long as most calls in these tests. A forked program has
+descriptors, environment, signals and an exit code of its own, like a started one; only what Python does at exit
+differs. Tests with real starts cover the start of the scripts, and their messages if an import fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import lockcache
 import lockcache_daemon
 from lockcache.filestream.disk import space
 
-#: How directories count for programs; tests in this process have them count otherwise (``tests/conftest.py``).
+#: The function by which directories count for programs; in this process tests replace it (``tests/conftest.py``).
 SPACE_ON: Final = space._space_on
 
 _FORK = multiprocessing.get_context("fork")
@@ -38,19 +38,19 @@ _FORK = multiprocessing.get_context("fork")
 
 @functools.cache
 def import_all(*more: ModuleType) -> None:
-    """Import everything that a forked child may want: the library, the daemon, and ``more`` packages."""
+    """Import everything that a forked child may need: the library, the daemon, and ``more`` packages."""
     for package in (lockcache, lockcache_daemon, *more):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith(("__main__", ".cuda")):
                 importlib.import_module(module.name)
-    # What is imported when it is wanted.
+    # Modules that programs import late.
     for name in ("grp", "psutil", "concurrent.futures.thread", "rich.console", "rich.table", "encodings.idna",
                  "linecache", "resource"):  # fmt: skip
         importlib.import_module(name)
 
 
 class ForkedProgram:
-    """``main`` in a forked process, as :class:`subprocess.Popen` has a script; the first of the words is its name."""
+    """Runs ``main`` in a forked process, like :class:`subprocess.Popen` runs a script, whose name is the first word."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ForkedProgram:
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        # Not join with a timeout, which hears of the end by a descriptor that the program closed when it began.
+        # Not join with a timeout, which waits for a descriptor that the program closed at its start.
         if self.poll() is None:
             process = os.pidfd_open(self.pid)
             try:
@@ -98,7 +98,7 @@ class ForkedProgram:
 def run_forked(
     main: Callable[[], object], *words: object, stdin: str = "", timeout: float = 60, **where: Any
 ) -> CompletedProcess[str]:
-    """Run ``main`` to its end, as :func:`subprocess.run` would run a script; ``where`` is its ``env`` and ``cwd``."""
+    """Run ``main`` to its end, like :func:`subprocess.run` runs a script. ``where`` has its ``env`` and ``cwd``."""
     streams = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
     try:
         os.pwrite(streams[0], stdin.encode(), 0)
@@ -121,7 +121,7 @@ def _be(
     env: Mapping[str, str] | None,
     cwd: Path | None,
 ) -> None:
-    """Be the program, in the child: forget the test, so that only what a started process has is left."""
+    """Become the program, in the child: drop what the test has and a started process has not."""
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -136,12 +136,12 @@ def _be(
     sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, encoding, "backslashreplace", closefd=False)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    tempfile.tempdir = None  # else TMPDIR is not looked at again
+    tempfile.tempdir = None  # so that TMPDIR is read again
     logging.root.handlers.clear()
     warnings.simplefilter("ignore")
     sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
     space._space_on = SPACE_ON
-    # Those of the test are not children of this process, and what leads to them was closed above.
+    # The helpers of the test are not children of this process, and their descriptors were closed above.
     for helper in (resource_tracker._resource_tracker, forkserver._forkserver):
         type(helper).__init__(helper)
     main()

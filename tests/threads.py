@@ -1,4 +1,4 @@
-"""Threads of a test: all of them end before it goes on, and what one of them raised is raised here."""
+"""Threads of a test, which goes on after all of them have ended, and raises their errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HANG_SECONDS = 60.0
 def running(
     act: Callable[..., Any], arguments: Iterable[Sequence[Any]], until: threading.Event | None = None
 ) -> Iterator[list[Future[Any]]]:
-    """``act(*each)`` in a thread for each element of ``arguments``, while the block runs and until all have ended.
+    """Run ``act(*each)`` in a thread for each element of ``arguments``, and wait for all after the block.
 
     ``until`` is set at the end of the block, for threads that go on until then.
     """
@@ -33,7 +33,7 @@ def running(
 
 
 def run_threads(act: Callable[..., Any], arguments: Iterable[Sequence[Any]]) -> list[Any]:
-    """Returns the result of ``act(*each)`` in a thread each, in order."""
+    """Run ``act(*each)`` in a thread for each element of ``arguments``. Returns the results in order."""
     with running(act, arguments) as done:
         pass
     return [each.result() for each in done]

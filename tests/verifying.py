@@ -9,7 +9,7 @@ from lockcache.filestream.repair.verify import OwnEntries, Verdict, verify_entry
 
 
 def verify_shard(directory: CacheDirectory, shard: int, *, repair: bool = False) -> Iterator[Verdict]:
-    """A verdict for each entry of a shard that is still there when its turn comes."""
+    """Yields a verdict for each entry of a shard that is still there when it is verified."""
     for name in OwnEntries(directory).names(shard):
         verdict = verify_entry(directory, name, repair=repair)
         if verdict is not None:

@@ -17,7 +17,7 @@ from tests.access.keys import OLD, write_keys
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A folder of Alice's that others may pass through. Not pytest's, which is root's alone."""
+    """A folder of Alice's that other users may pass through, unlike pytest's, which is root's alone."""
     path = Path(tempfile.mkdtemp(prefix="lockcache-test-"))
     os.chown(path, ALICE, ALICE)
     path.chmod(0o711)

@@ -1,7 +1,7 @@
-"""Two real users of one real group, and what each does in a process of its own.
+"""Two real users of one real group, each of whom works in a process of its own.
 
-The processes are forked, with everything imported that they will want: the interpreter may lie where no other user may
-go (in root's home), so that they could neither start it nor import from it.
+The processes are forked after all imports, because the interpreter may be in a folder that other users may not enter
+(such as root's home), so that they could neither start it nor import from it.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from tests.programs import import_all
 
 _T = TypeVar("_T")
 
-# Numbers that no account here has: the kernel knows no others, and nothing has to be added to the system.
+# Numbers that no account of the system has. The kernel knows users only by their numbers, so no account is needed.
 GROUP: Final = 54321
 ALICE: Final = 54001
 BOB: Final = 54002
-#: No member of the group.
+#: A user who is not a member of the group.
 MALLORY: Final = 54003
 
 
 def become(uid: int) -> None:
-    """Be that user, for good: for a child."""
+    """Change this process, which must be a child, to that user for good."""
     os.setgroups([GROUP] if uid in (ALICE, BOB) else [])
     os.setgid(uid)
     os.setuid(uid)
 
 
 def as_member(path: Path, use: Callable[[FileStreamProgramCache], _T], **arguments: Any) -> Callable[[], _T]:
-    """Returns what a member does with the cache at ``path``, as a function for :func:`run_as`."""
+    """Returns a function for :func:`run_as` that uses the cache at ``path`` as a member of the group."""
 
     def work() -> _T:
         with FileStreamProgramCache(path, group=True, **arguments) as cache:
@@ -46,7 +46,7 @@ def as_member(path: Path, use: Callable[[FileStreamProgramCache], _T], **argumen
 
 
 def run_as(uid: int, work: Callable[[], _T], *, umask: int = 0o077) -> _T:
-    """Returns the result of ``work`` in a child that is ``uid``; an error of it is raised here."""
+    """Returns the result of ``work`` in a child that is ``uid``. Raises the child's error."""
     import_all()
     reader, writer = os.pipe()
     child = os.fork()
@@ -76,7 +76,7 @@ def run_as(uid: int, work: Callable[[], _T], *, umask: int = 0o077) -> _T:
 
 @contextmanager
 def start_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
-    """Yields the pid of a child that is ``uid``, has done ``work`` and then waits. Killed at the end, if it lives."""
+    """Yields the pid of a child that is ``uid``, has done ``work`` and then waits. The block's end kills the child."""
     import_all()
     reader, writer = os.pipe()
     child = os.fork()
@@ -102,7 +102,7 @@ def start_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
 
 @contextmanager
 def run_meanwhile_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
-    """Yields the pid of a child that is ``uid`` and at ``work``, for as long as the block lasts. Killed at the end."""
+    """Yields the pid of a child that is ``uid`` and does ``work`` meanwhile. The end of the block kills the child."""
     import_all()
     child = os.fork()
     if child == 0:

@@ -22,10 +22,10 @@ FORGED: Final = b"forged"
 
 _OLD_SECONDS: Final = 10**9
 
-# A staged file of a process that is dead, on this host, so that everybody reaps it at once.
+# The name of a staged file of a dead process of this host, which every process reaps at once.
 _DEAD: Final = str(StagedName(int(NAME[:2], 16), 64, myself().host, 2**22 + 1, 1, 0))
 
-#: Everything below the root that we know by name, for an entry of ``KEY``; ``{}`` is its shard.
+#: Every file and folder with a known name below the root, for an entry of ``KEY``; ``{}`` is the shard of the entry.
 PLACES: Final[dict[str, str]] = {
     "entry": f"entries/{NAME[:2]}/{NAME[2:]}",
     "another entry": f"entries/{NAME[:2]}/{'0' * 62}",
@@ -64,8 +64,8 @@ PLACES: Final[dict[str, str]] = {
 }
 
 
-#: Files that are read, and not written in place where they have another name. A hard link there is a file like any
-#: other: who made it could as well have copied it, and hard-linked copies (backups) of a cache directory are to work.
+#: Files that are read, and never written in place if they have a second name. A hard link in the place of one is like a
+#: copy, which its maker could have made as well; hard-linked copies (backups) of a cache directory have to work.
 READABLE: Final = (
     "format",
     "layout",
@@ -90,7 +90,7 @@ class Outside:
             os.makedirs(folder, exist_ok=True)
         for path in PLACES.values():
             self._fill(root / path)
-        # What a symlinked folder would lead to: the names that are looked for in it.
+        # The names that are looked up in a folder, for the case that a symlink leads to this one.
         for file in (NAME[2:], f"{NAME[:2]}/{NAME[2:]}", _DEAD, f"{NAME}.0", NAME[:2], "init", "room", "thesis.tex"):
             self._fill(root / file)
         (root / "policy.json").write_text(json.dumps({"max_size_bytes": 1, "by_operator": True}))
@@ -105,7 +105,7 @@ class Outside:
         self._before = self._picture(ages=True)
 
     def assert_untouched(self, *, may_be_read: bool = False) -> None:
-        """Assert that nothing was made, changed, removed or read in it."""
+        """Assert that nothing was made, changed, removed or read in the outside world."""
         now = self._picture(ages=False)
         seen = 3 if may_be_read else 4
         assert {
@@ -118,12 +118,13 @@ class Outside:
             path.write_bytes(FORGED)
 
     def _picture(self, *, ages: bool) -> dict[str, tuple[Any, ...]]:
-        """Returns what is in the tree; its times first, since looking changes them. ``ages``: make all of it old."""
+        """Returns the content of the tree, with its times before this look. ``ages``: make all of it old."""
         paths = sorted([self.root, *self.root.rglob("*")])
         if ages:
             for path in paths:
                 os.utime(path, (_OLD_SECONDS, _OLD_SECONDS))
-        # rglob reads directories, so that their access times say nothing; a listing by the cache leaves no other trace.
+        # rglob reads directories, so that their access times prove nothing; a listing by the cache leaves no other
+        # trace.
         seen = {}
         for path in paths:
             status = path.lstat()
@@ -134,7 +135,7 @@ class Outside:
 
 
 def plant(kind: str, path: Path, outside: Outside) -> None:
-    """Put an object of this kind in the place of whatever is at ``path``."""
+    """Replace the file or folder at ``path``, if there is one, by an object of this kind."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -145,7 +146,7 @@ def plant(kind: str, path: Path, outside: Outside) -> None:
 
 
 def _symlink_to_folder(path: Path, outside: Outside) -> None:
-    # The folder that stands in the same place of the other tree, where there is one: the most convincing one.
+    # The folder in the same place of the outside tree, if there is one, is the most convincing target.
     same = outside.root / os.path.relpath(path, path.parents[_depth(path)])
     path.symlink_to(same if same.is_dir() else outside.root)
 
@@ -170,7 +171,7 @@ def _full_folder(path: Path, outside: Outside) -> None:
 
 
 def _socket(path: Path, outside: Outside) -> None:
-    # Bound by a relative name: a socket's path may have 108 bytes.
+    # Bound by a relative name, because the path of a socket may have only 108 bytes.
     before = os.getcwd()
     os.chdir(path.parent)
     try:
@@ -183,7 +184,7 @@ def _socket(path: Path, outside: Outside) -> None:
 
 
 def _device(path: Path, outside: Outside) -> None:
-    os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # zero: as long as anybody cares to read
+    os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero, which can be read without an end
 
 
 OBJECTS: Final[dict[str, Callable[[Path, Outside], None]]] = {

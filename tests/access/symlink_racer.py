@@ -1,4 +1,4 @@
-"""A member of a group who swaps what is in a shared directory for symlinks, again and again, while others work."""
+"""A member of a group who swaps files and folders of a shared directory for symlinks, while others work."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _EVENT: Final = struct.Struct("iIII")
 _EVENTS_BYTES: Final = 1 << 20
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
-# How long a swap stays, in turns of an empty loop: from less than a system call to some of them.
+# The longest time of a swap, in turns of an empty loop: swaps last from less than one to several system calls.
 _LONGEST_STAY: Final = 2000
 
 
 def picture(root: Path) -> dict[str, tuple[Any, ...]]:
-    """Returns all that is in a folder: names, kinds, modes, owners and contents."""
+    """Returns the content of a folder: names, kinds, modes, owners and contents."""
     seen: dict[str, tuple[Any, ...]] = {}
     for path in sorted([root, *root.rglob("*")]):
         status = path.lstat()
@@ -44,12 +44,12 @@ def picture(root: Path) -> dict[str, tuple[Any, ...]]:
 def untouched(root: Path) -> Iterator[None]:
     """Assert that nothing below ``root`` is opened, read, made, changed or removed in the block, by any process.
 
-    The kernel reports it (inotify), so also what leaves no trace is seen: a FIFO or a device that was only opened.
+    The kernel reports each access (inotify), also those that leave no trace, such as opening a FIFO or a device.
     """
     before = picture(root)
     fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        paths = [root, *root.rglob("*")]  # listed before anything is watched, which listing would be seen as
+        paths = [root, *root.rglob("*")]  # listed before the watches, which would report the listing
         watched = {_watch(fd, path): path for path in paths}
         yield
         touched = _events(fd, watched)
@@ -66,7 +66,7 @@ def _watch(fd: int, path: Path) -> int:
 
 
 def _events(fd: int, watched: dict[int, Path]) -> set[tuple[str, str]]:
-    """Returns what happened, and where: the bits of the event in hex, and the path."""
+    """Returns the events: the bits of each in hex, and its path."""
     seen: set[tuple[str, str]] = set()
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -82,7 +82,7 @@ def _events(fd: int, watched: dict[int, Path]) -> set[tuple[str, str]]:
 
 @contextlib.contextmanager
 def exchanging(root: Path, folder: str, target: Path, uid: int = BOB) -> Iterator[Callable[[], None]]:
-    """``folder`` of ``root`` and a symlink to ``target`` swap places, at random moments, once ``begin()`` is called."""
+    """Swap ``folder`` of ``root`` and a symlink to ``target`` at random moments, from a call of the result on."""
     trap, place = root / "trap", root / folder
     trap.symlink_to(target)
 
@@ -103,9 +103,9 @@ def exchanging(root: Path, folder: str, target: Path, uid: int = BOB) -> Iterato
 
 @contextlib.contextmanager
 def leading_out(place: Path, traps: Path, target: Path | None, uid: int = BOB) -> Iterator[Callable[[], None]]:
-    """``place`` and a symlink to ``target`` (``None``: a FIFO) swap places, also where it is removed and made again.
+    """Swap ``place`` and a symlink to ``target`` (``None``: a FIFO), also when ``place`` is removed and made again.
 
-    ``traps`` is a folder of that user's on the same file system, in which what was swapped out stands.
+    ``traps`` is a folder of that user's on the same file system, which holds the original meanwhile.
     """
     trap = traps / "trap"
     numbers = itertools.count()
@@ -125,7 +125,7 @@ def leading_out(place: Path, traps: Path, target: Path | None, uid: int = BOB) -
                 pass
             _exchange(place, trap)
         if not _is_trap(trap):
-            with contextlib.suppress(OSError):  # the symlink was removed: what it stood for goes back
+            with contextlib.suppress(OSError):  # the symlink was removed, and the original returns to its place
                 os.rename(trap, place)
 
     with _again_and_again(swap, uid) as begin:
@@ -141,7 +141,7 @@ def _is_trap(path: Path) -> bool:
 def replacing_new_files(
     folder: Path, ending: str, traps: Path, target: Path, uid: int = BOB
 ) -> Iterator[Callable[[], None]]:
-    """Each new file in ``folder`` with this ending is moved to ``traps``, and a symlink to ``target`` left for it."""
+    """Move each new file in ``folder`` with this ending to ``traps``, and leave a symlink to ``target`` there."""
 
     def swap() -> None:
         for name in os.listdir(folder):
@@ -156,7 +156,7 @@ def replacing_new_files(
 
 @contextlib.contextmanager
 def swapping_new_folders(parent: Path, target: Path, uid: int = BOB) -> Iterator[Callable[[], None]]:
-    """Each new folder that is made in ``parent`` next to its place is moved away, and a symlink left in its place."""
+    """Move each folder away that is staged in ``parent``, and leave a symlink in its place."""
 
     def swap() -> None:
         for name in os.listdir(parent):
@@ -176,7 +176,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def _again_and_again(do: Callable[[], None], uid: int) -> Iterator[Callable[[], None]]:
-    """A process of another user that does it, from when the function that this gives is called until the end."""
+    """Repeat ``do`` in a process of another user, from the call of the yielded function until the end of the block."""
     wanted, want = os.pipe()
     seen, see = os.pipe()
     child = os.fork()

@@ -294,7 +294,7 @@ def test_nor_through_what_replaces_the_staged_one(metrics_folder, outside, traps
 
 
 def test_a_write_of_metrics_ends_in_the_folder_in_which_it_began(metrics_folder, home, traps):
-    """Where the folder itself leads is the operator's word; a part of a write may not end up in another one."""
+    """The operator decides where the folder itself leads; no part of a write may end up in another folder."""
     other = home / "other"
     other.mkdir()
     file = _metrics_file(metrics_folder / "inner")

@@ -117,7 +117,7 @@ def test_every_byte_of_the_record_is_signed(cache_path, key_file, at):
 
 
 def test_a_checksum_passes_for_no_signature(cache_path, key_file):
-    """Who may write there can make any record, only not one with the key's signature."""
+    """A user who may write there can make any record, but none with the key's signature."""
     with FileStreamProgramCache(cache_path, signing_key_file=key_file) as cache:
         cache["k"] = b"code"
         path, name = entry_path(cache_path), entry_name(b"k")

@@ -19,7 +19,7 @@ LOCKCACHE = str(Path(sys.executable).with_name("lockcache"))
 ROOT = Path(__file__).parents[2]
 RUN = (sys.executable, "-m", "lockcache", "run")
 
-# A command that says who manages the directory, once somebody does, and ends with its input.
+# A command that prints the manager of the directory, once there is one, and ends with its input.
 KEPT = (
     "import sys, time; from lockcache.lowlevel import Layout, keeper_of\n"
     "while not keeper_of(Layout(sys.argv[1])): time.sleep(0.01)\n"
@@ -28,12 +28,12 @@ KEPT = (
 
 
 def run(*arguments: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run to the end; keyword arguments are environment variables."""
+    """Run the command to its end. Keyword arguments are environment variables."""
     return run_forked(main, "lockcache", *arguments, stdin=stdin, env={**os.environ, **environment})
 
 
 def start(*words: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen[str]:
-    """``lockcache run`` as a started process."""
+    """Start ``lockcache run`` as a process."""
     command = [*RUN, *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.Popen(command, env=environment, cwd=cwd, stdin=-1, stdout=-1, stderr=-1, text=True)
@@ -48,13 +48,13 @@ def until_free(path: Path) -> None:
 
 
 def give_to_somebody(root: Path) -> None:
-    """Make everything there that user's for whom :func:`run_as_somebody` runs, who has no other rights."""
+    """Give everything there to the user of :func:`run_as_somebody`, who has no other rights."""
     for path in (root, *root.rglob("*")):
         os.chown(path, MALLORY, MALLORY, follow_symlinks=False)
 
 
 def run_as_somebody(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run like :func:`run`, as a user who is not root, in a forked child: that user may not reach the script."""
+    """Run like :func:`run`, as a user who is not root, in a forked child, because the user may not reach the script."""
 
     def work() -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()

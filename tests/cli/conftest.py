@@ -17,7 +17,7 @@ from tests.cli.doctor import until
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """A folder that other users may reach. Not pytest's, which is root's alone."""
+    """A folder that other users may reach, unlike pytest's, which is root's alone."""
     with tempfile.TemporaryDirectory(prefix="lockcache-test-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -25,7 +25,7 @@ def open_path() -> Iterator[Path]:
 
 @pytest.fixture
 def filled(cache_path: Path) -> Path:
-    """A cache of 10 kB with two entries of 1,500 bytes together; what the first one is is known."""
+    """A cache of 10 kB with two entries of 1,500 bytes together, of which the first has metadata."""
     with FileStreamProgramCache(cache_path, max_size_bytes=10_000) as cache:
         cache.put_entry("a", Entry(b"x" * 1000, {"kind": "cubin", "arch": "sm_90"}))
         cache["b"] = b"y" * 500
@@ -34,7 +34,7 @@ def filled(cache_path: Path) -> Path:
 
 @pytest.fixture
 def mount_faulty(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Mounts a FUSE file system with the given faults: ``server`` is the module of it, ``backing`` what it shows."""
+    """Mounts a FUSE file system with the given faults: ``server`` is its module, ``backing`` the directory it shows."""
     servers: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def mount(*faults: str, server: str = "faulty_disk.py", backing: Path | None = None) -> Path:

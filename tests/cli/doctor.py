@@ -1,4 +1,4 @@
-"""Runs the doctor, and reads what it found."""
+"""Runs the doctor, and reads its findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOOD, NOTE, UNTESTED, DEGRADED, UNUSABLE = "good", "note", "not tested", "degrad
 
 
 def examined(path: Path, *options: str, **environment: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The exit code, and what each check found."""
+    """Returns the exit code, and the finding of each check."""
     ended = run("doctor", "--json", *options, path, **environment)
     report = json.loads(ended.stdout)
     assert report["exit_code"] == ended.returncode
@@ -29,7 +29,7 @@ def examined(path: Path, *options: str, **environment: str) -> tuple[int, dict[s
 
 
 def verdicts(checks: dict[str, dict[str, Any]], *worse: str) -> dict[str, str]:
-    """The checks that are neither good nor a note."""
+    """Returns the checks that are neither good nor a note."""
     return {name: check["verdict"] for name, check in checks.items() if check["verdict"] not in (GOOD, NOTE)}
 
 

@@ -1,4 +1,4 @@
-"""Runs the doctor on two hosts, or what stands for them, and reads what both found."""
+"""Runs the doctor on two hosts, or on two mounts in place of them, and reads their findings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from tests.cli.command import LOCKCACHE
 from tests.processes.crowd import HANG_SECONDS
 
-#: Something is late after a twelfth of it.
+#: A twelfth of this time is the limit after which a change counts as late.
 TIMEOUT = "24s"
 
 
 def start_half(path: Path, *options: str, before: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:
-    """Start the doctor on one of the two; ``before`` is a command that runs commands."""
+    """Start the doctor on one of the two hosts. ``before`` is a command that runs commands there."""
     return subprocess.Popen(
         [*before, LOCKCACHE, "doctor", "--pair", "--timeout", TIMEOUT, *options, str(path)],
         stdout=subprocess.PIPE,
@@ -28,7 +28,7 @@ def start_half(path: Path, *options: str, before: Sequence[str] = (), **environm
 
 
 def certified(*halves: subprocess.Popen[str]) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The exit code and what each check found, which is the same for both. They print JSON."""
+    """Returns the exit code and the finding of each check, which are the same for both, as they print JSON."""
     reports = []
     for half in halves:
         out, err = half.communicate(timeout=2 * HANG_SECONDS)

@@ -1,7 +1,7 @@
-"""A FUSE file system that shows a directory as one client of a file server does, with the faults that it is given.
+"""A FUSE file system that shows a directory like a client of a file server, with the given faults.
 
-``python faulty_client.py BACKING MOUNT FAULT...``. Two of them over one directory are two hosts, as far as a file
-system can tell them apart: each has a cache of its own, which a look at the folder (opendir) empties, as NFS has.
+``python faulty_client.py BACKING MOUNT FAULT...``. Two such mounts of one directory are like two hosts: each has a
+cache of its own, which opening a folder (opendir) empties, as in NFS.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import mfusepy
 
 from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
 
-#: The faults come from :mod:`tests.cli.test_doctor_pair_faults` and :mod:`tests.cli.test_two_clients`; what each stands
-#: for is said where it is made.
+#: :mod:`tests.cli.test_doctor_pair_faults` and :mod:`tests.cli.test_two_clients` choose faults; a comment at the code
+#: of each names the file system that has it.
 _REMEMBERING: Final = ("old files are remembered", "removed files are remembered")
 _BLOCK_BYTES: Final = 512
 
@@ -32,7 +32,7 @@ class FaultyClient(Passthrough, mfusepy.Operations):  # type: ignore[misc]
         self._shown: dict[int, bytearray] = {}
         self._direct: set[int] = set()
 
-    # ---- what a client remembers of names
+    # ---- cached names
 
     def opendir(self, path: str) -> int:
         self._missing = {name for name in self._missing if os.path.dirname(name) != path}
@@ -74,7 +74,7 @@ class FaultyClient(Passthrough, mfusepy.Operations):  # type: ignore[misc]
         if path in self._opened:
             os.close(self._opened.pop(path))
 
-    # ---- what a client remembers of open files
+    # ---- cached contents of open files
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         if "open files are remembered" not in self._faults:
@@ -85,16 +85,16 @@ class FaultyClient(Passthrough, mfusepy.Operations):  # type: ignore[misc]
         if "open files are remembered" in self._faults:
             self._content(fh)[offset : offset + len(data)] = data  # JuiceFS
         if "direct writes are whole blocks" in self._faults and fh in self._direct and len(data) % _BLOCK_BYTES:
-            raise mfusepy.FuseOSError(errno.EINVAL)  # GlusterFS, which answers small reads from what it remembers
+            raise mfusepy.FuseOSError(errno.EINVAL)  # GlusterFS, which answers small reads from its cache
         return super().write(path, data, offset, fh)
 
     def _content(self, fh: int) -> bytearray:
-        """Returns what a file had when it was first read through this descriptor, and what was written through it."""
+        """Returns a file's content when it was first read through this descriptor, with the descriptor's writes."""
         if fh not in self._shown:
             self._shown[fh] = bytearray(os.pread(fh, os.fstat(fh).st_size, 0))
         return self._shown[fh]
 
-    # ---- what a client changes
+    # ---- changes
 
     def create(self, path: str, mode: int, fi: Any = None) -> int:
         self._missing.discard(path)
@@ -117,7 +117,7 @@ class FaultyClient(Passthrough, mfusepy.Operations):  # type: ignore[misc]
         self._missing.discard(new)
         self._forget(new)
         if "rename copies" in self._faults and os.path.isfile(self._at(new)):
-            # What mounts of object stores do. Synced in between, which makes the moment long.
+            # Mounts of object stores copy files to rename them. The sync makes the moment in between long.
             with open(self._at(old), "rb") as source, open(self._at(new), "r+b", buffering=0) as target:
                 content = source.read()
                 for part in (content[: len(content) // 2], content[len(content) // 2 :]):
@@ -154,7 +154,7 @@ class FaultyClient(Passthrough, mfusepy.Operations):  # type: ignore[misc]
         self._shown.pop(fh, None)
         self._direct.discard(fh)
         if "locks outlive their holder" in self._faults and fh in self._locked:
-            return 0  # a lock server that does not learn of the death of a client
+            return 0  # as a lock server that does not learn of the death of a client
         return super().release(path, fh)
 
 
@@ -162,9 +162,9 @@ if __name__ == "__main__":
     backing, mount, *faults = sys.argv[1:]
     options = dict(MOUNT_OPTIONS)
     if "pages are remembered" in faults:
-        options["attr_timeout"] = 3600  # the kernel's own cache, which only asks when that has passed
+        options["attr_timeout"] = 3600  # the kernel's own cache, which asks again only after this time
     else:
         options["direct_io"] = True
     client = FaultyClient(os.path.abspath(backing), set(faults))
-    # One call at a time: what is remembered is looked up and changed by each.
+    # One call at a time, because each call reads and changes the caches.
     mfusepy.FUSE(client, mount, fsname="passthrough", nothreads=True, allow_other=True, **options)

@@ -1,6 +1,6 @@
-"""A FUSE file system that passes everything on to a directory, but for the faults that it is given.
+"""A FUSE file system that passes all calls on to a directory, with the given faults.
 
-``python faulty_disk.py BACKING MOUNT FAULT...``; what each fault stands for is said where it is made.
+``python faulty_disk.py BACKING MOUNT FAULT...``. A comment at the code of each fault names the file system that has it.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class FaultyDisk(Passthrough, mfusepy.Operations):  # type: ignore[misc]
         for name in ("st_atime", "st_mtime", "st_ctime"):
             if "clock an hour ahead" in self._faults:
                 shown[name] += _HOUR_NS
-            if "times in steps of two seconds" in self._faults:  # FAT's
+            if "times in steps of two seconds" in self._faults:  # FAT
                 shown[name] = shown[name] // _TICK_NS * _TICK_NS
-        if "everybody may write" in self._faults:  # FAT's too, mounted without a umask
+        if "everybody may write" in self._faults:  # FAT, mounted without a umask
             shown["st_mode"] |= 0o777
         if "everybody may read" in self._faults:
             shown["st_mode"] |= 0o055
         return shown
 
     def _hide(self, path: str) -> None:
-        """A file is missing for those who look for it."""
+        """Hide a file from processes that look it up."""
         creators = self._creators.get(path, [])
         if "new names stay missing" in self._faults and path.endswith("/new"):
-            hidden = bool(creators) and _caller() not in creators  # NFS: who saw it missing before
+            hidden = bool(creators) and _caller() not in creators  # NFS, for a process that saw it missing before
         elif self._faults & {"creation excludes nobody", "EPERM for a name that is there"} and "/exclusive/" in path:
-            hidden = len(creators) < 2 and _caller() not in creators  # both look before either creates
+            hidden = len(creators) < 2 and _caller() not in creators  # as if both looked before either created
         else:
             return
         if hidden:
@@ -63,7 +63,7 @@ class FaultyDisk(Passthrough, mfusepy.Operations):  # type: ignore[misc]
 
     def create(self, path: str, mode: int, fi: Any = None) -> int:
         if "hangs" in self._faults:
-            threading.Event().wait()  # a server that does not answer
+            threading.Event().wait()  # as a server that does not answer
         creators = self._creators.setdefault(path, [])
         creators.append(_caller())
         if len(creators) > 1 and "/exclusive/" in path:
@@ -75,7 +75,7 @@ class FaultyDisk(Passthrough, mfusepy.Operations):  # type: ignore[misc]
 
     def release(self, path: str, fh: int) -> int:
         if "locks outlive their holder" in self._faults and fh in self._locked:
-            return 0  # a lock server that does not learn of the death of a client
+            return 0  # as a lock server that does not learn of the death of a client
         return super().release(path, fh)
 
     def fsync(self, path: str, datasync: int, fh: int) -> int:
@@ -85,14 +85,14 @@ class FaultyDisk(Passthrough, mfusepy.Operations):  # type: ignore[misc]
 
     def rename(self, old: str, new: str, flags: int = 0) -> int:
         if "rename copies" in self._faults and os.path.isfile(self._at(new)):
-            # What mounts of object stores do: the bytes under an open file change.
+            # Mounts of object stores copy the bytes, so that those of an open file change.
             with open(self._at(old), "rb") as source, open(self._at(new), "r+b") as target:
                 target.write(source.read())
                 target.truncate()
             os.unlink(self._at(old))
             return 0
         if "others see the file that was replaced" in self._faults and os.path.isfile(self._at(new)):
-            self._replaced[new] = os.open(self._at(new), os.O_RDONLY), _caller()  # closed with this process
+            self._replaced[new] = os.open(self._at(new), os.O_RDONLY), _caller()  # stays open until this process ends
         return super().rename(old, new, flags)
 
     def chown(self, path: str, uid: int, gid: int) -> int:
@@ -134,14 +134,14 @@ class FaultyDisk(Passthrough, mfusepy.Operations):  # type: ignore[misc]
             raise mfusepy.FuseOSError(errno.ENOLCK)  # NFS without a lock server
         if "locks stay taken" in self._faults and operation & fcntl.LOCK_UN:
             return 0
-        if "locks exclude nobody" not in self._faults:  # what SeaweedFS does, and sshfs across machines
+        if "locks exclude nobody" not in self._faults:  # SeaweedFS, and sshfs across machines
             fcntl.flock(fh, operation | fcntl.LOCK_NB)
         (self._locked.discard if operation & fcntl.LOCK_UN else self._locked.add)(fh)
         return 0
 
 
 def _caller() -> int:
-    """The process that makes the system call."""
+    """Returns the process that makes the system call."""
     pid: int = mfusepy.fuse_get_context()[2]
     return pid
 
@@ -149,5 +149,5 @@ def _caller() -> int:
 if __name__ == "__main__":
     backing, mount, *faults = sys.argv[1:]
     disk = FaultyDisk(os.path.abspath(backing), set(faults))
-    # allow_other: users who are not root look too.
+    # allow_other, because users who are not root use the mount too.
     mfusepy.FUSE(disk, mount, fsname="passthrough", nothreads=False, allow_other=True, **MOUNT_OPTIONS)

@@ -1,4 +1,4 @@
-"""The operator's command on a terminal: a real one, of which the test holds the other end."""
+"""The operator's command on a real terminal, whose other end the test holds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _HANG_SECONDS = 60.0
 
 
 class OnTerminal:
-    """``with OnTerminal("top", path) as terminal:`` is running, and killed at the end if it lives."""
+    """Runs a command: ``with OnTerminal("top", path) as terminal:``. The end of the block kills it."""
 
     def __init__(self, *arguments: object) -> None:
         self._ours, theirs = pty.openpty()
-        # setsid: so that the terminal is its own, and Ctrl-C typed there is its SIGINT.
+        # setsid makes the terminal the command's own, so that a typed Ctrl-C becomes its SIGINT.
         self.process = subprocess.Popen(
             ["setsid", "--ctty", "--wait", LOCKCACHE, *map(str, arguments)],
             stdin=theirs,
@@ -42,7 +42,7 @@ class OnTerminal:
         os.close(self._ours)
 
     def read_until(self, text: bytes) -> None:
-        """Read on until ``text`` was said."""
+        """Read until the command has printed ``text``."""
         while text not in self.said:
             self.said += os.read(self._ours, 4096)
 
@@ -50,15 +50,15 @@ class OnTerminal:
         os.write(self._ours, keys)
 
     def end(self) -> int:
-        """Read to the end; the exit code."""
+        """Read to the end. Returns the exit code."""
         try:
             while part := os.read(self._ours, 4096):
                 self.said += part
         except OSError:
-            pass  # how a terminal says that its other end is closed
+            pass  # a terminal raises this when its other end is closed
         return self.process.wait(_HANG_SECONDS)
 
     def signal_command(self, number: int) -> None:
-        """Signal the command itself: setsid waits next to it."""
+        """Signal the command itself, and not setsid, which waits for it."""
         [child] = psutil.Process(self.process.pid).children() or [psutil.Process(self.process.pid)]
         child.send_signal(number)

@@ -1,4 +1,4 @@
-"""The back ends under test. A new one is a new line in ``BACK_ENDS``; the whole suite then runs over it."""
+"""The back ends under test. A new back end is a new line in ``BACK_ENDS``; the whole suite then runs over it."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from tests.unit.bundle.bundles import bundle_of, write
 
 @dataclass(frozen=True)
 class BackEnd:
-    """How to make a cache of one kind, and what sets it apart."""
+    """One kind of cache: how to make it, and how it differs from others."""
 
     name: str
-    #: ``make(path, **arguments)``: two calls with one path are two caches over one store, if it is shared at all.
-    #: ``kind=`` makes one of a subclass.
+    #: ``make(path, **arguments)``: two calls with one path make two caches over one store, if caches of this kind can
+    #: share one. ``kind=`` makes a cache of a subclass.
     make: Callable[..., Any]
-    #: What each entry without metadata counts for in addition to its payload.
+    #: The bytes that an entry without metadata counts for in addition to its payload.
     overhead_bytes: int = 0
-    #: Whether other objects, and other processes, see what one stores.
+    #: Whether other objects and other processes see the entries that a cache stores.
     is_shared: bool = False
-    #: Whether a read may be answered by a copy in front of the store, whose order of use and accounting then differ.
+    #: Whether a copy in front of the store may answer a read, so that the store's order of use and accounting differ.
     has_copies: bool = False
-    #: Whether each read counts as a use at once: not where a copy answers it, nor on a network file system.
+    #: Whether each read counts as a use at once, which it does not if a copy answers, nor on a network file system.
     counts_each_use: bool = True
-    #: Whether it can be pickled where it is shared: a memory tier cannot.
+    #: Whether it can be pickled if it is shared, which a memory tier cannot.
     is_picklable: bool = True
-    #: Whether it is on a server, which :data:`SERVER` names: a cap does not decide what can be read there.
+    #: Whether it is on the server that :data:`SERVER` names, where a cap does not decide what can be read.
     has_server: bool = False
-    #: Whether it accounts for its entries and bytes, and removes them: no object does that for a server that it shares.
+    #: Whether it accounts for its entries and bytes and removes them, which no object does for a server that it shares.
     has_accounts: bool = True
-    #: Arguments with which no write is dropped for waiting long, however busy the machine is.
+    #: Arguments with which no write is dropped after a long wait, however busy the machine is.
     patience: Mapping[str, Any] = field(default_factory=dict)
 
     def cap_for(self, entries: int, payload_bytes: int) -> int:
@@ -73,7 +73,7 @@ def _record_files(path: Path, kind: type = FileStreamProgramCache, **arguments: 
 
 
 def _signed(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
-    # Next to the cache, and made by the first process.
+    # The file is next to the cache, and the first process makes it.
     keys = path.with_name(f"{path.name}.keys")
     with (
         contextlib.suppress(FileExistsError),
@@ -89,12 +89,12 @@ def _network(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) 
         return kind(path, **arguments)
 
 
-#: What the tests of this suite call their keys, as far as a seed should have older values of them.
+#: The keys of this suite's tests of which the seed has older values.
 _KEYS = ["k", "a", "b", "c", "d", "other", "key", "big", "new", "no", "absent", "plain", "twin", *map(str, range(40))]
 
 
 def _seeded(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
-    """Open over a seed with an older value of each key, all removed: none of them may ever be read again."""
+    """Open over a seed with an older value of each key. All are removed, and none may ever be read again."""
     seed = path.with_name(f"{path.name}.lcb")
     if not seed.exists() and not is_disabled():
         write(seed, bundle_of({key.encode(): b"from the seed, and removed" for key in _KEYS}))
@@ -122,25 +122,25 @@ def _tiered_rechecking(path: Path, kind: type = TieredProgramCache, **arguments:
 
 
 def _tiered_golden(path: Path, kind: type = TieredProgramCache, **arguments: Any) -> Any:
-    """In front of a directory that is only read, and has nothing."""
+    """Open in front of an empty directory that is only read."""
     golden = path.with_name(f"{path.name}.golden")
     if not is_disabled():
         FileStreamProgramCache(golden, read_only=False).close()
     return _tiered(path, kind, 0, FileStreamProgramCache(golden, read_only=True), **arguments)
 
 
-#: The variable with the URL of the server of all tests of this process and its children.
+#: The variable with the URL of the server for all tests of this process and its children.
 SERVER = "CONTRACT_SUITE_VALKEY"
 
 
 def _place_on_server(path: Path) -> str:
-    """Returns a URL for this path: a place of its own on the server of this session."""
+    """Returns a URL for this path, with a prefix of its own on the server of this session."""
     return f"{os.environ[SERVER]}?prefix={hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}:"
 
 
 @contextlib.contextmanager
 def endless_patience() -> Iterator[None]:
-    """Wait without a limit, in the block, for a server that a busy machine keeps from answering."""
+    """Wait longer, in the block, for a server that answers late on a busy machine."""
     _patience.clear()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("LIFE_SECONDS", "_LONGEST_CALL_SECONDS", "_PROMPT_SECONDS"):
@@ -150,9 +150,9 @@ def endless_patience() -> Iterator[None]:
 
 
 class AwaitedRemoteCache(RemoteProgramCache):
-    """Waits for each write, which is sent in the background: the suite reads what it wrote, by other objects too.
+    """Waits for each write, which is sent in the background, because other objects of the suite read it at once.
 
-    Its length is what the server has under its prefix, so that nothing but what was stored may be there.
+    Its length is the number of entries under its prefix on the server, so that no others may be there.
     """
 
     def _send(self, *given: Any) -> None:
@@ -179,7 +179,7 @@ def _tiered_remote(path: Path, kind: type = TieredProgramCache, **arguments: Any
 
 
 def _filestream_remote(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
-    """Open with ``$LOCKCACHE_REMOTE`` set at that moment."""
+    """Open with ``$LOCKCACHE_REMOTE`` set during the opening."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCKCACHE_REMOTE", _place_on_server(path))
         return kind(path, **arguments)
@@ -215,5 +215,5 @@ BACK_ENDS = [
     BackEnd("remote", _remote, is_shared=True, has_server=True, has_accounts=False),
 ]
 
-#: cuda.core's own, for what a caller of cuda.core can observe today: they pass the same tests.
+#: cuda.core's own caches, which pass the tests of what a caller of cuda.core can observe today.
 UPSTREAM = [BackEnd("upstream-memory", _upstream_memory), BackEnd("upstream-filestream", _upstream_filestream)]

@@ -15,8 +15,8 @@ from tests.remote.servers import valkey
 
 __all__ = ["run_path", "tmp_path"]  # what is written is in memory
 
-#: Variants of the file back end. They differ in how a record is stored and found; up to there they share all code, and
-#: where that is what is tried, one of them stands for all.
+#: Variants of the file back end. They differ in how a record is stored and found, and share all other code; one variant
+#: is enough for the tests of that code.
 _VARIANTS = {
     "filestream-record-files",
     "filestream-signed",
@@ -78,7 +78,7 @@ def dropin(make_dropin: Callable[..., Any]) -> Any:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The server for all tests of this process, each of which has a place of its own on it."""
+    """The server for all tests of this process, each of which has a prefix of its own there."""
     with valkey(tmp_path_factory.mktemp("valkey")) as running, pytest.MonkeyPatch.context() as patch:
         patch.setenv(SERVER, running.url)
         yield

@@ -16,7 +16,7 @@ from lockcache.filestream.disk.layout import Layout, entry_name
 def _flip(path: Path, position: int) -> None:
     payload = bytearray(path.read_bytes())
     payload[position] ^= 1
-    # In place: the same inode, so that an attribute stays as it was.
+    # In place, so that the inode and its attribute stay the same.
     with open(path, "r+b") as file:
         file.write(payload)
 
@@ -43,7 +43,7 @@ def _other(path: Path) -> Path:
 
 
 def _overwrite_by_other(path: Path) -> None:
-    shutil.copy2(_other(path), path)  # with its attributes
+    shutil.copy2(_other(path), path)  # copies the attributes too
 
 
 def _take_payload_of_other(path: Path) -> None:
@@ -68,13 +68,13 @@ def _directory(path: Path) -> None:
     path.mkdir()
 
 
-#: What only adds to a file, so that a reader who knows the length still finds what was stored.
+#: The damages that only add to a file, so that a reader who knows the length still finds what was stored.
 GROWTHS: Final = ("grown by a hole", "grown to a terabyte of holes")
 
-#: What puts something else in the place of the file.
+#: The damages that replace the file by something else.
 PLANTED: Final = ("a symlink", "a fifo", "a directory")
 
-#: Damage -> what does it.
+#: The damages: the function that does each, by its name.
 DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
     "first bit flipped": lambda path: _flip(path, 0),
     "bit in the middle flipped": lambda path: _flip(path, 500),
@@ -91,7 +91,7 @@ DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
     "a directory": _directory,
 }
 
-#: Only where there is an attribute to damage.
+#: The damages to the attribute, for entries that have one.
 ATTRIBUTE_DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
     f"record bit {position} flipped": functools.partial(_flip_attribute, position=position)
     for position in (0, 2, 3, 5, 8, 11, 13, 30, 43)
@@ -99,7 +99,7 @@ ATTRIBUTE_DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
 
 
 def fill_to_damage(root: Path, keys: Sequence[bytes]) -> Path:
-    """A cache of these keys, each of its own bytes 500 times over."""
+    """Make a cache of these keys; the value of each is the key 500 times."""
     with FileStreamProgramCache(root) as cache:
         for key in keys:
             cache[key] = key * 500
@@ -107,7 +107,7 @@ def fill_to_damage(root: Path, keys: Sequence[bytes]) -> Path:
 
 
 def spoil(root: Path, key: bytes, damage: str = "last bit flipped") -> str:
-    """Damage the entry of a key; its name."""
+    """Damage the entry of a key. Returns the entry's name."""
     name = entry_name(key)
     DAMAGES[damage](Path(Layout(str(root)).entry(name)))
     return name

@@ -1,8 +1,8 @@
-"""Calls of the operating system that fail, in this process: at the n-th of a kind, or from there on.
+"""Calls of the operating system that fail in this process: the n-th of a kind, or all from the n-th on.
 
-Exactly where one wants it and for no mount, which a sweep over each call of each operation needs. The real thing is in
-:mod:`test_failing_file_system`: what is answered here is answered by a stand-in for the function of :mod:`os`. A
-``close`` that fails has closed all the same, as in Linux.
+Functions of :mod:`os` are replaced, so that a test can have any single call of an operation fail without a mount;
+:mod:`tests.crash.test_failing_calls` also has a file system that fails. A ``close`` that fails has closed the file all
+the same, as in Linux.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-#: The functions of each kind of call. Looking up a name that is wrong (``access``) says only no.
+#: The functions of each kind of call. Not ``access``, which only answers no for any error.
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "open": ("open", "mkfifo"),
     "read": ("read", "pread"),
@@ -37,7 +37,7 @@ _PACKAGES: Final = ("lockcache.", "filelock.")
 
 
 class FailingCalls:
-    """Decides which call fails. Only those of the thread that armed it count."""
+    """Decides which call fails. Only calls of the thread that armed it count."""
 
     def __init__(self) -> None:
         self._thread = 0
@@ -46,7 +46,7 @@ class FailingCalls:
         self._number = 0
 
     def sites(self, action: Callable[[], object], kind: str) -> list[int]:
-        """Returns which calls of an action to fail: of each place in the code the first and the last that come."""
+        """Returns the numbers of the calls of an action to fail: the first and the last at each place in the code."""
         seen: dict[tuple[object, ...], tuple[int, int]] = {}
         count = 0
 
@@ -63,9 +63,9 @@ class FailingCalls:
 
     @contextlib.contextmanager
     def failing(self, kind: str, left: int, number: int, *, goes_on: bool) -> Iterator[None]:
-        """Within the block, the call of this kind that comes after ``left`` others fails with an errno.
+        """Fail the call of this kind that comes after ``left`` others in the block, with an errno.
 
-        And all after it, if it ``goes_on``.
+        If it ``goes_on``, fail all later ones too.
         """
         count = -1
 
@@ -79,7 +79,7 @@ class FailingCalls:
             yield
 
     def instead_of(self, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what is called in the place of a function."""
+        """Returns the function that replaces ``call``."""
 
         def called(*arguments: Any, **options: Any) -> Any:
             if kind != self._kind or self._thread != threading.get_ident() or not self._fails():
@@ -100,7 +100,7 @@ class FailingCalls:
 
 
 def _places(frame: FrameType | None) -> Iterator[tuple[str, int]]:
-    """The frames of the package that lead to a call."""
+    """Yields the frames of the package that lead to a call."""
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith(_PACKAGES):
             yield frame.f_code.co_qualname, frame.f_lineno
@@ -109,7 +109,7 @@ def _places(frame: FrameType | None) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture
 def failing_calls(monkeypatch: pytest.MonkeyPatch) -> FailingCalls:
-    """Stand-ins for the functions, in every module that has looked one up."""
+    """Replaces the functions in every module that has looked one up."""
     calls = FailingCalls()
     instead: dict[int, Callable[..., Any]] = {}
     for kind, names in KINDS.items():

@@ -1,9 +1,9 @@
-"""An exception in front of every single instruction of an action, and what it may leave behind.
+"""An exception in front of every single instruction of an action, and checks of what the action leaves.
 
-As a signal handler raises it, but anywhere: Python itself handles signals only between some of its instructions, in
-each version between others. Traced are the frames of this package, those of its clean-up too (``finally``, ``release``,
-``__exit__``), and of filelock. Not traced is only what ``__del__`` does, of a lease: the interpreter drops an object
-then, and what is raised there is lost.
+A signal handler raises such an exception too, but Python handles signals only between some of its instructions, which
+differ from version to version. The frames of this package, also of its clean-up (``finally``, ``release``,
+``__exit__``), and those of filelock are traced. Only the ``__del__`` of a lease is not traced, because the interpreter
+loses exceptions that are raised while it drops an object.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _UNTRACED: Final = "__del__"
 
 
 class Interrupt(BaseException):
-    """What a signal handler raises."""
+    """The exception, as of a signal handler."""
 
 
 class _Tracer:
-    """Calls ``reached`` in front of the ``number``-th instruction; counts them all if there are fewer."""
+    """Calls ``reached`` in front of the ``number``-th instruction; counts all instructions if there are fewer."""
 
     def __init__(self, number: int, reached: Callable[[], None]) -> None:
         self.left = number
         self.seen = 0
-        #: Of each instruction, when it came first and when it came last.
+        #: The first and the last number of each instruction.
         self.instructions: dict[tuple[CodeType, int], tuple[int, int]] = {}
         self.where = ""
         self._reached = reached
@@ -74,16 +74,16 @@ def _is_being_dropped(frame: FrameType | None) -> bool:
 
 
 def count_steps(action: Callable[[], object]) -> int:
-    """Returns how many instructions an action has."""
+    """Returns the number of instructions of an action."""
     tracer = _Tracer(-1, _raise)
     _run(action, tracer)
     return tracer.seen
 
 
 def steps_of(action: Callable[[], object], most: int) -> list[int]:
-    """Returns where to interrupt an action: before each of its instructions, the first and the last time that it comes.
+    """Returns the numbers of the steps before which to interrupt an action: the first and the last of each instruction.
 
-    Of more than ``most`` no more than so many of them, spread evenly.
+    If there are more than ``most``, returns so many of them, spread evenly.
     """
     tracer = _Tracer(-1, _raise)
     _run(action, tracer)
@@ -92,9 +92,9 @@ def steps_of(action: Callable[[], object], most: int) -> list[int]:
 
 
 def interrupts(prepare: Callable[[], Callable[[], object]], numbers: Iterable[int]) -> Iterator[str]:
-    """Interrupt an action in front of its ``numbers``-th instructions, one in each run: yields where.
+    """Interrupt an action in front of its ``numbers``-th instructions, one in each run. Yields the place of each.
 
-    ``prepare`` is called before each run and returns the action. A run that came through yields nothing.
+    ``prepare`` is called before each run and returns the action. Yields nothing for a run that was not interrupted.
     """
     for number in numbers:
         tracer = _Tracer(number, _raise)
@@ -103,9 +103,9 @@ def interrupts(prepare: Callable[[], Callable[[], object]], numbers: Iterable[in
 
 
 def interrupt_at(action: Callable[[], object], number: int) -> list[Interrupt]:
-    """Interrupt an action in front of its ``number``-th instruction. Returns what was raised, if it came that far.
+    """Interrupt an action in front of its ``number``-th instruction. Returns the exception, if the action came so far.
 
-    With it live the frames that it ended, and all that only they have: those go when it goes.
+    The exception keeps the frames that it ended alive, and all objects that only these frames have.
     """
     before, raised = sys.gettrace(), list[Interrupt]()
     sys.settrace(_Tracer(number, _raise))
@@ -119,7 +119,7 @@ def interrupt_at(action: Callable[[], object], number: int) -> list[Interrupt]:
 
 
 def run_to(action: Callable[[], object], reached: Callable[[], None], number: int) -> str:
-    """Run an action, and ``reached`` in front of its ``number``-th instruction. Returns where that was."""
+    """Run an action, and ``reached`` in front of its ``number``-th instruction. Returns that instruction's place."""
     tracer = _Tracer(number, reached)
     _run(action, tracer)
     return tracer.where
@@ -139,7 +139,7 @@ def _run(action: Callable[[], object], tracer: _Tracer) -> bool:
 
 
 def assert_nothing_is_held(cache: FileStreamProgramCache) -> None:
-    """No thread and no process has to wait, to go by other open files, as other processes have them; and all closed."""
+    """Assert that no lock is held, by trying each through another open file, as other processes do; and close all."""
     _assert_nothing_is_open(cache)
     directory = cache._directory
     for lock in (*directory.locks.values(), directory.room_lock, directory._init_lock):
@@ -153,7 +153,7 @@ def assert_nothing_is_held(cache: FileStreamProgramCache) -> None:
 
 def _is_free(file: Path) -> bool:
     if file.is_fifo():
-        return True  # of a queue: nobody locks that
+        return True  # a file of a queue, which no process locks
     with file.open("r+b") as opened:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,21 +163,21 @@ def _is_free(file: Path) -> bool:
 
 
 def assert_nothing_is_left(cache: FileStreamProgramCache) -> None:
-    """Assert that nothing is held or open, and that nothing is there that one recount does not correct."""
+    """Assert that no lock is held, no file is open, and that one recount corrects everything."""
     assert_nothing_is_held(cache)
     assert_accounting_is_not_too_low(Path(cache.path))
     assert_one_recount_repairs_all(cache)
 
 
 def _assert_nothing_is_open(cache: FileStreamProgramCache) -> None:
-    """Assert that no descriptor is open but those that a cache keeps."""
+    """Assert that only descriptors are open that a cache keeps."""
     opened = Counter(fd.split(" ", 1)[1] for fd in descriptors())
-    if cache._directory.layout.is_network:  # there a look-up that failed makes the kernel call an open file deleted
+    if cache._directory.layout.is_network:  # after a failed look-up there, the kernel calls an open file deleted
         opened = Counter(path.removesuffix(" (deleted)") for path in opened.elements())
     ours = {path: count for path, count in opened.items() if path.startswith(cache.path)}
     assert all(_is_kept(path) and count == 1 for path, count in ours.items()), ours
 
 
 def _is_kept(path: str) -> bool:
-    """Returns whether a cache keeps such a file open: a lock, the page."""
+    """Returns whether a cache keeps such a file open, which is a lock or the usage page."""
     return path.endswith("/lockcache/usage") or "/lockcache/locks/" in path

@@ -1,4 +1,4 @@
-"""Measures what a cache directory really holds, without the library, and reads its accounting page."""
+"""Measures the real content of a cache directory, without the library, and reads its accounting page."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SHARDS: Final = 256
 
 
 def on_disk(root: Path) -> Shards:
-    """Returns (bytes, entries) of each shard: payloads, record files, views, quarantine, staged files as they are.
+    """Returns (bytes, entries) of each shard: payloads, record files, views, quarantine, staged files.
 
-    Counted as the directory states that it counts: in blocks, with inodes, attributes and folders where those show.
+    Counts as the directory states: in blocks, with inodes, attributes and folders where the file system counts those.
     """
     found: Shards = {}
     _, *lines = (root / "lockcache/format").read_text().split()
@@ -50,7 +50,7 @@ def on_disk(root: Path) -> Shards:
         add(int(file.name.split("-")[1][:2], 16), size(file), 0)
     for file in staged_files(root):
         staged = parse_staged_name(file.name)
-        # Policy, page and the like: a fixed part of the cap covers them.
+        # Staged policies, pages and the like do not count, because a fixed part of the cap covers them.
         if staged is not None and not staged.is_own_file:
             add(staged.shard, sum(size(each) for each in (file, *file.glob("*")) if each.is_file()), 0)
     return {shard: slot for shard, slot in found.items() if slot != (0, 0)}
@@ -61,16 +61,16 @@ def staged_files(root: Path) -> list[Path]:
 
 
 def accounted(root: Path) -> Shards:
-    """Returns the accounting page's numbers of each shard, empty ones left out."""
+    """Returns the accounting page's numbers of each shard that is not empty."""
     numbers = struct.unpack(f"<{2 * _SHARDS}q", (root / "lockcache/usage").read_bytes())
     slots = {shard: (numbers[2 * shard], numbers[2 * shard + 1]) for shard in range(_SHARDS)}
     return {shard: slot for shard, slot in slots.items() if slot != (0, 0)}
 
 
 def assert_accounting_is_not_too_low(root: Path) -> None:
-    """Assert that no shard is accounted for with less than is there: that would let writers overshoot the cap."""
+    """Assert that no shard holds more than its accounting, which would let writers overshoot the cap."""
     if not os.path.exists(root / "lockcache/usage"):
-        return  # died before the first attach was complete: the next process counts
+        return  # the process died before the first opening was complete, and the next process counts
     said = accounted(root)
     for shard, (bytes_, _) in on_disk(root).items():
         assert said.get(shard, (0, 0))[0] >= bytes_, f"shard {shard:02x} says {said.get(shard)}, has {bytes_} bytes"
@@ -89,7 +89,7 @@ def assert_one_recount_repairs_all(cache: FileStreamProgramCache) -> None:
 def every_death(
     prepare: Callable[[], Callable[[], object]], check: Callable[[], object], calls: Sequence[str] = ()
 ) -> list[str]:
-    """Die at every step of an action, each time made by ``prepare``, and check what is left. Returns the steps."""
+    """Die at every step of an action, which ``prepare`` makes each time, and check what is left. Returns the steps."""
     steps = []
     for step in deaths(prepare, calls):
         steps.append(step)
@@ -101,7 +101,7 @@ def every_death(
 
 
 def empty(root: Path) -> None:
-    """Remove all but the 256 lock files: making them again for each step would be most of the time."""
+    """Remove everything except the 256 lock files, because making these for each step would take most of the time."""
     for folder in ("entries", "tmp", "lockcache/records", "lockcache/views"):
         shutil.rmtree(root / folder, ignore_errors=True)
     for file in (root / "lockcache").glob("*"):

@@ -16,7 +16,7 @@ import pytest
 def _why_not() -> str | None:
     if shutil.which("strace") is None:
         return "needs strace"
-    # Inside containers ptrace is often forbidden.
+    # In containers ptrace is often forbidden.
     tried = subprocess.run(
         ["strace", "-o", os.devnull, "-e", "inject=getpid:retval=7", "true"], check=False, capture_output=True
     )
@@ -27,15 +27,15 @@ def _run(options: list[str], program: str, *arguments: str | Path) -> subprocess
     reason = _why_not()
     if reason is not None:
         pytest.skip(reason)
-    # Not --seccomp-bpf: strace 6.1 then loses the signals that it is to inject.
+    # Not with --seccomp-bpf, with which strace 6.1 loses signals that it has to inject.
     command = ["strace", "-f", *options, sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
 
 def run_traced(program: str, *arguments: str | Path, inject: str, paths: tuple[str, ...] = ()) -> int:
-    """The exit status of ``program`` (negative: its signal) while ``inject``, an expression of strace, is in force.
+    """Returns the exit status of ``program`` (negative: its signal) under ``inject``, an expression of strace.
 
-    With ``paths`` only calls on exactly these paths count.
+    With ``paths``, only calls on exactly these paths count.
     """
     call = inject.split(":", maxsplit=1)[0]
     options = ["-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={inject}"]
@@ -47,7 +47,7 @@ def run_traced(program: str, *arguments: str | Path, inject: str, paths: tuple[s
 
 
 def trace(program: str, *arguments: str | Path, log: Path) -> list[str]:
-    """The system calls that ``program`` makes, one a line, without signals and exits."""
+    """Returns the system calls of ``program``, one a line, without signals and exits."""
     done = _run(["-o", str(log), "-qq", "-e", "signal=none"], program, *arguments)
     assert done.returncode == 0, done.stderr
     return [line.split(maxsplit=1)[1] for line in log.read_text().splitlines()]

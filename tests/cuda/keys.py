@@ -52,7 +52,7 @@ CHANGES = "another output"
 SEEN = "the compiler sees it; the output of SOURCE happens to be the same, or none"
 UNUSED = "does not reach this compiler"
 
-#: Every field of ProgramOptions: what it means for C++, and a value unlike the default.
+#: Every field of ProgramOptions: its effect for C++, and a value that differs from the default.
 CXX: dict[str, tuple[str, Any]] = {
     "name": (CHANGES, "other.cu"),
     "arch": (CHANGES, "sm_80"),
@@ -111,9 +111,9 @@ CXX: dict[str, tuple[str, Any]] = {
     "numba_debug": (SEEN, True),
 }
 
-#: Not compiled here, their keys are checked all the same: the first writes to the user's cache directory, the next two
-#: fail with these options alone, and after one compilation with the last NVRTC 13.5 compiles everything in this process
-#: as if it were set.
+#: Options whose keys are checked without compiling: the first writes to the user's cache directory, the next two fail
+#: with these options alone, and after one compilation with the last, NVRTC 13.5 applies it to all others in this
+#: process.
 NOT_COMPILED = {"use_bundled_headers", "numba_debug", "device_float128", "restrict"}
 
 
@@ -127,7 +127,7 @@ def key(**changes: Any) -> bytes:
 
 
 def compile_cxx(target_type: str, code: str = SOURCE, **fields: Any) -> bytes:
-    """NVRTC's output. Not through Program: that wants a driver for PTX, and renames a debugged default program."""
+    """Returns NVRTC's output. Not by Program, which needs a driver for PTX, and renames a debugged default program."""
     chosen = make_options(**fields)
     rendered = chosen.as_bytes("nvrtc", target_type)
     _, program = nvrtc.nvrtcCreateProgram(code.encode(), chosen.name.encode(), 0, [], [])

@@ -16,7 +16,7 @@ _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chr
 
 
 class Browser:
-    """Skips the test where there is none."""
+    """The browser. Skips the test where there is none."""
 
     def __init__(self, profile: Path) -> None:
         found = next(filter(None, map(shutil.which, _NAMES)), None)
@@ -24,14 +24,14 @@ class Browser:
             pytest.skip(f"needs one of {', '.join(_NAMES)}, such as by apt-get install chromium-headless-shell")
         self._command = [found, "--headless", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
         if sys.platform == "linux" and os.geteuid() == 0:
-            self._command.append("--no-sandbox")  # root may not have one
+            self._command.append("--no-sandbox")  # Chromium has no sandbox for root
 
     def dom(self, url: str, *, width: int = 1200) -> str:
-        """The document after it was loaded, as the browser understood it."""
+        """Returns the document as the browser has it after loading."""
         return self._run("--dump-dom", f"--window-size={width},1000", url)
 
     def screenshot(self, url: str, file: Path, *, dark: bool = False, width: int = 1200, height: int = 1000) -> bytes:
-        """A picture (PNG) of the page."""
+        """Returns a picture (PNG) of the page."""
         scheme = [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
         self._run(f"--screenshot={file}", f"--window-size={width},{height}", *scheme, url)
         return file.read_bytes()

@@ -1,4 +1,4 @@
-"""A real daemon under test, in a forked process: watched through what it says with ``--json``."""
+"""A real daemon under test, in a forked process, watched by its log with ``--json``."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ from tests.programs import ForkedProgram, run_forked
 
 SCRIPT = str(Path(sys.executable).parent / "lockcache-daemon")
 
-# Guards against hangs, never measurements: what is waited for takes a fraction of it.
+# A guard against hangs and never a measurement: all waits take a fraction of it.
 HANG_SECONDS = 60.0
 
-# ``make coverage``, which sets this variable for the processes that tests start.
+# ``make coverage`` sets this variable for the processes that tests start.
 _IS_MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
 _END_SECONDS = 5.0
 
 
 def run_daemon(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run to the end: for bad options, ``--once`` and ``--dry-run``."""
+    """Run the daemon to its end, for bad options, ``--once`` and ``--dry-run``."""
     return run_forked(main, "lockcache-daemon", *arguments, timeout=HANG_SECONDS, **options)
 
 
 class RunningDaemon:
-    """``with RunningDaemon("--max-size", "1M", path) as daemon:`` is up, serving, and killed at the end if it lives."""
+    """Runs a daemon, which serves in the block: ``with RunningDaemon("--max-size", "1M", path) as daemon:``.
+
+    The end of the block kills the daemon if it still lives.
+    """
 
     def __init__(self, *arguments: object, starts: int = 1) -> None:
         self._starts = starts
@@ -56,7 +59,7 @@ class RunningDaemon:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if _IS_MEASURED and self.process.poll() is None:  # what is killed writes nothing of it down
+        if _IS_MEASURED and self.process.poll() is None:  # a process that is killed writes no coverage
             self.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_END_SECONDS)
@@ -67,7 +70,7 @@ class RunningDaemon:
         self._errors.close()
 
     def wait_for(self, event: str) -> dict[str, Any]:
-        """The next event of this kind; those before it are dropped."""
+        """Returns the next event of this kind, and drops those before it."""
         while True:
             said = self._events.get(timeout=HANG_SECONDS)
             assert said is not None, f"the daemon ended before it said {event!r}: {self.errors()}"
@@ -75,7 +78,7 @@ class RunningDaemon:
                 return said
 
     def wait_for_each(self, *events: str) -> dict[str, dict[str, Any]]:
-        """The next event of each of these kinds, in whatever order they come: directories have threads of their own."""
+        """Returns the next event of each of these kinds, in any order, because each directory has a thread."""
         found: dict[str, dict[str, Any]] = {}
         while len(found) < len(events):
             said = self._events.get(timeout=HANG_SECONDS)
@@ -85,7 +88,7 @@ class RunningDaemon:
         return found
 
     def end(self, number: int) -> int:
-        """Send a signal, wait for the end, give the exit code."""
+        """Send a signal and wait for the end. Returns the exit code."""
         self.process.send_signal(number)
         return self.process.wait(HANG_SECONDS)
 
@@ -99,7 +102,7 @@ class RunningDaemon:
 
 
 def until(condition: Callable[[], object], seconds: float = HANG_SECONDS) -> None:
-    """Wait for something that nobody announces, perhaps of a file that is removed while it is looked at."""
+    """Wait for a condition of which there is no event. It may fail for a file that is removed meanwhile."""
     deadline = time.monotonic() + seconds
     while True:
         with contextlib.suppress(FileNotFoundError):
@@ -110,5 +113,5 @@ def until(condition: Callable[[], object], seconds: float = HANG_SECONDS) -> Non
 
 
 def until_asleep(thread: threading.Thread) -> None:
-    """Wait until a thread sleeps in ``poll`` or one of its kind."""
+    """Wait until a thread sleeps in ``poll`` or a similar call."""
     until(lambda: "poll" in Path(f"/proc/self/task/{thread.native_id}/wchan").read_text())

@@ -1,4 +1,4 @@
-"""Directories to keep: filled by strangers, measured on disk, photographed."""
+"""Directories for a daemon: filled by programs that do not account, measured on disk, compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from lockcache.filestream.repair.recount import recount_all
 def make_directory(root: Path) -> None:
     """Make a directory in which a block is a byte, unless there is one.
 
-    As in those that tests make by themselves (tests/conftest.py). A daemon that makes it has it count in blocks.
+    Directories that tests make in their own process are like this (tests/conftest.py); one that a daemon makes counts
+    in blocks.
     """
     root.mkdir(mode=0o700, exist_ok=True)
     (root / "lockcache").mkdir(mode=0o700, exist_ok=True)
@@ -27,7 +28,7 @@ def make_directory(root: Path) -> None:
 
 
 def fill(root: Path, entries: int, size_bytes: int, first: int = 0) -> list[Path]:
-    """Store entries as a program that does not account: staged and renamed. Returns their names by age."""
+    """Store entries like a program that does not account, staged and renamed. Returns their names by age."""
     made = []
     make_directory(root)
     (root / "tmp").mkdir(mode=0o700, exist_ok=True)
@@ -44,7 +45,7 @@ def fill(root: Path, entries: int, size_bytes: int, first: int = 0) -> list[Path
 
 
 def grow(root: Path, numbers: range) -> None:
-    """Files of 10,000 bytes in folders, used in the order of their numbers."""
+    """Make files of 10,000 bytes in folders, used in the order of their numbers."""
     for number in numbers:
         path = root / f"{number % 7}" / "deep" / f"{number}.cubin"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -58,7 +59,7 @@ def _age(path: Path, used_seconds: int) -> None:
 
 
 def bytes_on_disk(root: Path) -> int:
-    """Returns the bytes of entries and staged files that are really there."""
+    """Returns the bytes of entries and staged files on disk."""
     total = 0
     for folder, _, files in [*os.walk(root / "entries"), *os.walk(root / "tmp")]:
         for file in files:
@@ -74,7 +75,7 @@ def names_on_disk(root: Path) -> set[str]:
 
 
 def is_accounted_for(root: Path) -> bool:
-    """Returns whether the accounting equals the disk: with strangers about, once the daemon has seen their writes."""
+    """Returns whether the accounting equals the disk, which takes the daemon a while after writes of other programs."""
     directory = CacheDirectory(str(root), 1.0)
     try:
         return directory.usage().slots() == [measure_shard(directory.layout, shard) for shard in range(SHARDS)]
@@ -83,7 +84,7 @@ def is_accounted_for(root: Path) -> bool:
 
 
 def accounting_is_exact(root: Path) -> bool:
-    """Returns whether :func:`is_accounted_for`, and a recount agrees. That corrects what it finds, so call it last."""
+    """Returns whether :func:`is_accounted_for`, and a recount agrees, which corrects errors: call this last."""
     was_exact = is_accounted_for(root)
     directory = CacheDirectory(str(root), 1.0)
     try:
@@ -93,7 +94,7 @@ def accounting_is_exact(root: Path) -> bool:
 
 
 def photograph(root: Path) -> dict[str, tuple[Any, ...]]:
-    """Everything of a tree that somebody could change, except when it was read."""
+    """Returns everything of a tree that a process could change, except access times."""
     picture = {}
     for path in [root, *sorted(root.rglob("*"))]:
         status = path.lstat()
@@ -104,7 +105,7 @@ def photograph(root: Path) -> dict[str, tuple[Any, ...]]:
 
 
 def stage_and_hang(root: str) -> None:
-    """Reserve a write, say so on stdout, and wait to be killed. Runs in a process of its own."""
+    """Reserve a write, report this on stdout, and wait to be killed. For a process of its own."""
     from lockcache.filestream.entry.staging import StagedEntry
 
     staged = StagedEntry(CacheDirectory(root, 1.0), "ab" * 32, 5000)

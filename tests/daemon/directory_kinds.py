@@ -1,4 +1,4 @@
-"""The kinds of directories that a daemon keeps: how each is filled, and what is left of it."""
+"""The kinds of directories that a daemon keeps: fills each, and lists what is left."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tests.daemon import directories, pyptx_crowd, triton_format
 class Kind:
     """A directory of some program; its entries have about 10 kB."""
 
-    #: As the daemon names it when it starts.
+    #: The name that the daemon logs at its start.
     layout: str
-    #: Makes entries of these numbers, that were used in their order.
+    #: Makes entries of these numbers, which were used in this order.
     fill: Callable[[Path, range], object]
-    #: What an entry of a number is called on disk.
+    #: Returns the name on disk of the entry of a number.
     name_of: Callable[[int], str]
-    #: The names of those that are there.
+    #: Returns the names of all entries.
     names: Callable[[Path], set[str]]
-    #: Whether no part of an entry is missing, and nothing is left over.
+    #: Returns whether no part of an entry is missing or left over.
     is_whole: Callable[[Path], bool] = lambda root: True
-    #: The options by which a daemon keeps it, and that no test writes while a pass evicts.
+    #: The options with which a daemon keeps it, for tests that do not write while a pass evicts.
     options: tuple[str, ...] = ("--settle", "1ms")
 
     def touch(self, root: Path) -> None:
@@ -38,9 +38,9 @@ class Kind:
 
 
 def bytes_of(root: Path) -> int:
-    """Entries, what is left of any, and what is staged."""
+    """Returns the bytes of entries, of their remains, and of staged files."""
     total = 0
-    for folder, below, files in os.walk(root):  # which passes over what goes meanwhile
+    for folder, below, files in os.walk(root):  # which ignores folders that are removed meanwhile
         if "lockcache" in below:
             below.remove("lockcache")
         for file in files:
@@ -69,7 +69,8 @@ def _pyptx(fill: Callable[[Path, range], object]) -> Kind:
     )
 
 
-#: By name. Of lockcache's what strangers wrote, as cuda.core does; of pyptx what our adapter wrote, and what pyptx did.
+#: The kinds by name. Entries of lockcache's kind are written as by cuda.core, those of pyptx by the adapter or by
+#: pyptx.
 KINDS: Final = {
     "lockcache": Kind(
         "cuda.core",

@@ -1,4 +1,4 @@
-"""A daemon that is watched from outside: its HTTP server, and what it answers."""
+"""A client of the daemon's HTTP server, and a daemon that serves HTTP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon
 
 
 def get(port: int, path: str, *, host: str = "127.0.0.1", method: str = "GET", accept: str = "*/*") -> Any:
-    """Status, headers and body."""
+    """Returns status, headers and body of an answer."""
     connection = http.client.HTTPConnection(host, port, timeout=HANG_SECONDS)
     try:
         connection.request(method, path, headers={"Accept": accept})
@@ -22,7 +22,7 @@ def get(port: int, path: str, *, host: str = "127.0.0.1", method: str = "GET", a
 
 
 class Watched(RunningDaemon):
-    """A running daemon with ``--metrics`` on a port of its own choice."""
+    """A running daemon with ``--metrics`` on a port that it chooses."""
 
     def __init__(self, *arguments: object, starts: int = 1, host: str = "127.0.0.1") -> None:
         super().__init__("--metrics", f"{host}:0", *arguments, starts=starts)
@@ -47,7 +47,7 @@ class Watched(RunningDaemon):
         return dict(found)
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """A sample of ``/metrics``; ``None`` if there is none."""
+        """Returns a sample of ``/metrics``; ``None`` if there is none."""
         wanted = name + ("{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}" if labels else "")
         for line in self.text("/metrics").splitlines():
             sample, _, value = line.rpartition(" ")

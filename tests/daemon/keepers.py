@@ -1,4 +1,4 @@
-"""A keeper in this process, ticked by hand, and what it said."""
+"""A keeper in this process, whose ticks the test calls, and its log."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LOW = 900_000
 
 
 class Kept:
-    """A keeper, and what it said."""
+    """A keeper, and its log."""
 
     def __init__(self, root: Path, layout: str = "lockcache") -> None:
         self.out = io.StringIO()
         self.stop = StopSignals()
         report = Report(as_json=True, out=self.out, err=self.out)
-        # A long interval: what is promised in ticks holds where a tick has the time, and a busy machine takes that.
+        # A long interval, because promises in ticks hold only if a tick has enough time, which a busy machine may take.
         rules = Rules(CAP, settle_seconds=0.001, interval_seconds=60.0)
         self.keeper = Keeper(str(root), rules, report, self.stop, 1.0, store_of(layout), (), layout)
 
@@ -37,7 +37,7 @@ class Kept:
 
 @pytest.fixture
 def keep() -> Iterator[Callable[..., Kept]]:
-    """Opens keepers: ``keep(root)``, or ``keep(root, layout)``."""
+    """Opens keepers, and closes them: ``keep(root)``, or ``keep(root, layout)``."""
     made: list[Kept] = []
 
     def start(root: Path, layout: str = "lockcache") -> Kept:

@@ -20,13 +20,13 @@ def key_of(number: int) -> CacheKey:
 
 
 def entry_of(number: int, writer: int = 0, cubin_bytes: int = 9000) -> CacheEntry:
-    """An entry of which each part names the same write; some 10 kB."""
+    """Returns an entry of some 10 kB, of which each part names the same write."""
     tag = f"{number} by {writer}"
     return CacheEntry(key_of(number), f"{tag}\n" * 50, tag.encode().ljust(cubin_bytes, b"."), {"tag": tag})
 
 
 def prove(entry: CacheEntry) -> None:
-    """Whole, and of one writer."""
+    """Assert that the entry is whole, and from one writer."""
     tag = entry.metadata["tag"]
     assert entry.key == key_of(int(tag.split()[0]))
     assert entry.ptx_source == f"{tag}\n" * 50
@@ -35,7 +35,7 @@ def prove(entry: CacheEntry) -> None:
 
 
 def store(root: Path, numbers: range, *, by_pyptx: bool = False) -> None:
-    """Entries whose last use is in the order of their numbers, an hour ago."""
+    """Store entries that were used an hour ago, in the order of their numbers."""
     cache = CubinCache(root)
     for number in numbers:
         write_entry(root, entry_of(number)) if by_pyptx else cache.put(entry_of(number))
@@ -44,9 +44,9 @@ def store(root: Path, numbers: range, *, by_pyptx: bool = False) -> None:
 
 @functools.cache
 def _an_hour_ago(root: Path) -> int:
-    """Returns a time an hour before the directory was filled: a run of all tests takes long, and only the order counts.
+    """Returns a time an hour before the directory was filled. Only the order counts.
 
-    An atime that is newer than the mtime and younger than a day is what no mount option has a mere read replace.
+    With any mount option, a mere read leaves an atime that is newer than the mtime and younger than a day.
     """
     return int(time.time()) - 3600
 
@@ -59,7 +59,7 @@ def set_age(root: Path, number: int) -> None:
 
 
 def parts(root: Path) -> dict[str, set[str]]:
-    """The suffixes under each name."""
+    """Returns the suffixes of each name."""
     found: dict[str, set[str]] = {}
     for path in root.glob("*.*"):
         found.setdefault(path.stem, set()).add(path.suffix[1:])
@@ -67,7 +67,7 @@ def parts(root: Path) -> dict[str, set[str]]:
 
 
 def bytes_of(root: Path) -> int:
-    """Entries, what is left of any, and what is staged."""
+    """Returns the bytes of entries, of their remains, and of staged files."""
     total = 0
     for path in [*root.glob("*.*"), *root.glob("lockcache/staged/*")]:
         with contextlib.suppress(FileNotFoundError):
@@ -90,7 +90,7 @@ def put_many_as_pyptx(root: str, first: int, turns: int) -> int:
 
 
 def read_many(root: str, reader: int, turns: int) -> tuple[int, int]:
-    """(hits, corrupt entries); every hit is proved."""
+    """Read entries and prove every hit. Returns (hits, corrupt entries)."""
     cache = CubinCache(root)
     draw = random.Random(reader)
     for _ in range(turns):

@@ -1,4 +1,4 @@
-"""Programs that tests check files with, where the machine has them; Prometheus's linter, which is fetched."""
+"""Programs with which tests check files, if they are installed; Prometheus's linter, which is downloaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def promtool() -> str:
-    """Prometheus's linter: installed, else unpacked from Debian's package."""
+    """Returns the path of Prometheus's linter, which is unpacked from Debian's package if it is not installed."""
     found = shutil.which("promtool")
     if found is not None:
         return found
@@ -33,7 +33,7 @@ def promtool() -> str:
 
 
 def need_program(name: str) -> str:
-    """Returns where a program is; skips the test on a machine without it."""
+    """Returns the path of a program. Skips the test on a machine without it."""
     found = shutil.which(name)
     if found is None:
         pytest.skip(f"needs {name}")

@@ -1,7 +1,7 @@
-"""A process that compiles kernels with Triton itself, for a GPU that need not be there. Imports nothing of lockcache.
+"""A process that compiles kernels with Triton itself, for a GPU that need not be there. Does not import lockcache.
 
-``python triton_crowd.py SEED SECONDS``: prints how many it took from the cache and how many it compiled; any error of
-Triton's ends it.
+``python triton_crowd.py SEED SECONDS`` prints the numbers of kernels from the cache and of compilations. Any error of
+Triton's ends the process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import triton.language as tl  # type: ignore[import-not-found]
 from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
 from triton.compiler import ASTSource  # type: ignore[import-not-found]
 
-#: That many kernels are asked for.
+#: The number of kernels.
 KERNELS = 8
 
 

@@ -1,6 +1,6 @@
-"""A Triton cache as Triton 3.9 fills and reads one: the same steps in the same order, with kernels of our own.
+"""A Triton cache, filled and read in the same steps and the same order as by Triton 3.9, with made-up kernels.
 
-What a compiler goes through is what counts here, so a reader raises where Triton's own code would.
+A reader raises an error where Triton's own code would.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import uuid
 from pathlib import Path
 
 STAGES = ("source", "ttir", "ttgir", "llir", "ptx", "cubin")
-#: What one kernel's files add up to, about.
+#: The bytes of a kernel's files, about.
 KERNEL_BYTES = 10_000
 
 
@@ -48,7 +48,7 @@ def compile_kernel(root: Path, number: int, stages: tuple[str, ...] = STAGES, *,
 
 
 def read_kernel(root: Path, number: int) -> bool:
-    """A hit, or ``False``. Raises what Triton would: a file that goes between the look at it and the reading of it."""
+    """Returns whether it was a hit. Raises like Triton for a file that is removed between the check and the reading."""
     folder = root / key_of(number)
     os.makedirs(folder, exist_ok=True)
     path = folder / "__grp__k.json"
@@ -71,7 +71,7 @@ def _read(group: dict[str, str], number: int) -> None:
 
 
 def compile_many(root: str, seed: int, seconds: float, numbers: int) -> tuple[int, int]:
-    """(hits, compilations) of a process that wants kernels at random; each is whole, or this raises."""
+    """Want random kernels. Returns (hits, compilations). Raises if a kernel is not whole."""
     draw = random.Random(seed)
     hits = compiled = 0
     deadline = time.monotonic() + seconds
@@ -86,7 +86,7 @@ def compile_many(root: str, seed: int, seconds: float, numbers: int) -> tuple[in
 
 
 def fill(root: Path, numbers: range) -> None:
-    """Kernels that were used in the order of their numbers, an hour ago."""
+    """Store kernels that were used an hour ago, in the order of their numbers."""
     root.mkdir(mode=0o700, exist_ok=True)
     for number in numbers:
         compile_kernel(root, number)
@@ -95,7 +95,7 @@ def fill(root: Path, numbers: range) -> None:
 
 @functools.cache
 def _an_hour_ago(root: Path) -> int:
-    """Returns a time an hour before the directory was filled: a run of all tests takes long."""
+    """Returns a time an hour before the directory was filled, because a run of all tests takes long."""
     return int(time.time()) - 3600
 
 

@@ -1,11 +1,11 @@
-"""A Warp cache as Warp 1.19 fills one: a module is built next to its directory and renamed into place."""
+"""A Warp cache, filled as by Warp 1.19: a module is built next to its directory and renamed into place."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-#: What one module's files add up to.
+#: The bytes of a module's files.
 MODULE_BYTES = 9_000
 
 
@@ -14,7 +14,7 @@ def name_of(number: int) -> str:
 
 
 def compile_module(root: Path, number: int, *, is_finished: bool = True) -> Path:
-    """Build a module, and move it into place; returns where it is."""
+    """Build a module, and move it into place. Returns its path."""
     name = name_of(number)
     built, place = root / f"{name}_p{os.getpid()}_t1", root / name
     built.mkdir(parents=True)

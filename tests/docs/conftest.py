@@ -1,4 +1,4 @@
-"""The wheel, for tests that play a reader without the checkout."""
+"""The wheel, for tests that follow the documents without the checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs what stands behind the `$ ` of a console block, and compares what it says with what the block shows."""
+"""Runs the commands of a console block, after `$ `, and compares their output with that of the block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from tests.docs.pages import PROJECT
 
-# What goes on until it is ended is looked at once instead: settings, directories and budgets are those of the real run.
+# Commands that go on until they are ended run once instead, with the same settings, directories and budgets.
 _ENDLESS: Final = (
     (re.compile(r"^lockcache-daemon\b(?!.*--(once|dry-run|help)).*(?<!&)$"), " --dry-run"),
     (re.compile(r"^lockcache top\b(?!.*--once).*$"), " --once"),
@@ -22,7 +22,7 @@ _HANG_SECONDS: Final = 60
 
 
 class Step(NamedTuple):
-    """A command, its exit codes, and lines that it says: in this order, others between them."""
+    """A command, its exit codes, and lines of its output in this order, between which others may be."""
 
     command: str
     exit_codes: tuple[int, ...]
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
 
 def steps(text: str) -> Iterator[Step]:
-    """The commands of a block: behind `$ `, and `> ` where one goes on."""
+    """Yields the commands of a block: after `$ `, continued after `> `."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         lines = part.splitlines()
         count = next((n for n, line in enumerate(lines[1:], 1) if not line.startswith("> ")), len(lines))
@@ -41,7 +41,7 @@ def steps(text: str) -> Iterator[Step]:
 
 
 class Console:
-    """A shell whose variables and directory last from one command to the next; under ``root`` is what stands for /."""
+    """A shell that keeps variables and directory from one command to the next. ``root`` stands for /."""
 
     def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
         self._root = root
@@ -52,20 +52,20 @@ class Console:
         self._groups: list[int] = []
 
     def run(self, step: Step) -> None:
-        """Raises AssertionError for another exit code, and for a line that is not said."""
+        """Run a step. Raises AssertionError for another exit code, and for a line that is missing from the output."""
         code, said = self._run(self.inside(step.command))
         assert code in step.exit_codes, f"exit code {code}: {step.command}\n{said}"
         missing = _first_missing(step.says, said)
         assert missing is None, f"{step.command}\ndoes not say\n{missing}\nbut\n{said}"
 
     def inside(self, text: str) -> str:
-        """The text with the places that the documents take as examples moved under the root."""
+        """Returns the text with the example directories of the documents moved below the root."""
         return re.sub(
             r"(?<![\w.~/}-])/(?=(scratch|shared|golden|image|etc/lockcache|var/lib)\b)", f"{self._root}/", text
         )
 
     def close(self) -> None:
-        """End what was left running in the background."""
+        """End the processes that are left in the background."""
         for group in self._groups:
             try:
                 os.killpg(group, signal.SIGKILL)
@@ -77,7 +77,7 @@ class Console:
             bare = re.sub(r"\s+#.*$", "", command)
             if pattern.match(bare):
                 command = bare + addition
-        # Both to a file: what goes on in the background would keep a pipe open.
+        # Output and errors go to a file, because a process in the background would keep a pipe open.
         keep = f'{{ export -p; printf "cd %q\\n" "$PWD"; }} >{self._state}'
         script = f". {self._state}\n{command}\ncode=$?\n{keep}\nexit $code"
         with open(self._said, "wb") as said:
@@ -96,7 +96,7 @@ class Console:
 
 
 def environment(root: Path) -> dict[str, str]:
-    """A home of its own, the programs of this environment first, and nothing that says where a cache is."""
+    """Returns variables with a home of their own, this environment's programs first, and no path of a cache."""
     home = root / "home"
     return {
         "HOME": str(home),
@@ -111,7 +111,7 @@ def environment(root: Path) -> dict[str, str]:
 def _first_missing(expected: tuple[str, ...], said: str) -> str | None:
     left = iter([_even(line) for line in said.splitlines()])
     for line in expected:
-        # Blanks around the dots are for reading.
+        # Blanks around the dots are only for readers.
         pattern = re.compile(".*".join(re.escape(part) for part in re.split(r" ?\.\.\. ?", _even(line))))
         if line.strip() != "..." and not any(pattern.fullmatch(found) for found in left):
             return line

@@ -1,4 +1,4 @@
-"""`python -m tests.docs.fill DIR...`: the cache that the documents look at, of small stand-ins for programs."""
+"""`python -m tests.docs.fill DIR...`: the cache of the documents' examples, with small values in place of programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lockcache.explain import state
 from lockcache.filestream.disk.layout import entry_name
 
 _DAY_NS = 86_400 * 10**9
-# key: bytes, kind, arch, compiler, days since the last use, milliseconds of compiling
+# By key: bytes, kind, arch, compiler, days since the last use, milliseconds of compiling.
 _ENTRIES = {
     "scale": (4_000, "cubin", "sm_90", "nvrtc 13.5.37", 0, 40),
     "softmax-34417": (300_000, "cubin", "sm_90", "nvrtc 13.5.37", 2, 1_500),

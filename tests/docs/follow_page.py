@@ -1,6 +1,6 @@
-"""Follows a page of the documents as its reader would: its blocks in order, in one shell and one Python.
+"""Follows a page of the documents as its reader would: runs its blocks in order, in one shell and one Python.
 
-`python -m tests.docs.follow_page PAGE FOLDER` follows one in an empty folder, with the lockcache of that Python.
+`python -m tests.docs.follow_page PAGE FOLDER` follows a page in an empty folder, with the lockcache of that Python.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from lockcache_daemon.settings.sources import Sources
 from tests.docs.console import Console, environment, steps
 from tests.docs.pages import Block, blocks
 
-#: What stands for places of the machine, below the folder.
+#: The folders that stand for folders of the machine.
 _FOLDERS: Final = ("home/.config", "work", "scratch", "shared", "etc", "golden", "image", "var/lib")
 _NOT_STATED: Final = ("LOCKCACHE_DIR", "LOCKCACHE_GROUP", "LOCKCACHE_SIGNING_KEY_FILE")
 
 
 def follow(page: Path, root: Path) -> None:
-    """Run a page's blocks. Changes this process's directory and variables. Raises for what is not as the page says."""
+    """Run a page's blocks. Changes this process's directory and variables. Raises where the page is wrong."""
     for folder in _FOLDERS:
         (root / folder).mkdir(mode=0o700, parents=True)
     os.chdir(root / "work")
@@ -44,7 +44,7 @@ def _run(block: Block, console: Console, names: dict[str, Any], root: Path) -> N
     if block.file:
         (root / "work" / console.inside(block.file)).write_text(text)
     elif block.language == "python":
-        # Padded, so that a traceback names the line of the page.
+        # Padded with lines, so that a traceback names the line of the page.
         exec(compile("\n" * block.line + text, str(block.page), "exec"), names)
     elif block.language == "console":
         for step in steps(block.text):

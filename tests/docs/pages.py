@@ -1,6 +1,6 @@
-"""The blocks of code in the documents, and what the documents say of how to run them.
+"""The blocks of code in the documents, with the documents' own directions for running them.
 
-In front of a block may stand comments, which no reader sees::
+A block may have comments in front, which no reader sees::
 
     <!-- no-run: why it cannot run here -->
     <!-- needs: PROGRAM -->       run only where that program is installed
@@ -33,7 +33,7 @@ _BLOCK: Final = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """One block: where it stands, its language, and what the comments in front of it say."""
+    """One block: its place, its language, and the comments in front of it."""
 
     page: Path
     line: int
@@ -48,12 +48,12 @@ class Block:
 
 
 def name(page: Path) -> str:
-    """The page's path in the project."""
+    """Returns the page's path in the project."""
     return page.relative_to(PROJECT).as_posix()
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Every block of a page, in order; setups are console blocks."""
+    """Yields every block of a page, in order; setups are console blocks."""
     text = page.read_text()
     marks: dict[str, str] = {}
     for match in _BLOCK.finditer(text):

@@ -1,6 +1,6 @@
 """Figures of the guides: each framework's own cache next to lockcache, in one run. ``make frameworks-figures``.
 
-Counts are exact. Times are of this machine: read them as ratios. Exits with 1 if a figure misses what is promised.
+Counts are exact. Times depend on this machine: read them as ratios. Exits with 1 if a figure breaks a promise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from lockcache import FileStreamProgramCache
 from tests.frameworks.support import HERDS, PROGRAMS, VENVS, Programs, answer, sampled_answers, tell, total
 
-#: Seconds after the first process's error until the second one has its own.
+#: The most seconds from the first process's error to the second one's.
 MOST_ERROR_SECONDS = 0.5
 MOST_TRITON_WARM = 2.0
 LEAST_JAX_PUT = 300.0
@@ -28,7 +28,7 @@ LAUNCHERS = (6, range(1000, 1004))
 
 
 def main() -> int:
-    """Measure what is installed, and print two tables."""
+    """Measure the frameworks that are installed, and print two tables."""
     wanted = [name for name in sys.argv[1:] or HERDS if (VENVS / name).exists()]
     missed: list[str] = []
     print(
@@ -82,7 +82,7 @@ def _row(title: str, name: str, processes: int, kernels: range, missed: list[str
 
 
 def _peak(name: str, processes: int, kernels: range, cap: int) -> int:
-    """The most bytes on the disk, at any look, of a directory whose cap is half of what the kernels take."""
+    """Returns the most bytes on disk, in all samples, of a directory whose cap is half of what the kernels take."""
     with _programs(name) as programs, programs.started(processes) as running:
         FileStreamProgramCache(programs.directory, max_size_bytes=cap).close()
         for process in running:
@@ -92,7 +92,7 @@ def _peak(name: str, processes: int, kernels: range, cap: int) -> int:
 
 
 def _failures(programs: Programs) -> tuple[float, float]:
-    """Returns how long two processes that begin together take to fail to compile the same kernel, once warmed up."""
+    """Returns the times in which two processes that begin together fail to compile the same kernel, after a warm-up."""
     with programs.started(2, "keep-errors") as running:
         for process in running:
             tell(process, [0, -1])

@@ -20,7 +20,7 @@ VENVS = ROOT / "build" / "frameworks"
 PROGRAMS = Path(__file__).with_name("programs")
 HANG_SECONDS = 300
 
-#: What each framework wants so that it stores everything.
+#: The variables with which each framework stores everything.
 ENVIRONMENT = {
     "jax": {
         "JAX_PLATFORMS": "cpu",
@@ -34,19 +34,19 @@ ENVIRONMENT = {
     "inductor": {},
 }
 
-#: Processes that begin together, and the kernels that each of them wants.
+#: The number of processes that begin together, and the kernels that each of them wants.
 HERDS = {
     "triton": (8, range(8)),
     "jax": (6, range(6)),
     "cupy": (8, range(6)),
-    "numba": (8, range(8)),  # four of two types each
+    "numba": (8, range(8)),  # four functions of two types each
     "warp": (6, range(4)),
     "inductor": (4, range(2)),
 }
 
 
 def site_of(name: str) -> str:
-    """Returns the folder of a framework's packages, for programs that use two; skips the test without them."""
+    """Returns the folder of a framework's packages, for programs that use two. Skips the test without them."""
     found = [*(VENVS / name / "lib").glob("python*/site-packages")]
     if not found:
         pytest.skip(f"needs {name}: make frameworks FRAMEWORKS={name}")
@@ -69,9 +69,10 @@ class Programs:
     def started(
         self, count: int, *words: str, program: str = "", prefix: Sequence[str] = (), **variables: str
     ) -> Iterator[Any]:
-        """``count`` of them, from when all are ready; all are killed at the end.
+        """Start ``count`` programs. The block begins when all are ready, and its end kills them.
 
-        ``program``: another than the one that is named after the framework. ``prefix``: what runs it.
+        ``program``: the program, by default the one that is named after the framework. ``prefix``: the command that
+        runs it.
         """
         command = [*prefix, self.python, PROGRAMS / f"{program or f'{self.name}_program'}.py", *words]
         with self._started(command, [variables] * count) as running:
@@ -105,7 +106,7 @@ class Programs:
         return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd="/").stdout
 
     def environment(self, variables: dict[str, str]) -> dict[str, str]:
-        """The variables of a program, of which these count over others."""
+        """Returns the variables of a program; the given ones replace others."""
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(self._tmp_path),
@@ -122,7 +123,7 @@ class Programs:
         }
 
     def run(self, count: int, kernels: Sequence[int], *words: str, **options: Any) -> list[dict[str, Any]]:
-        """Returns the answer of each process when it had compiled the kernels."""
+        """Have processes compile the kernels. Returns the answer of each."""
         with self.started(count, *words, **options) as running:
             for process in running:
                 tell(process, kernels)
@@ -146,7 +147,7 @@ def total(answers: Sequence[dict[str, Any]], what: str) -> int:
 
 
 class _OfEntries(Sampler):
-    """Counts no policy, page or table of costs that is being replaced: of a cap this small they are not a part."""
+    """Does not count a policy, page or table of costs that is being replaced, which a cap this small does not cover."""
 
     def _weigh(self) -> tuple[int, int, int]:
         accounted, _, unaccounted = super()._weigh()
@@ -154,7 +155,7 @@ class _OfEntries(Sampler):
 
 
 def sampled_answers(directory: Path, running: Sequence[Any]) -> tuple[list[dict[str, Any]], Peaks]:
-    """Returns the answers of programs that were asked to compile, and what was on the disk at any look meanwhile."""
+    """Returns the answers of programs that were asked to compile, and the peaks on disk in all samples meanwhile."""
     sampler = _OfEntries(str(directory), is_own_mount=False)
     left = [process.stdout for process in running]
     while left:

@@ -1,18 +1,18 @@
-"""The contract "descriptors" of ``make layers``: what others could swap for a symlink is reached by descriptors.
+"""The contract "descriptors" of ``make layers``: files that others could swap for symlinks are reached by descriptors.
 
-A path is looked up again by each call, and a user who may write to a folder above may put a symlink there between two
-of them. So in the rooms that work below such a root the contract is broken by
+Each call looks a path up again, and a user who may write to a folder of the path may put a symlink there between two
+calls. So in the rooms that work below such a root the contract is broken by
 
 - a call that opens, makes, renames, removes or changes a file or folder by a path: ``os.open`` and its like without
   ``dir_fd`` (``src_dir_fd`` and ``dst_dir_fd`` to rename), where the first argument is not a descriptor (``fd`` or
-  ``..._fd`` by name), ``open``, and anything of ``shutil`` or ``tempfile``. :class:`lockcache.filestream.disk.below`
-  and what is built on it are the way to do without;
-- the same of ``Descriptor.open``, and of ``opened``, which are built on it;
+  ``..._fd`` by name), ``open``, and anything of ``shutil`` or ``tempfile``. Use
+  :class:`lockcache.filestream.disk.below` or a function that is built on it;
+- ``Descriptor.open`` and ``opened``, which are built on ``os.open``, in the same way;
 - such a function under another name, by which its calls would not be found;
-- a lock of a file in a cache that does not know of which cache: a ``ProcessLock`` without ``layout``;
-- an exception in ``allowed`` that is named needlessly. Each has its reason next to it.
+- a ``ProcessLock`` without ``layout``, which does not know the cache of its file;
+- an exception in ``allowed`` that is not needed. Each has its reason next to it.
 
-Questions (``stat``, ``access``) may be asked of a path: what they say is not a reason to do anything by it.
+Calls that only ask (``stat``, ``access``) may take a path, since no action by path may follow from their answers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DescriptorsContract(Contract):
 
 
 def _acts(module: str) -> Iterator[tuple[str, int, str, str]]:
-    """Yields each use of a path: the function, the line, the call, and what is wrong with it."""
+    """Yields each use of a path: the function, the line, the call, and the fault."""
     called: set[int] = set()
     for scope, node in _walk(_tree(module), module):
         if isinstance(node, ast.Call):
@@ -83,7 +83,7 @@ def _acts(module: str) -> Iterator[tuple[str, int, str, str]]:
 
 
 def _walk(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.AST]]:
-    """Every node, a call before what is called, with the name of the function or class that it is in."""
+    """Yields every node, a call before the called function, with the name of its function or class."""
     for child in ast.iter_child_nodes(node):
         yield scope, child
         is_scope = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
@@ -102,7 +102,7 @@ def _name(function: ast.expr) -> str | None:
 
 
 def _opens_by_path(call: ast.Call) -> bool:
-    """Returns whether it is :meth:`lockcache.filestream.disk.Descriptor.open`, or ``opened``, without a ``dir_fd``."""
+    """Returns whether it calls :meth:`lockcache.filestream.disk.Descriptor.open` or ``opened`` without a ``dir_fd``."""
     function = call.func
     is_method = isinstance(function, ast.Attribute) and function.attr == "open" and len(call.args) > 1
     is_os = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "os"

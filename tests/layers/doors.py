@@ -3,16 +3,16 @@
 A room is a subpackage of a house (``lockcache.filestream``, ``lockcache_daemon``, ``lockcache_stress``). Its
 ``__init__`` is its door. The contract is broken by
 
-- an import of a module in a room from outside of it, where it should be of the room; imports that a planted fault needs
-  stand in ``ignore_imports``;
-- an import of a room's own door from inside of it, which hides a circle;
-- a docstring without "Promises" and "May use", or a use that "May use" does not name, or that it names needlessly;
+- an import of a module in a room from outside of the room, instead of an import from the room; imports that a planted
+  fault needs are in ``ignore_imports``;
+- an import of a room's own door from inside of the room, which hides a circle;
+- a docstring without "Promises" and "May use", or a room that is used and not named after "May use", or the reverse;
 - a door that imports a module of its room at once;
-- a name that a door promises and its module does not define, or that is a module of the room too, so that the import
-  system may put the module in its place; an import of a name that a door does not promise, which type checkers, who see
-  all names of its modules, let pass;
-- a folder with more Python files than a newcomer can overlook; one of like things (commands, benchmarks, trials,
-  scenarios), one file each and named in ``like_things``, may have more: who has seen one has seen the others.
+- a name that a door promises and its module does not define, or that is the name of a module of the room too, so that
+  the import system may put the module in its place; an import of a name that a door does not promise, which type
+  checkers accept, because they see all names of its modules;
+- a folder with more Python files than a newcomer can overlook. A folder of like things (commands, benchmarks, trials,
+  scenarios), one file each and named in ``like_things``, may have more, because a reader of one knows the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 from importlinter import Contract, ContractCheck, fields, output
 
-#: Files in a folder, and in one of like things, one file each.
+#: The most Python files in a folder that is not in ``like_things``.
 MOST_FILES = 14
 MOST_LIKE_FILES = 30
 
@@ -38,7 +38,7 @@ class DoorsContract(Contract):
     type_name = "doors"
 
     houses = fields.ListField(subfield=fields.StringField())
-    #: Rooms of like things, one file each, which may hold more.
+    #: Rooms of like things, one file each, which may have more files.
     like_things = fields.ListField(subfield=fields.StringField(), required=False)
     #: Doors that are not rooms: packages that only promise names of others.
     doors = fields.ListField(subfield=fields.StringField(), required=False)
@@ -60,7 +60,7 @@ class DoorsContract(Contract):
         return list(map(str, self.houses))
 
     def _imports(self, graph: Any) -> Iterator[str]:
-        # A house with a door is a room for those outside of it.
+        # A house with a door is a room for modules outside of the house.
         rooms = self._rooms(graph) | {house for house in self._houses() if any(_homes(house))}
         allowed = set(map(str, self.ignore_imports or ()))
         for module in graph.modules:
@@ -148,7 +148,7 @@ def _is_in(module: str, package: str) -> bool:
 
 
 def _within(module: str, house: str) -> str:
-    """The room or module of ``house`` that ``module`` is or is in."""
+    """Returns the room or module of ``house`` that ``module`` is or belongs to."""
     return module.removeprefix(f"{house}.").partition(".")[0]
 
 
@@ -165,7 +165,7 @@ def _tree(module: str) -> ast.Module:
 
 
 def _homes(package: str) -> Iterator[tuple[str, set[str]]]:
-    """Yields each module and the names that are promised of it, by the call of ``door`` in a package."""
+    """Yields each module and the names that the package promises of it, by the package's call of ``door``."""
     for node in ast.walk(_tree(package)):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "door":
             for module, names in ast.literal_eval(node.args[1]).items():
@@ -173,7 +173,7 @@ def _homes(package: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def _promised_by(module: str) -> set[str]:
-    """Names without an underscore that a module defines itself, or as a door; where it has ``__all__``, those."""
+    """Returns a module's ``__all__``, or the names without an underscore that it defines itself, or as a door."""
     names = {name for _, names in _homes(module) for name in names}
     for node in _tree(module).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

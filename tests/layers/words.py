@@ -25,10 +25,13 @@ from typing import Final, NamedTuple
 
 PROJECT: Final = Path(__file__).parents[2]
 
-#: What is checked. Not yet: tests/.
-CHECKED: Final = ("lockcache", "daemon", "stress", "docs", "README.md", "CONTRIBUTING.md", "SECURITY.md")
+#: The checked files and folders.
+CHECKED: Final = ("lockcache", "daemon", "stress", "tests", "docs", "README.md", "CONTRIBUTING.md", "SECURITY.md")
 
-#: Faults that may stand, as (file, what is said of it): each with its reason behind it. None is needed now.
+#: A file of faults, by which the check is tested.
+UNCHECKED: Final = "tests/layers/test_words.py"
+
+#: Exceptions, as (file, message), each with its reason. None is needed now.
 ALLOWED: Final[frozenset[tuple[str, str]]] = frozenset()
 
 #: What to write instead.
@@ -60,7 +63,7 @@ _IS_NO: Final = re.compile(
     r"\b(?:is|are|was|were)\s+no\s+(?!longer\b|more\b|other\b|better\b|less\b|larger\b|younger\b)", re.IGNORECASE
 )
 _NUMBER: Final = re.compile(r"\binvariants?\s+(\d)\b", re.IGNORECASE)
-# In a list: the number behind a name in parentheses.
+# The next number in a list, after a name in parentheses.
 _NEXT_NUMBER: Final = re.compile(r"\binvariants?\s+\d \([^()]*\),?\s+(?:and|to)\s+(\d)\b", re.IGNORECASE)
 _BANNED: Final = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), instead) for pattern, instead in BANNED.items()]
 
@@ -69,7 +72,7 @@ _FENCE: Final = re.compile(r"^ *(```+)[^\n]*\n.*?^ *\1 *$", re.MULTILINE | re.DO
 
 
 class Fault(NamedTuple):
-    """One sentence to write again."""
+    """A sentence that has to be rewritten."""
 
     file: str
     line: int
@@ -80,16 +83,16 @@ class Fault(NamedTuple):
 
 
 class Prose(NamedTuple):
-    """Text for people."""
+    """A text for people."""
 
     line: int
     text: str
-    #: ``module``, ``function`` or ``docstring`` (a class's or a property's); empty for all that is not a docstring.
+    #: ``module``, ``function`` or ``docstring`` (a class's or a property's); empty for a text that is not a docstring.
     kind: str = ""
 
 
 def faults_in(path: Path, file: str) -> Iterator[Fault]:
-    """Every fault of a module or a page."""
+    """Yields every fault of a module or a page."""
     text = path.read_text()
     found = _of_page(text) if path.suffix == ".md" else _of_module(text)
     for prose in found:
@@ -119,7 +122,7 @@ def _faults(prose: Prose) -> Iterator[tuple[int, str]]:
 
 
 def _without_code(text: str) -> str:
-    """The text with blanks for its code, so that places stay what they are."""
+    """Returns the text with blanks in place of its code, so that all positions stay the same."""
     return _CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
 
 
@@ -155,7 +158,7 @@ def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _comments(text: str) -> Iterator[Prose]:
-    """Comments, those on lines that follow each other as one."""
+    """Yields comments; comments on successive lines are one."""
     begin, lines = 0, list[str]()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type != tokenize.COMMENT:
@@ -171,7 +174,7 @@ def _comments(text: str) -> Iterator[Prose]:
 
 
 def _messages(tree: ast.AST) -> Iterator[Prose]:
-    """Texts of more than one word that are not docstrings: a statement of its own is one."""
+    """Yields strings of more than one word that are not docstrings, as each string that is a statement is."""
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if (
@@ -184,16 +187,15 @@ def _messages(tree: ast.AST) -> Iterator[Prose]:
 
 
 def checked_files() -> Iterator[Path]:
-    """All that is checked."""
+    """Yields all checked files."""
     for name in CHECKED:
         place = PROJECT / name
-        yield from (
-            [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.suffix in (".py", ".md"))
-        )
+        files = [place] if place.is_file() else sorted(place.rglob("*"))
+        yield from (path for path in files if path.suffix in (".py", ".md") and path != PROJECT / UNCHECKED)
 
 
 def main() -> int:
-    """Print every fault; 1 if there is any."""
+    """Print every fault. Returns 1 if there is any."""
     found = [fault for path in checked_files() for fault in faults_in(path, path.relative_to(PROJECT).as_posix())]
     faults: list[object] = [fault for fault in found if (fault.file, fault.why) not in ALLOWED]
     faults += [f"{file}: {why} is allowed and not there" for file, why in ALLOWED - {(f.file, f.why) for f in found}]

@@ -1,10 +1,10 @@
-"""The mutation score of the shared directory's core: how many small faults, put in one at a time, a test notices.
+"""The mutation score of the shared directory's core: the share of small faults, one at a time, that a test notices.
 
-``make mutants``. For each module that is named below a sample of its mutants is drawn (the same one each time: the seed
-is fixed, and mutants are chosen by line and kind of fault, so that one long expression is not half of the sample),
-written into a copy of the tree, and met with the quickest tests that are about that module. Faults are cosmic-ray's.
+``make mutants``. For each module that is named below, a sample of mutants is drawn, written into a copy of the tree,
+and tried with the quickest tests of that module. The sample is the same each time, by a fixed seed, and mutants are
+chosen by line and kind of fault, so that one long expression is not half of the sample. The faults are cosmic-ray's.
 
-What is printed for each that no test noticed: where it is, and what was changed.
+Prints the place and the change of each mutant that no test noticed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cosmic_ray.mutating import mutate_code
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 20261121
 
-#: Which tests are about which module, the quickest that are.
+#: The quickest tests of each module.
 TESTS = {
     "entry/codec": [
         "tests/unit/entry/test_codec.py",
@@ -108,7 +108,7 @@ class Mutant:
 
 
 def mutants_of(module: str) -> Iterator[Mutant]:
-    """Every mutant of a module but those of annotations, which nothing evaluates."""
+    """Yields every mutant of a module, except those of annotations, which no code evaluates."""
     source = (ROOT / "lockcache" / "filestream" / f"{module}.py").read_text()
     nodes = list(ast_nodes(get_ast(source)))
     annotated = set(_annotations(source))
@@ -125,7 +125,7 @@ def mutants_of(module: str) -> Iterator[Mutant]:
 
 
 def _is_code(source: str, operator: Any, occurrence: int) -> bool:
-    """Returns whether it compiles, and does more than make ``*,`` in a list of parameters a ``/,``."""
+    """Returns whether the mutant compiles, and does more than change ``*,`` in a list of parameters to ``/,``."""
     try:
         changed = mutate_code(source, operator, occurrence)
         ast.parse(changed)
@@ -143,7 +143,7 @@ def _annotations(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]
 
 
 def sample(module: str, most: int) -> list[Mutant]:
-    """At most ``most`` mutants, each of another line or kind of fault, the same ones for the same code."""
+    """Returns at most ``most`` mutants, each of another line or kind of fault, the same for the same code."""
     choose = random.Random(f"{SEED}-{module}")
     groups: dict[tuple[int, str], list[Mutant]] = {}
     for mutant in mutants_of(module):
@@ -154,7 +154,7 @@ def sample(module: str, most: int) -> list[Mutant]:
 
 
 def run_tests(root: Path, tests: list[str], limit_seconds: float) -> str:
-    """``killed``, ``survived`` or ``hung``: what the tests say of the copy in ``root``."""
+    """Returns the verdict of the tests on the copy in ``root``: ``killed``, ``survived`` or ``hung``."""
     environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
     environment["PYTHONPATH"] = os.pathsep.join(str(root / part) for part in ("", "daemon", "stress"))
     process = subprocess.Popen(
@@ -173,12 +173,12 @@ def run_tests(root: Path, tests: list[str], limit_seconds: float) -> str:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # all of them have ended
+            pass  # all processes have ended
         process.wait()
 
 
 def try_mutant(root: Path, mutant: Mutant, limit_seconds: float) -> tuple[str, str]:
-    """Returns the result of the tests, and what was changed."""
+    """Returns the verdict of the tests, and the change."""
     path = mutant.path(root)
     source = path.read_text()
     changed = mutate_code(source, cosmic_ray.plugins.get_operator(mutant.operator)(), mutant.occurrence)
@@ -192,7 +192,7 @@ def try_mutant(root: Path, mutant: Mutant, limit_seconds: float) -> tuple[str, s
 
 
 def copy_tree(target: Path) -> None:
-    """Copy what the tests need. Bytecode is checked by content: two mutants within a second differ in nothing else."""
+    """Copy what the tests need. Bytecode is checked by content, because two mutants may have the same time and size."""
     for part in ("lockcache", "daemon", "stress", "tests", "pyproject.toml", "README.md", "docs"):
         source = ROOT / part
         if source.is_dir():

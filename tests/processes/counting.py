@@ -12,7 +12,7 @@ _kept: list[Any] = []
 
 
 def hit_and_return(root: str, hits: int) -> None:
-    """Hit so often and keep the cache: only the end of the process can report."""
+    """Hit so often and keep the cache, so that only the end of the process can report."""
     cache = FileStreamProgramCache(root)
     _kept.append(cache)
     for _ in range(hits):
@@ -20,13 +20,13 @@ def hit_and_return(root: str, hits: int) -> None:
 
 
 def hit_with(cache: FileStreamProgramCache, hits: int) -> None:
-    """Hit like :func:`hit_and_return`, with an object that a forked process has from its parent."""
+    """Hit like :func:`hit_and_return`, with a cache object of the parent of this forked process."""
     for _ in range(hits):
         assert cache[b"key"] == b"code"
 
 
 def main(root: str, ending: str) -> None:
-    """Three hits, a miss, then the end."""
+    """Hit three times, miss once, then end."""
     hit_and_return(root, 3)
     assert _kept[0].get(b"no such key") is None
     if ending == "collected":

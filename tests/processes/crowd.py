@@ -1,4 +1,4 @@
-"""Running the same function in many real processes, by fork or by spawn, and collecting what each returns."""
+"""Running the same function in many real processes, by fork or by spawn, and collecting their results."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 METHODS = ("fork", "spawn")
 
-# A guard against hangs, not a measurement: everything here takes a fraction of it.
+# A guard against hangs and not a measurement: all processes take a fraction of it.
 HANG_SECONDS = 60.0
 
 
 class Crowd:
-    """Processes that run; each ends with a result or an exception, which :meth:`results` raises here."""
+    """Running processes, each of which ends with a result or an exception."""
 
     def __init__(self, context: BaseContext, target: Callable[..., Any], arguments: Iterable[Sequence[Any]]) -> None:
         self.processes: list[Any] = []
@@ -31,7 +31,7 @@ class Crowd:
             self._results.append(receiver)
 
     def results(self) -> list[Any]:
-        """Returns the result of each process, in order. The first failure is raised at once: others may wait for it."""
+        """Returns the results in order. Raises the first exception at once, because other processes may wait for it."""
         collected: dict[Connection, Any] = {}
         while len(collected) < len(self._results):
             ready = wait([each for each in self._results if each not in collected], HANG_SECONDS)
@@ -58,7 +58,7 @@ class Crowd:
             assert process.exitcode is not None, f"{process.name} does not end"
 
     def close(self) -> None:
-        """Kill what still runs and close the pipes."""
+        """Kill processes that still run, and close the pipes."""
         for process, receiver in zip(self.processes, self._results, strict=True):
             process.kill()
             process.join()
@@ -68,7 +68,7 @@ class Crowd:
 
 @contextlib.contextmanager
 def crowd(method: str, target: Callable[..., Any], arguments: Iterable[Sequence[Any]]) -> Iterator[Crowd]:
-    """``target(*each)`` in one process per element of ``arguments``; killed at the end of the block if still there."""
+    """Run ``target(*each)`` in a process for each element of ``arguments``. The end of the block kills them."""
     started = Crowd(multiprocessing.get_context(method), target, arguments)
     try:
         yield started
@@ -77,7 +77,7 @@ def crowd(method: str, target: Callable[..., Any], arguments: Iterable[Sequence[
 
 
 def run_all(method: str, target: Callable[..., Any], arguments: Iterable[Sequence[Any]]) -> list[Any]:
-    """Returns the result of ``target(*each)`` in a process each, in order."""
+    """Run ``target(*each)`` in a process for each element of ``arguments``. Returns the results in order."""
     with crowd(method, target, arguments) as running:
         return running.results()
 

@@ -1,6 +1,6 @@
-"""Values that prove which key they belong to, which write of whom they are, and that they are whole.
+"""Values that prove their key, their write and its writer, and that they are whole.
 
-Those of the stress suite, for keys that are any bytes.
+The values are those of the stress suite, for keys of any bytes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class Proof(NamedTuple):
 
 
 def value_for(key: bytes, writer: int, serial: int, size_bytes: int = 1024) -> bytes:
-    """A value of about ``size_bytes``, different for each key, writer and serial."""
+    """Returns a value of about ``size_bytes``, which differs for each key, writer and serial."""
     return make_value(_token(key), 0, Stamp(writer, 0, serial, 0), size_bytes)
 
 
 def prove(key: bytes, value: bytes) -> Proof:
-    """Returns the writer of ``value``; :class:`AssertionError` if it is torn, or not a value of ``key``."""
+    """Returns the proof in ``value``. Raises :class:`AssertionError` if it is torn, or not a value of ``key``."""
     found = parse_value(value)
     assert found is not None, f"torn: {len(value)} bytes"
     assert found.token == _token(key), "foreign: a value of another key"

@@ -1,4 +1,4 @@
-"""Watching the bytes that a file system has in use, as fast as they can be asked for, from a process of its own."""
+"""Watching the used bytes of a file system, read as fast as possible, from a process of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.processes.crowd import HANG_SECONDS
 
 @contextlib.contextmanager
 def watch_bytes_in_use(path: str | Path) -> Iterator[Callable[[], tuple[int, int]]]:
-    """Samples until the given function is called, which returns (peak bytes, number of samples)."""
+    """Sample until the yielded function is called, which returns (peak bytes, number of samples)."""
     context = multiprocessing.get_context("fork")
     stop, (receiver, sender) = context.Event(), context.Pipe(duplex=False)
     started = context.Event()

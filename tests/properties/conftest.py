@@ -1,4 +1,4 @@
-"""Property tests: what they write is in memory."""
+"""Property tests, whose files are in memory."""
 
 from tests.in_memory import run_path, tmp_path
 

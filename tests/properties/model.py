@@ -1,7 +1,7 @@
-"""A cache next to a plain dict: what any sequence of calls may give, on every back end, with and without a cap.
+"""A cache compared with a plain dict over any sequence of calls, on every back end, with and without a cap.
 
-Without a cap the two agree on everything. With one, a read may miss what the dict holds, but what it gives is what the
-dict holds, and neither the accounting nor the disk ever says more than the cap.
+Without a cap the two agree on everything. With a cap, a read may miss an entry of the dict, but a value that it gives
+is the dict's, and neither the accounting nor the disk is ever above the cap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.contract.backends import BackEnd
 
 _COST = "compile_cost_ns"
 
-#: Few, so that they meet again; one of them in two spellings.
+#: Few keys, so that each is used several times; one has two spellings.
 KEYS: list[Any] = [b"k", "k", b"", b"\0", "\u00e9", bytearray(b"a" * 10_000), b"other", b"x" * 32]
 keys = st.sampled_from(KEYS)
 payloads = st.binary(max_size=40) | st.builds(
@@ -37,7 +37,7 @@ metadata = st.dictionaries(
     ),
     max_size=3,
 )
-#: Which of the open caches a call goes to.
+#: The number of the open cache that a call goes to.
 handles = st.integers(0, 2)
 
 
@@ -46,7 +46,7 @@ def plain(key: Any) -> bytes:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Calls of the whole interface, on up to three caches over one store where it is shared."""
+    """Calls of the whole interface, on up to three caches over one store if it can be shared."""
 
     back_end: BackEnd
     cap: int | None = None
@@ -94,7 +94,7 @@ class CacheMachine(RuleBasedStateMachine):
         except KeyError:
             assert expected is None or self.cap is not None, "an entry was gone"
         else:
-            # A tier of its own may still hold what another cache deleted from the tier that they share.
+            # A tier of its own may still hold an entry that another cache deleted from the shared tier.
             is_copy = "tiered" in self.back_end.name
             assert expected is not None or is_copy, "an entry was deleted that nobody had stored"
 
@@ -117,7 +117,7 @@ class CacheMachine(RuleBasedStateMachine):
         if computed:
             assert expected is None or self.cap is not None, "computed though it was there"
             expected = Entry(code, about)
-            # What it cost is added by the cache, if the value does not say.
+            # The cache adds the cost, if the value does not state one.
             self.model[plain(key)] = Entry(code, found.metadata)
             found = Entry(found.code, {name: item for name, item in found.metadata.items() if name != _COST})
         assert found == expected
@@ -133,7 +133,7 @@ class CacheMachine(RuleBasedStateMachine):
         expected = self.model.get(plain(key))
         if found is None:
             assert expected is None or self.cap is not None, "a miss of what was stored"
-            # Once missed it stays so: nothing comes back by itself.
+            # An entry that was missed once must not come back by itself.
             self.model.pop(plain(key), None)
         elif how == "get_entry":
             assert found == expected
@@ -219,7 +219,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.bytes_on_disk() <= self.cap
 
     def bytes_on_disk(self) -> int:
-        """Returns the bytes of entries, their records and staged files, where the store is a directory of them."""
+        """Returns the bytes of entries, their records and staged files, if the store is a directory of them."""
         root = self.folder / "cache"
         folders = [root / "entries", root / "lockcache" / "records", root / "tmp"]
         files = [path for folder in folders if folder.is_dir() for path in folder.rglob("*") if path.is_file()]
@@ -232,9 +232,9 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 def machine_for(back_end: BackEnd, cap: int | None) -> type[CacheMachine]:
-    """A machine for one back end."""
+    """Returns the machine for one back end."""
     return type(f"{back_end.name} {cap}", (CacheMachine,), {"back_end": back_end, "cap": cap})
 
 
-#: None, one that little fits into, and one that some entries are larger than.
+#: No cap, a cap into which a few entries fit, and a cap that is smaller than some entries.
 CAPS = [pytest.param(None, id="no-cap"), pytest.param(2500, id="cap-2500"), pytest.param(700, id="cap-700")]

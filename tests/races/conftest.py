@@ -1,4 +1,4 @@
-"""Two caches over one directory, in one process: they share no lock object and no descriptor, like two processes."""
+"""Two caches over one directory in one process, which share no lock object and no descriptor, like two processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def record_files(request):
 
 @pytest.fixture
 def make(cache_path, record_files):
-    """Makes caches over one directory; at the end its accounting must be what the disk holds."""
+    """Makes caches over one directory. At the end its accounting must equal the disk."""
     made = []
 
     def make(**arguments):

@@ -1,4 +1,4 @@
-"""Forcing an order: a thread stops at a named step until the test lets it go on. No step is ever waited for by time."""
+"""Forcing an order: a thread stops at a named step until the test lets it go on. No wait is by time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-# Far longer than any step takes: reached only by a test that would hang.
+# Far longer than any step takes, for tests that would hang.
 _HANG_SECONDS = 60
 
 
@@ -18,7 +18,7 @@ _stops: list[Stop] = []
 
 
 class Stop:
-    """A place in the code where the first thread that comes by stops."""
+    """A place in the code at which the first thread stops."""
 
     def __init__(self) -> None:
         self._reached, self._free = threading.Event(), threading.Event()
@@ -26,7 +26,7 @@ class Stop:
         _stops.append(self)
 
     def __call__(self) -> None:
-        """Stop the first thread that gets here. Every later one passes."""
+        """Stop the first thread that comes here. Every later thread passes."""
         if self._taken.acquire(blocking=False):
             self._reached.set()
             assert self._free.wait(_HANG_SECONDS), "nobody let this thread go on"
@@ -41,14 +41,14 @@ class Stop:
 def stop_before(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: Callable[..., bool] = lambda *_: True
 ) -> Stop:
-    """Stops the first call of ``owner.name`` whose arguments ``when`` accepts, before it."""
+    """Stop before the first call of ``owner.name`` whose arguments ``when`` accepts."""
     return _stop(monkeypatch, owner, name, when, before=True)
 
 
 def stop_after(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: Callable[..., bool] = lambda *_: True
 ) -> Stop:
-    """Stop like :func:`stop_before`, but with the call done and not yet returned."""
+    """Stop like :func:`stop_before`, but after the call and before its return."""
     return _stop(monkeypatch, owner, name, when, before=False)
 
 
@@ -70,23 +70,23 @@ def _stop(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: Callable
 
 @contextmanager
 def alongside(work: Callable[..., Any], *arguments: Any) -> Iterator[Future[Any]]:
-    """Runs ``work`` in a thread for the block; its error, if any, is raised at the end of it."""
+    """Run ``work`` in a thread until the block ends. Raises the thread's error at the end of the block."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work, *arguments)
         try:
             yield future
         except BaseException:
             for stop in _stops:
-                stop.go_on()  # the test has failed: it shall not hang too
+                stop.go_on()  # so that a test that has failed does not hang too
             raise
         future.result(_HANG_SECONDS)
 
 
 def into(folder: str) -> Callable[..., bool]:
-    """Accepts renames whose target lies in that folder."""
+    """Returns a predicate that accepts renames into that folder."""
     return lambda source, target, *_: f"/{folder}/" in str(target)
 
 
 def of(folder: str) -> Callable[..., bool]:
-    """Accepts calls about a path in that folder."""
+    """Returns a predicate that accepts calls with a path in that folder."""
     return lambda path, *_: f"/{folder}/" in str(path)

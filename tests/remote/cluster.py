@@ -1,4 +1,4 @@
-"""A cluster of Valkey servers, made by commands, for there is no valkey-cli here."""
+"""A cluster of Valkey servers, made by commands, because there is no valkey-cli here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SLOTS = 16384
 
 
 class Cluster:
-    """So many servers with slots, and as many that stand by for them."""
+    """A number of servers with slots, and as many replicas."""
 
     def __init__(self, folder: Path, masters: int = 3, replicas: int = 0) -> None:
         self.nodes = [self._node(folder / str(number)) for number in range(masters + replicas)]
@@ -30,7 +30,7 @@ class Cluster:
             clients[number].execute_command("CLUSTER", "REPLICATE", master)
         self._await(lambda: all(b"cluster_state:ok" in _info(node) for node in self.nodes))
         for client in clients[masters:]:
-            # What has not been copied yet cannot take over.
+            # A replica can take over only after it has copied its server.
             self._await(lambda client=client: client.info("replication")["master_link_status"] == "up")
         self.url = self.nodes[0].url
 
@@ -46,11 +46,11 @@ class Cluster:
         while time.monotonic() < until:
             if holds():  # type: ignore[operator]
                 return
-            time.sleep(0.05)  # nothing tells when a cluster has agreed
+            time.sleep(0.05)  # there is no event for a cluster that has agreed
         raise AssertionError("the cluster does not come to an agreement")
 
     def await_takeover(self, lost: int) -> None:
-        """Wait until the one that stood by for a lost node has taken its place, and the others say so."""
+        """Wait until the replica of a lost node has taken over, and all other nodes state that."""
         heir = self.nodes[lost + len(self.nodes) // 2]
         self._await(lambda: heir.client.info("replication")["role"] == "master")
         others = [node for number, node in enumerate(self.nodes) if number != lost]

@@ -1,4 +1,4 @@
-"""Processes that want the same programs: how often each was computed, and one that holds a turn until it is killed."""
+"""Processes that want the same programs and count computations, and a process that holds a turn until it is killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORK = multiprocessing.get_context("fork")
 def times_computed(
     opened: Callable[[int], ProgramCacheResource], folder: Path, *, processes: int, keys: int
 ) -> list[int]:
-    """Returns how often each of ``keys`` was computed, by processes that want all, each with ``opened(rank)``."""
+    """Returns how often each of ``keys`` was computed by processes that want all keys, each with ``opened(rank)``."""
     folder.mkdir(exist_ok=True)
     workers = [_FORK.Process(target=_compute, args=(opened, rank, keys, folder)) for rank in range(processes)]
     for worker in workers:
@@ -36,7 +36,7 @@ def _compute(opened: Callable[[int], ProgramCacheResource], rank: int, keys: int
             def compute(number: int = number) -> bytes:
                 with (folder / str(number)).open("ab") as file:
                     file.write(b"x")
-                time.sleep(0.2)  # a compilation, which the others are to meet
+                time.sleep(0.2)  # the time of a compilation, during which the others ask for the key
                 return b"code %d" % number
 
             assert cache.get_or_compute(f"k{number}", compute) == b"code %d" % number
@@ -44,7 +44,7 @@ def _compute(opened: Callable[[int], ProgramCacheResource], rank: int, keys: int
 
 @contextlib.contextmanager
 def holder_of_a_turn(cache: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that has the turn of the key ``k`` in ``cache``, an expression, and is killed after the block."""
+    """Start a process that has the turn of the key ``k`` in ``cache``, an expression. The end of the block kills it."""
     program = f"import time; from lockcache import *; turn = {cache}.begin('k'); print('holding', flush=True)"
     program += "; time.sleep(1000)"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as holder:

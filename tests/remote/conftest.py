@@ -16,7 +16,7 @@ __all__ = ["run_path", "tmp_path"]
 
 @pytest.fixture(autouse=True)
 def with_all_patience() -> None:
-    """Each test is a process that has waited for nobody yet."""
+    """Start each test like a process that has not waited for any server yet."""
     _patience.clear()
 
 
@@ -34,7 +34,7 @@ def server(one_server: Valkey) -> Valkey:
 
 @pytest.fixture
 def cache_at() -> Iterator[Callable[..., RemoteProgramCache]]:
-    """Makes caches, and closes them."""
+    """Makes caches, and closes them at the end."""
     made: list[RemoteProgramCache] = []
 
     def make(url: str, **arguments: object) -> RemoteProgramCache:

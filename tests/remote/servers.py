@@ -19,7 +19,7 @@ __all__ = ["FAULTS", "KINDS", "FaultProxy", "Nginx", "SeaweedFS", "SlowProxy", "
 
 
 class SlowProxy(FaultProxy):
-    """A slow link to a server that is well: so many bytes a second of requests."""
+    """A slow link to a good server: so many bytes of requests in a second."""
 
     def __init__(self, port: int, bytes_per_second: float) -> None:
         self._bytes_per_second = bytes_per_second
@@ -33,7 +33,7 @@ class SlowProxy(FaultProxy):
         with contextlib.suppress(OSError):
             while chunk := source.recv(65536):
                 target.sendall(chunk)
-                time.sleep(len(chunk) / self._bytes_per_second)  # that is how slow it is
+                time.sleep(len(chunk) / self._bytes_per_second)  # the link's rate
         for each in (source, target):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

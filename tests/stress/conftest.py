@@ -1,4 +1,4 @@
-"""Tests of the stress program: short runs must get enough done whatever the disk is doing, so they are in memory."""
+"""Tests of the stress program, in memory, so that short runs do enough on a machine with a busy disk."""
 
 from tests.in_memory import run_path
 

@@ -1,4 +1,4 @@
-"""Tools of the tests of reports: both files as a reader takes them, and an outcome without a run."""
+"""Tools of the tests of reports: parsers of both files, and an outcome without a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockcache_stress.run.counters import COUNTED
 from lockcache_stress.run.outcome import Outcome
 from tests.stress.support import make_plan, stress
 
-# Which may stand in which, and with what attributes: the schema of Jenkins's xUnit plugin, as far as we use it.
+# The children of each element, and their attributes, in the part of the schema of Jenkins's xUnit plugin that is used.
 _CHILDREN = {
     "testsuites": {"testsuite"},
     "testsuite": {"properties", "testcase"},
@@ -31,7 +31,7 @@ _ATTRIBUTES = {
 
 
 class Page(HTMLParser):
-    """The page as a browser would see it: rows of tables, tags, and the outcome in it."""
+    """The page as a browser reads it: rows of tables, tags, and the outcome in it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tools of the tests of lockcache-stress: running it as a user would, and its shared tables without any process."""
+"""Tools of the tests of lockcache-stress: running it like a user, and its shared tables without any process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def failed_checks(report: dict[str, Any]) -> set[str]:
 
 
 def make_plan(control: Path, **changes: Any) -> Plan:
-    """A small plan; no process is started for it."""
+    """Returns a small plan, for which no process is started."""
     given: dict[str, Any] = {
         "scenario": "test",
         "processes": 3,

@@ -1,4 +1,4 @@
-"""Unit tests: what they write is in memory."""
+"""Unit tests, whose files are in memory."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-# A child that hangs is what these tests look for; it must not outlive the test.
+# A child that hangs is a failure that these tests look for, and must not outlive the test.
 _CHILD_SECONDS = 60
 
 
 def in_child(work: Callable[[], Any]) -> Any:
-    """``work()``'s result, run in a child made by ``os.fork``. Its exception is an AssertionError here."""
+    """Returns the result of ``work()`` in a child made by ``os.fork``. Raises AssertionError for its exception."""
     pid, read = _start(work)
     return finish(pid, read)
 
@@ -27,7 +27,7 @@ def _start(work: Callable[[], Any]) -> tuple[int, int]:
         return pid, read
     status = 1
     try:
-        # Not the runner's handler, which raises: out of what runs at the end, the child would go on as a second runner.
+        # Not the runner's handler, which raises an exception, with which the child would go on as a second test runner.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_CHILD_SECONDS)
         try:
@@ -42,7 +42,7 @@ def _start(work: Callable[[], Any]) -> tuple[int, int]:
 
 
 def finish(pid: int, read: int) -> Any:
-    """The answer of a child."""
+    """Returns the answer of a child."""
     with os.fdopen(read, "rb") as pipe:
         blob = pipe.read()
     _, status = os.waitpid(pid, 0)

@@ -1,4 +1,4 @@
-"""Material of unit tests: paths of one entry, an open directory, the sum of what is on the disk."""
+"""Material of unit tests: paths of one entry, puts by a writer, the bytes on disk, open descriptors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shard_of(key: bytes) -> int:
 
 
 def keys_in_shard(shard: int, count: int) -> list[bytes]:
-    """The first so many keys whose entries are in one shard."""
+    """Returns the first ``count`` keys whose entries are in one shard."""
     found: list[bytes] = []
     number = 0
     while len(found) < count:
@@ -47,7 +47,7 @@ def open_directory(path: str | Path, timeout_seconds: float = 5.0) -> CacheDirec
 
 
 def put(directory: CacheDirectory, key: bytes, payload: bytes, *, record_files: bool = False, tail: bytes = b"") -> str:
-    """Store through a writer; the entry's name."""
+    """Store through a writer. Returns the entry's name."""
     writer = EntryWriter(directory, 5.0, fsync=False, use_record_files=record_files)
     name = entry_name(key)
     assert writer.store(name, payload, Record(len(payload), 1, 0, tail)).dropped is None
@@ -55,7 +55,7 @@ def put(directory: CacheDirectory, key: bytes, payload: bytes, *, record_files: 
 
 
 def on_disk(root: str | Path) -> Slot:
-    """Returns what the accounting should say: entries, and what staged files have reserved."""
+    """Returns what the accounting should state: entries, and the reservations of staged files."""
     slots = [measure_shard(Layout(str(root)), shard) for shard in range(SHARDS)]
     return Slot(sum(slot.bytes for slot in slots), sum(slot.entries for slot in slots))
 
@@ -65,11 +65,11 @@ def set_last_use(path: str, seconds: float) -> None:
 
 
 def descriptors() -> set[str]:
-    """The open descriptors of this process, by number and target."""
+    """Returns the open descriptors of this process, by number and target."""
     found = set()
     for number in os.listdir("/proc/self/fd"):
         try:
             found.add(f"{number} {os.readlink(f'/proc/self/fd/{number}')}")
         except FileNotFoundError:
-            pass  # the one that listed the directory
+            pass  # the descriptor of the listing itself
     return found

@@ -1,4 +1,4 @@
-"""A child that reads what it is asked, and never answers."""
+"""A child that reads requests, and never answers."""
 
 from __future__ import annotations
 

@@ -34,5 +34,5 @@ def compile_kernel(number: int) -> bool:
     return len(compiler._compile_module_with_cache(source, (), arch="90", to_ltoir=True)) > 500
 
 
-compile_kernel(99)  # CuPy asks NVRTC first what it makes of nothing
+compile_kernel(99)  # before its first kernel, CuPy has NVRTC compile an empty source
 run(compile_kernel, compiled, is_installed)

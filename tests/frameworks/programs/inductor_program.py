@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-if "own" not in sys.argv:  # each its own, as on nodes that share nothing but lockcache
+if "own" not in sys.argv:  # each process has a directory of its own, as on nodes that share only lockcache
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()
 
 import torch
@@ -21,7 +21,7 @@ _door = compile_fx._compile_fx_inner
 def _counted(*args, **options):
     compiled.append(1)
     if torch.distributed.is_initialized():
-        torch.distributed.barrier()  # as some passes of Inductor's do
+        torch.distributed.barrier()  # some passes of Inductor's have a barrier
     return _compile(*args, **options)
 
 
@@ -44,7 +44,7 @@ def compile_kernel(number: int) -> bool:
     if number < 0:  # a graph that needs a C++ compiler
         with config.patch({"cpp.cxx": ("/no/such/compiler",)}):
             torch.compile(lambda x: x.sin() * number)(torch.ones(8))
-    # Only calls of libraries: building C++ kernels takes 10 s each, and they are not what is stored.
+    # Only calls of libraries, because building a C++ kernel takes 10 s, and C++ kernels are not stored.
     x = torch.randn(number + 2, number + 2, requires_grad="with-gradient" in sys.argv)
     found = torch.compile(lambda x: x @ x.T @ x, dynamic=False)(x)
     if x.requires_grad:

@@ -18,7 +18,7 @@ _compile = compiler.backend_compile_and_load
 
 
 def _counted(*args, **options):
-    """Notes for how many turns others wait meanwhile."""
+    """Note the number of turns for which other processes wait meanwhile."""
     leases = f"{installed('jax').cache.path}/lockcache/leases"
     turns.append(len(os.listdir(leases)) if os.path.isdir(leases) else 0)
     compiled.append(1)
@@ -38,7 +38,7 @@ def compile_kernel(number: int) -> bool:
     turns.clear()
     function = (_prints, lambda x: x * 3)[number]
     jax.jit(function).lower(np.ones(3, np.float32)).compile()
-    return turns in ([number], [])  # none where it is a hit
+    return turns in ([number], [])  # no turn after a hit
 
 
 run(compile_kernel, compiled, is_installed)

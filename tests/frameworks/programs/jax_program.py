@@ -1,4 +1,4 @@
-"""A program of a user's: compiles with JAX, and says how often XLA was asked to. The kernels are numbers."""
+"""A program of a user's: compiles with JAX, and counts the compilations by XLA. The kernels are numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ compiler.compile_or_get_cached = compiler.__dict__.get("compile_or_get_cached", 
 
 
 def compile_kernel(number: int) -> bool:
-    if number < 0:  # what XLA refuses: two arrays that do not fit
+    if number < 0:  # two arrays that do not fit, which XLA refuses
         shape = jax.ShapeDtypeStruct((8,), jnp.float32)
         options = {"xla_no_such_option": True}
         jax.jit(jnp.sin).lower(shape).compile(compiler_options=options)

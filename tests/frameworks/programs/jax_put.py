@@ -18,7 +18,7 @@ ENTRIES, VALUE, OWN_PUTS, OUR_PUTS = 10_000, 4_000, 5, 2_000
 
 
 def filled_own(root: Path) -> LRUCache:
-    """JAX's own, of the files that it would have written: to have it write them takes hours."""
+    """Returns JAX's own cache, filled with the files that JAX would write in hours."""
     root.mkdir()
     for number in range(ENTRIES):
         (root / f"jit_f-{number:064x}-cache").write_bytes(os.urandom(VALUE))

@@ -58,7 +58,7 @@ def _scaled(out, factor):
 
 
 def compile_kernel(number: int) -> bool:
-    """0 and 1: of the second the other field is read. 2 and 3: their keys differ. 4: after a constant has changed."""
+    """Compile a kernel: 0 and 1 read different fields; 2 and 3 have different keys; 4 is after a constant changed."""
     global FACTOR
     if number < 2:
         return f"_param_{(7, 8)[number]}]" in _code(_of_points(), _VALUES[number])
@@ -67,7 +67,7 @@ def compile_kernel(number: int) -> bool:
 
         one, other = (_details(typeof(each)) for each in _VALUES[2:])
         return repr(typeof(_VALUES[2])) == repr(typeof(_VALUES[3])) and one != other and " at 0x" not in one
-    _code(_scaled, 1)  # of numba's key no constant is a part: a later process finds what the one before it compiled
+    _code(_scaled, 1)  # constants are not in numba's key, so a later process finds the kernel of an earlier one
     FACTOR += 111_111
     _scaled.recompile()
     return str(FACTOR) in _code(_scaled, 1)

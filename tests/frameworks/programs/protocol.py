@@ -1,4 +1,4 @@
-"""A test's side of a program: it says that it is ready, waits for a line, compiles, and says what happened as JSON."""
+"""The protocol of a program: it reports that it is ready, waits for a line, compiles, and prints the result as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def run(compile_kernel: Callable[[int], bool], compiled: list[int], is_installed: bool) -> None:
-    compiled.clear()  # what the framework compiled to start
+    compiled.clear()  # forgets what the framework compiled at its start
     print("ready", flush=True)
     kernels = json.loads(sys.stdin.readline())
     found: dict[str, object] = {"wrong": 0, "failed": 0}
@@ -26,4 +26,4 @@ def run(compile_kernel: Callable[[int], bool], compiled: list[int], is_installed
             found["error"] = f"{type(error).__name__}: {error}"[:300]
     found |= {"compiled": len(compiled), "is_installed": is_installed, "seconds": time.monotonic() - began}
     print(json.dumps(found), flush=True)
-    sys.stdin.readline()  # it goes on living, as a server does
+    sys.stdin.readline()  # keeps the process alive, like a server

@@ -19,7 +19,7 @@ def _content(name: str, mark: int) -> bytes:
 
 
 def _mark_of(group: dict[str, str]) -> int | None:
-    """The mark that all files of a group have; None for a mixed one."""
+    """Returns the mark that all files of a group have; ``None`` for a mixed group."""
     found = {name: json.loads(Path(path).read_bytes()) for name, path in group.items()}
     marks = {each["mark"] for each in found.values()}
     is_whole = sorted(found) == sorted(NAMES) and all(

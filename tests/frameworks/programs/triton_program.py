@@ -11,7 +11,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime import build, cache
 
-#: From this number on, launchers.
+#: Numbers from this one on are launchers.
 LAUNCHERS = 1000
 
 compiled = []
@@ -32,7 +32,7 @@ ASTSource.make_ir, build._build = _counted_ir, _counted_build
 if "old-door" in sys.argv:
     cache.CacheManager.__abstractmethods__ |= {"evict"}
 
-if "by-variable" in sys.argv:  # and no line of code
+if "by-variable" in sys.argv:  # a variable installs the adapter, without a line of code
     is_installed = True
 else:
     from lockcache.integrations.triton import install

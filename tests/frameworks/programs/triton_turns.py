@@ -1,4 +1,4 @@
-"""A program of a user's: compiles kernels that fail, keeps the errors, and says for how many turns others wait then."""
+"""A program of a user's: compiles kernels that fail, keeps the errors, and prints the number of open turns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 TARGET = GPUTarget("cuda", 90, 32)
-kept, numbers = [], itertools.count(1)  # each kernel is another one
+kept, numbers = [], itertools.count(1)  # the numbers make each kernel another one
 
 
 @triton.jit
@@ -27,7 +27,7 @@ def fails(p, constant: tl.constexpr):
 
 
 class Nesting(ASTSource):
-    """Compiles two other kernels before it fails itself: one that works, and one whose error is kept too."""
+    """Compiles two other kernels before it fails itself: a good one, and one whose error is kept too."""
 
     def make_ir(self, *_, **__):
         compile_kernel(ASTSource, kernel)
@@ -36,7 +36,7 @@ class Nesting(ASTSource):
 
 
 def compile_kernel(kind, function):
-    """Returns how many turns are open afterwards."""
+    """Compile a kernel. Returns the number of turns that are open afterwards."""
     source = kind(fn=function, signature={"p": "*i32", "constant": "constexpr"}, constexprs={(1,): next(numbers)})
     try:
         triton.compile(source, target=TARGET)
@@ -47,7 +47,7 @@ def compile_kernel(kind, function):
 
 
 def compile_gluon():
-    """Returns how many turns are open after a kernel of Gluon's failed, which is imported only here."""
+    """Compile a kernel of Gluon's, which fails. Returns the number of turns that are open afterwards."""
     from triton.experimental import gluon
     from triton.experimental.gluon._runtime import GluonASTSource
 

@@ -26,7 +26,7 @@ def source(number: int) -> ASTSource:
 
 
 def compile_seconds(manager: type, number: int) -> float:
-    """Returns the seconds of ``triton.compile``, as the program waits for it."""
+    """Returns the seconds that a program waits for ``triton.compile``."""
     knobs.cache.manager_class = manager
     began = time.perf_counter()
     triton.compile(source(number), target=TARGET)
@@ -34,7 +34,7 @@ def compile_seconds(manager: type, number: int) -> float:
 
 
 def read_seconds(manager: type, key: str) -> float:
-    """Returns the seconds of the cache's part, and of reading the files that it names."""
+    """Returns the seconds of a look-up in the cache and of reading its files."""
     knobs.cache.manager_class = manager
     began = time.perf_counter()
     found = get_cache_manager(key).get_group("kernel.json")

@@ -8,7 +8,7 @@ import warp as wp
 from protocol import run
 from warp._src import build, context
 
-wp.config.log_level = wp.LOG_ERROR  # what it says goes to stdout
+wp.config.log_level = wp.LOG_ERROR  # Warp logs to stdout
 wp.config.verify_autograd_array_access = "verify" in sys.argv
 wp.init()
 compiled = []

@@ -31,7 +31,7 @@ def open_page(path, kind: type[UsagePage] = UsagePage) -> UsagePage:
 
 
 def test_a_mount_that_refuses_direct_reads_is_read_through_its_cache(file, monkeypatch):
-    """What the mount answers is a fake: most take them. Another error is an error."""
+    """The answer of the mount is a fake, because most mounts take these calls. Another error is an error."""
     page, answers = open_page(file, ReopenedPage), iter([errno.EINVAL, errno.EIO])
 
     def refuse(*_: object) -> int:
@@ -44,7 +44,7 @@ def test_a_mount_that_refuses_direct_reads_is_read_through_its_cache(file, monke
 
 
 def test_a_page_that_a_name_still_leads_to_is_not_there_once_its_server_says_that_it_has_no_name(file, monkeypatch):
-    """What a client of NFS answers by a name that it remembers, when another host has replaced the page."""
+    """An NFS client raises this for a name in its cache, after another host has replaced the page."""
     page = open_page(file)
     with open(file, "rb") as known:
         monkeypatch.setattr(usage_module, "_lstat", lambda path: os.fstat(known.fileno()))

@@ -1,4 +1,4 @@
-"""Archives to unpack: honest ones, and members that no honest packer writes."""
+"""Archives to unpack: valid ones, and members that no packer writes."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def compress(tar: bytes) -> bytes:
 
 
 def archive_of(*members: bytes, entries: int = 100, size_bytes: int = 1 << 40) -> bytes:
-    """An archive of these members, with a manifest that allows a lot."""
+    """Returns an archive of these members, with a manifest that allows many entries and bytes."""
     return compress(manifest_member(Manifest(entries, size_bytes)) + b"".join(members) + end_of_archive())
 
 
 def entry(key: bytes, payload: bytes, *, name_of: bytes | None = None, record: bytes | None = None) -> bytes:
-    """An honest member, but for the name or the record if they are given."""
+    """Returns a valid member, except for the name or the record if they are given."""
     name = entry_name(key)
     if record is None:
         record = pack(name, payload, Record(len(payload), CREATED_NS, 7, b""))
@@ -67,7 +67,7 @@ def member(
     size: int | None = None,
     stated: Mapping[str, str] = {},
 ) -> bytes:
-    """Any member that tar can express."""
+    """Returns any member that tar can express."""
     header = tarfile.TarInfo(name)
     header.type, header.linkname, header.mtime = kind, link, 1_700_000_000
     header.size = len(body) if size is None else size

@@ -1,4 +1,4 @@
-"""Bundles to read: honest ones, and files that no honest writer leaves."""
+"""Bundles to read: valid ones, and files that no writer leaves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def name_of(key: bytes) -> bytes:
 
 
 def bundle_of(entries: Mapping[bytes, bytes], keys: KeyRing | None = None, created_ns: int = CREATED_NS) -> bytes:
-    """An honest bundle of these keys and values."""
+    """Returns a valid bundle of these keys and values."""
     out = io.BytesIO()
     writer = BundleWriter(out)
     for key, value in entries.items():
@@ -36,7 +36,7 @@ def bundle_of(entries: Mapping[bytes, bytes], keys: KeyRing | None = None, creat
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Put ``content`` under ``path`` as a bundle's writer does: by rename, and nobody else's to change."""
+    """Write ``content`` to ``path`` like the writer of a bundle: by a rename, and writable by no other user."""
     staged = path.with_name(f".{path.name}")
     with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
@@ -45,7 +45,7 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def made_of(root: Path, path: Path) -> Gathered:
-    """Make a bundle of a directory."""
+    """Make a bundle of the directory ``root`` at ``path``."""
     out = io.BytesIO()
     made = make_bundle(Layout(str(root)), out)
     write(path, out.getvalue())

@@ -83,7 +83,7 @@ def test_signals_that_are_held_back_end_what_they_may_and_nothing_else() -> None
 
 
 def _ends_by(number: int) -> bool:
-    """Whether a Python process that has nothing to do with signals ends by this one."""
+    """Returns whether a Python process without signal handlers ends by this signal."""
     child = os.fork()
     if child == 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -296,7 +296,7 @@ def test_on_a_local_file_system_no_folder_is_looked_at(tmp_path, monkeypatch, op
 
 @pytest.mark.parametrize("busy", [1, 5])
 def test_a_rename_waits_for_another_of_this_host_to_the_same_name(tmp_path, monkeypatch, busy):
-    """What Linux's NFS client says meanwhile, so that no other kernel is at hand that does."""
+    """Linux's NFS client answers so meanwhile; the answer is a fake, for want of another kernel that gives it."""
     rename, refused = os.rename, iter(range(busy))
 
     def rename_unless_busy(*arguments, **options):

@@ -1,4 +1,4 @@
-"""A directory on a seed: what the seed has, and steps that tests of it share."""
+"""A directory on a seed: the seed's entries, and steps that its tests share."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def evict_all(cache: FileStreamProgramCache) -> None:
 
 
 def make_due(path: Path) -> None:
-    """Have a minute pass since the file was last looked at."""
-    with contextlib.suppress(FileNotFoundError):  # nobody did
+    """Set the time of the last freshness check back by a minute."""
+    with contextlib.suppress(FileNotFoundError):  # there was no check
         os.utime(path / "lockcache/locks/seed", (0, 0))

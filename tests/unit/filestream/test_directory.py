@@ -289,7 +289,7 @@ def test_a_tag_alone_is_left_of_a_directory_that_may_be_made_again(cache_path: P
 def test_a_page_that_another_host_replaces_while_it_is_opened_is_looked_for_again(
     times: int, cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an NFS client answers then, once or twice; a file system that goes on so is broken."""
+    """An NFS client answers so once or twice; a file system that goes on with this answer is broken."""
     FileStreamProgramCache(cache_path)["k"] = b"x"
     opened, stale = CacheDirectory._opened_page, iter(range(times))
 

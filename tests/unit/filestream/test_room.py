@@ -136,7 +136,7 @@ def test_a_full_cache_makes_room_however_short_the_timeout(directory):
 
 
 def test_an_interrupt_while_a_file_is_staged_leaves_none(directory, monkeypatch):
-    """What it reserves by its name would keep others out for as long as this process lives."""
+    """A reservation under its name would keep others out for as long as this process lives."""
 
     def open_and_interrupt(path, flags, mode=0o777, *, os_open=os.open, **options):
         fd = os_open(path, flags, mode, **options)

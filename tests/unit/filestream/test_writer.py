@@ -290,7 +290,7 @@ def test_what_is_deleted_is_given_back_to_its_own_shard_and_the_page_stays_a_pag
 
 @pytest.mark.parametrize("in_front_of", ["reserve", "make"])
 def test_a_cap_that_is_lowered_while_a_write_begins_or_waits_holds(cache_path, monkeypatch, in_front_of):
-    """Who lowers it evicts down to it before the write has reserved, or with what it waits for counted."""
+    """The process that lowers the cap evicts down to it, before the write reserves or with its reservation counted."""
     cache = FileStreamProgramCache(cache_path, max_size_bytes=1000)
     cache.update({str(number): b"x" * 100 for number in range(9)})
     owner = {"reserve": StagedEntry, "make": Room}[in_front_of]

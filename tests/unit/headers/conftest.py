@@ -12,7 +12,7 @@ from tests.unit.headers.trees import Tree
 
 @pytest.fixture(autouse=True)
 def forgetful() -> None:
-    """No test profits from what an earlier one left behind."""
+    """Empty all memories, so that no test uses what an earlier one left."""
     closure_cache._closures.clear()
     files._contents.clear()
     computed._said.clear()
@@ -20,13 +20,13 @@ def forgetful() -> None:
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files count as old enough at once, so that what is remembered is used: nobody can set a ctime back."""
+    """Have files count as old enough at once, so that remembered results are used: no ctime can be set back."""
     monkeypatch.setattr(files, "_RACY_NS", 0)
 
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """Writes files below the working directory, which is an empty one. ``->x`` makes a link."""
+    """Writes files below the working directory, which is empty. ``->x`` makes a link."""
     monkeypatch.chdir(tmp_path)
 
     def write(contents: dict[str, str]) -> None:

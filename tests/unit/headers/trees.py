@@ -1,4 +1,4 @@
-"""Trees of headers, and what a fingerprint makes of a change in one."""
+"""Trees of headers, and whether a change in one changes the fingerprint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Tree = Callable[[dict[str, str]], None]
 
 
 def changes(code: str, change: Callable[[], object], **arguments: Any) -> bool:
-    """Returns whether the fingerprint is another one after ``change``."""
+    """Returns whether ``change`` changes the fingerprint."""
     before = fingerprint(code, **arguments)
     assert fingerprint(code, **arguments) == before
     change()

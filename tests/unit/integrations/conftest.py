@@ -22,12 +22,12 @@ def cache(directory: Path) -> CubinCache:
 
 @pytest.fixture
 def fresh(directory: Path) -> Callable[[], CubinCache]:
-    """Another process's cache, as far as memory goes."""
+    """Makes caches with an empty memory, like that of another process."""
     return lambda: CubinCache(directory)
 
 
 @pytest.fixture
 def foreign(directory: Path) -> Path:
-    """A directory that pyptx made."""
+    """A directory as pyptx makes it."""
     directory.mkdir()
     return directory

@@ -1,7 +1,7 @@
-"""Keys and entries for tests, and the files of a pyptx directory as pyptx 0.1.1 writes and reads them.
+"""Keys and entries for tests, and a writer and a reader of a pyptx directory that do the same as pyptx 0.1.1.
 
-The latter are a stand-in for where pyptx is not installed: :mod:`tests.unit.integrations.test_pyptx_foreign` compares
-them with the real package where there is one.
+Writer and reader stand in for pyptx where it is not installed: :mod:`tests.unit.integrations.test_pyptx_foreign`
+compares them with the real package where it is.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ENTRY = CacheEntry(KEY, PTX, b"\x7fELF\0cubin", {"smem": 49152, "cluster": (2, (
 
 
 def elf(sections: int = 4, *, missing_bytes: int = 0) -> bytes:
-    """A CUDA ELF file with a table of sections at its end, as cubins have."""
+    """Returns a CUDA ELF file with a table of sections at its end, like a cubin."""
     body = b"code" * 50
     head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     head += struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), 0, 64, 0, 0, 64, sections, 1)
@@ -76,7 +76,7 @@ def file(directory: Path, suffix: str, name: str = NAME) -> Path:
 
 
 def age(path: Path, seconds: float) -> None:
-    """Make a file older by that much."""
+    """Set a file's times back by so many seconds."""
     now = path.stat().st_mtime
     os.utime(path, (now - seconds, now - seconds))
 
@@ -130,7 +130,7 @@ def write_entry(directory: Path, entry: CacheEntry) -> None:
 
 
 def read_entry(directory: Path, name: str) -> tuple[str, bytes | None, dict[str, Any]] | None:
-    """(PTX, cubin, metadata) as pyptx finds them: json and PTX must be there, and nothing is verified."""
+    """Returns (PTX, cubin, metadata) like pyptx, which needs json and PTX, and verifies nothing."""
     base = directory / name
     try:
         sidecar = json.loads(base.with_suffix(".json").read_text())

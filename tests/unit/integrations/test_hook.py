@@ -1,4 +1,4 @@
-"""The hook that has adapters installed: whoever loads a framework, its import works as it would without the hook."""
+"""The hook that installs adapters: a framework is imported as without the hook, by whatever code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a SQLiteProgramCache in other hands: edited, or locked by another process."""
+"""The file of a SQLiteProgramCache, edited by a test, or locked by another process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def edited(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, as anybody may open it."""
+    """Open the database without the cache, in autocommit mode."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         yield connection
 
 
 @contextlib.contextmanager
 def locked_elsewhere(path: Path, statement: str = "BEGIN IMMEDIATE") -> Iterator[Callable[[], None]]:
-    """Another process that holds a lock on the database until the given function is called."""
+    """Start another process, which holds a lock on the database until the yielded function is called."""
     code = (
         "import sqlite3, sys\n"
         "connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n"

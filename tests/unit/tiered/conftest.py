@@ -19,7 +19,7 @@ def shared(cache_path: Path) -> Iterator[FileStreamProgramCache]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Moves the time that tiers see; the alternative is to wait for a minute."""
+    """Sets the time of tiers forward, so that no test waits for a minute."""
     now = [1000.0]
 
     class Clock:

@@ -122,7 +122,7 @@ def test_where_no_tier_takes_writes_none_is_the_truth_for_the_others(
     clock: Callable[[float], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As with ``LOCKCACHE_READONLY``: what is in the first only stays readable when it is time to ask again."""
+    """An entry of the first tier alone, as with ``LOCKCACHE_READONLY``, stays readable when it is time to ask again."""
     shared["mine"] = b"code"
     cache = TieredProgramCache(FileStreamProgramCache(shared.path, read_only=True), golden)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Back ends of somebody else's, as tiers: one that a test may hook into, one that may only be read."""
+"""Back ends of third parties, as tiers: one that a test may hook into, one that may only be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockcache import (
 
 
 class Plain(ProgramCacheResource):
-    """A back end of somebody else's: no metadata, and steps that a test may hook into."""
+    """A back end of a third party: no metadata, and steps that a test may hook into."""
 
     def __init__(self) -> None:
         self.items: dict[bytes, bytes] = {}
@@ -40,7 +40,7 @@ class Plain(ProgramCacheResource):
 
 
 class Refusing(Plain):
-    """May only be read."""
+    """A back end that may only be read."""
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise PermissionError(13, "this tier may only be read")
