@@ -154,21 +154,6 @@ def replacing_new_files(
         yield begin
 
 
-@contextlib.contextmanager
-def swapping_new_folders(parent: Path, target: Path, uid: int = BOB) -> Iterator[Callable[[], None]]:
-    """Move each folder away that is staged in ``parent``, and leave a symlink in its place."""
-
-    def swap() -> None:
-        for name in os.listdir(parent):
-            if ".new-" in name and not name.endswith(".away"):
-                with contextlib.suppress(OSError):
-                    os.rename(parent / name, parent / f"{name}.away")
-                    os.symlink(target, parent / name)
-
-    with _again_and_again(swap, uid) as begin:
-        yield begin
-
-
 def _exchange(one: Path, other: Path) -> bool:
     failed = _libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
     return not failed

@@ -7,8 +7,6 @@ import pty
 import subprocess
 from types import TracebackType
 
-import psutil
-
 from tests.cli.command import LOCKCACHE
 
 # A guard against hangs, never a measurement.
@@ -57,8 +55,3 @@ class OnTerminal:
         except OSError:
             pass  # a terminal raises this when its other end is closed
         return self.process.wait(_HANG_SECONDS)
-
-    def signal_command(self, number: int) -> None:
-        """Signal the command itself, and not setsid, which waits for it."""
-        [child] = psutil.Process(self.process.pid).children() or [psutil.Process(self.process.pid)]
-        child.send_signal(number)

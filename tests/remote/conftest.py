@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lockcache import RemoteProgramCache
+from lockcache.filestream import backing
 from lockcache.filestream.remote.wait_limits import _patience
 from tests.in_memory import run_path, tmp_path
 from tests.remote.servers import FaultProxy, Valkey, valkey
@@ -30,6 +31,13 @@ def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
 def server(one_server: Valkey) -> Valkey:
     one_server.client.flushall()
     return one_server
+
+
+@pytest.fixture
+def behind_directories(monkeypatch: pytest.MonkeyPatch, server: Valkey) -> None:
+    """Put the server behind directories, and start the test like a process that has opened none."""
+    monkeypatch.setattr(backing, "_backings", {})
+    monkeypatch.setenv("LOCKCACHE_REMOTE", server.url)
 
 
 @pytest.fixture

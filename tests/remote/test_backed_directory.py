@@ -22,11 +22,7 @@ from tests.cli.command import run
 from tests.remote.compute_processes import holder_of_a_turn, times_computed
 from tests.remote.servers import FaultProxy, Valkey, free_port
 
-
-@pytest.fixture(autouse=True)
-def as_a_new_process(monkeypatch: pytest.MonkeyPatch, server: Valkey) -> None:
-    monkeypatch.setattr(backing, "_backings", {})
-    monkeypatch.setenv("LOCKCACHE_REMOTE", server.url)
+pytestmark = pytest.mark.usefixtures("behind_directories")
 
 
 def _evict(path: Path, key: bytes) -> None:

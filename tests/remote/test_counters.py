@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout
 from lockcache.filestream.remote import read_servers
 from lockcache.lowlevel import read_counters
@@ -27,14 +26,10 @@ from tests.daemon.http_client import Watched
 from tests.daemon.test_metrics import lint
 from tests.remote.servers import FaultProxy, Valkey, free_port
 
+pytestmark = pytest.mark.usefixtures("behind_directories")
+
 _FORK = multiprocessing.get_context("fork")
 _SPAWN = multiprocessing.get_context("spawn")
-
-
-@pytest.fixture(autouse=True)
-def as_a_new_process(monkeypatch: pytest.MonkeyPatch, server: Valkey) -> None:
-    monkeypatch.setattr(backing, "_backings", {})
-    monkeypatch.setenv("LOCKCACHE_REMOTE", server.url)
 
 
 def _seen(path: Path) -> dict[str, int]:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache, RemoteProgramCache
-from lockcache.filestream import backing
 from lockcache.filestream.backing import Backing
 from lockcache.filestream.disk import Layout, entry_name
 from lockcache.filestream.entry import Record
@@ -23,14 +22,10 @@ from lockcache.filestream.writer import EntryWriter
 from lockcache_stress.trouble import can_mount, mounted_tmpfs
 from tests.remote.servers import Valkey
 
+pytestmark = pytest.mark.usefixtures("behind_directories")
+
 _NAME = entry_name(b"k")
 _HOUR_NS = 3600 * 10**9
-
-
-@pytest.fixture(autouse=True)
-def as_a_new_process(monkeypatch: pytest.MonkeyPatch, server: Valkey) -> None:
-    monkeypatch.setattr(backing, "_backings", {})
-    monkeypatch.setenv("LOCKCACHE_REMOTE", server.url)
 
 
 @pytest.fixture

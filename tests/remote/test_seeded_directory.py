@@ -7,20 +7,15 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, RemoteProgramCache
-from lockcache.filestream import backing
 from lockcache.filestream.eviction import evict_to_limit
 from tests.remote.servers import Valkey
 from tests.unit.bundle.bundles import bundle_of, write
 from tests.unit.material import open_directory
 
+pytestmark = pytest.mark.usefixtures("behind_directories")
+
 KEYS = [b"key %d" % number for number in range(4)]
 OLDER = dict.fromkeys(KEYS, b"older")
-
-
-@pytest.fixture(autouse=True)
-def as_a_new_process(monkeypatch: pytest.MonkeyPatch, server: Valkey) -> None:
-    monkeypatch.setattr(backing, "_backings", {})
-    monkeypatch.setenv("LOCKCACHE_REMOTE", server.url)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from lockcache.cli.options import by
-from lockcache_stress.commands.shell import IF_POSSIBLE, Shell, with_shell
+from lockcache_stress.commands.shell import IF_POSSIBLE, Shell, some_of, with_shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts import TRIALS, HostsOptions, Tried, prepare_guest, run_hosts, trials_of
 from lockcache_stress.report import Files, Ran, Written
@@ -18,14 +18,6 @@ _FOLDER: Final = click.Path(file_okay=False)
 _NAMES: Final = {"juicefs": "JuiceFS", "glusterfs": "GlusterFS"}
 
 
-def _parse_trials(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(text.split(",")))
-    for name in names:
-        if name not in TRIALS:
-            raise ValueError(f"{name!r} is none of {', '.join(TRIALS)}")
-    return names
-
-
 @click.command("hosts", short_help="two hosts and one directory on NFS, JuiceFS or GlusterFS: real server, two clients")
 @click.option("--nfs", is_flag=True, help="The kernel's NFS, server and clients, in qemu.")
 @click.option("--juicefs", is_flag=True, help="JuiceFS with names in Redis or Valkey, in namespaces.")
@@ -33,7 +25,7 @@ def _parse_trials(text: str) -> tuple[str, ...]:
 @click.option("--nfs-version", type=click.Choice(["4.2", "3"]), help="[4.2]")
 @click.option("--lock-manager/--no-lock-manager", default=None, help="Of NFS 3: with or without locks. [with]")
 @click.option("--mount-options", default="", metavar="A=1,B=2", help="Of the clients; with a dot: of Gluster's volume.")
-@click.option("--scenarios", callback=by(_parse_trials), metavar="A,B", help="Only these, with commas between. [all]")
+@click.option("--scenarios", callback=by(some_of(TRIALS)), metavar="A,B", help="Only these, with commas between. [all]")
 @click.option(
     "--checkout", type=click.Path(exists=True, file_okay=False), help="Test the code of this one. [this program's]"
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from lockcache.cli.options import by
 from lockcache.sizes import parse_count
-from lockcache_stress.commands.shell import IF_POSSIBLE, MOST_PROCESSES, SECONDS, Shell, with_shell
+from lockcache_stress.commands.shell import IF_POSSIBLE, MOST_PROCESSES, SECONDS, Shell, some_of, with_shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.remote import ALONE, SCENARIOS, FleetOptions, run_remote, why_no_fleet
 from lockcache_stress.report import Ran, Written
@@ -17,21 +16,10 @@ from lockcache_stress.run import Grid, GridRow, Tabled
 from lockcache_stress.servers import KINDS
 
 
-def _some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
-    def parse(text: str) -> tuple[str, ...]:
-        names = tuple(dict.fromkeys(text.split(",")))
-        for name in names:
-            if name not in known:
-                raise ValueError(f"{name!r} is none of {', '.join(known)}")
-        return names
-
-    return parse
-
-
 @click.command("remote", short_help="four nodes in namespaces and a real server: cold starts, deaths, restarts")
 @click.option(
     "--servers",
-    callback=by(_some_of(tuple(KINDS))),
+    callback=by(some_of(KINDS)),
     metavar="A,B",
     default=",".join(KINDS),
     show_default=True,
@@ -39,7 +27,7 @@ def _some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
 )
 @click.option(
     "--scenarios",
-    callback=by(_some_of(SCENARIOS)),
+    callback=by(some_of(SCENARIOS)),
     metavar="A,B",
     default="cold,takeover,restarts",
     show_default=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -70,6 +70,19 @@ SECONDS: Final = RealRange(0.1, 1e6)
 def plant_option(faults: Iterable[str]) -> Callable[[_Command], _Command]:
     """Returns the option ``--plant``, one of ``faults``."""
     return click.option("--plant", type=click.Choice(sorted(faults)), help="Plant this fault, to see that it is found.")
+
+
+def some_of(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    """Returns the parser of names of ``known``, with commas between."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(text.split(",")))
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{name!r} is none of {', '.join(known)}")
+        return names
+
+    return parse
 
 
 def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Command], _Command]:

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
@@ -69,7 +69,7 @@ class Valkey(Server):
             ports = ["--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "no"]
             ports += ["--tls-cert-file", str(certificate[0]), "--tls-key-file", str(certificate[1])]
         binary = find_valkey(has_tls=certificate is not None)
-        self._words = [
+        command = [
             binary,
             *ports,
             "--bind",
@@ -80,10 +80,8 @@ class Valkey(Server):
             "",
             "--dir",
             str(folder),
-            *words,
         ]
-        self._folder = folder
-        super().__init__(place)
+        super().__init__([*command, *words], folder, place)
 
     @property
     def client(self) -> redis.Redis:
@@ -91,9 +89,6 @@ class Valkey(Server):
         from redis import Redis
 
         return Redis(self.place.address, port=self.port)
-
-    def _command(self) -> tuple[Sequence[str], str]:
-        return self._words, str(self._folder)
 
 
 class Nginx(Server):
@@ -126,12 +121,7 @@ class Nginx(Server):
             f"listen {place.address}:{self.port}{' ssl' if certificate else ''}; {secure} "
             f"location / {{ root {self.folder}; dav_methods PUT DELETE; create_full_put_path on; }} }} }}\n"
         )
-        self._words = [binary, "-c", str(config), "-p", str(folder)]
-        self._folder = folder
-        super().__init__(place)
-
-    def _command(self) -> tuple[Sequence[str], str]:
-        return self._words, str(self._folder)
+        super().__init__([binary, "-c", str(config), "-p", str(folder)], folder, place)
 
 
 class SeaweedFS(Server):
@@ -149,19 +139,14 @@ class SeaweedFS(Server):
         options = {"dir": folder, "ip": place.address, **ports, "s3.port.iceberg": 0, "s3.port.lance": 0}
         options |= {"s3.config": folder / "s3.json", "master.volumeSizeLimitMB": 64, "volume.max": 8}
         words = [f"-{name}={value}" for name, value in options.items()]
-        self._words = [binary, "server", *words, "-filer", "-s3"]
-        self._folder = folder
         settings = {"endpoint": f"http://{place.address}:{self.port}", "region": "us-east-1"}
         secrets = {"access_key_id": "key", "secret_access_key": "secret"}
         self.url = f"s3://kernels/some/place?{urlencode({**settings, **secrets})}"
-        super().__init__(place)
+        super().__init__([binary, "server", *words, "-filer", "-s3"], folder, place)
         ready = [*place.prefix, sys.executable, "-c", _UNTIL_STORED, self.url]
         if subprocess.run(ready, check=False, stderr=subprocess.DEVNULL).returncode:
             self.kill()
             raise UnusableError("SeaweedFS listens, and stores nothing")
-
-    def _command(self) -> tuple[Sequence[str], str]:
-        return self._words, str(self._folder)
 
 
 #: The kinds by their names in options and tables.

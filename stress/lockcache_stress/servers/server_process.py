@@ -9,9 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from lockcache_stress.errors import UnusableError
@@ -35,7 +35,7 @@ class Place:
 HERE: Final = Place()
 
 
-class Server(ABC):
+class Server:
     """A server, which listens from its creation until :meth:`kill`.
 
     Raises :class:`UnusableError` where it cannot be had.
@@ -46,7 +46,9 @@ class Server(ABC):
     url: str
     port: int
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, words: Sequence[str], folder: Path, place: Place) -> None:
+        """``words`` are the command, which runs in ``folder``."""
+        self._words, self._folder = words, folder
         self.place = place
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -64,9 +66,8 @@ class Server(ABC):
 
     def start(self) -> None:
         """Start the server on the port that it had before, and wait until it listens."""
-        words, folder = self._command()
         self._process = subprocess.Popen(
-            [*self.place.prefix, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*self.place.prefix, *self._words], cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
             await_port(self.port, self._process, self.place)
@@ -80,10 +81,6 @@ class Server(ABC):
         if process is not None:
             process.kill()
             process.wait()
-
-    @abstractmethod
-    def _command(self) -> tuple[Sequence[str], str]:
-        """Returns the command, and the folder to run it in."""
 
 
 def await_port(port: int, process: subprocess.Popen[bytes], place: Place = HERE) -> None:
