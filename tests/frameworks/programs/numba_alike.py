@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections import namedtuple
-from types import SimpleNamespace
 
 from numba import cuda, types
-from numba.cuda import dispatcher
-from numba.cuda.cudadrv import devices
 from numba.cuda.typing.typeof import typeof
+from numba_stub import compiled
 from protocol import run
 
 from lockcache.integrations.numba import install
 
-compiled = []
-_device = SimpleNamespace(compute_capability=(9, 0), id=0, uuid="GPU-0")
-devices._runtime.get_or_create_context = lambda *_: SimpleNamespace(device=_device, id=0)
-dispatcher._Kernel.bind = lambda self: None
-_make = dispatcher._Kernel.__init__
-
-
-def _counted(*args, **options):
-    compiled.append(1)
-    _make(*args, **options)
-
-
-dispatcher._Kernel.__init__ = _counted
 is_installed = install()
 
 _VALUES = (

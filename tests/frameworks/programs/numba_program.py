@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from types import SimpleNamespace
 
 from numba import cuda, types
-from numba.cuda import dispatcher
 from numba.cuda.core import caching
-from numba.cuda.cudadrv import devices
+from numba_stub import compiled
 from protocol import run
 
-compiled = []
-_device = SimpleNamespace(compute_capability=(9, 0), id=0, uuid="GPU-0")
-devices._runtime.get_or_create_context = lambda *_: SimpleNamespace(device=_device, id=0)
-dispatcher._Kernel.bind = lambda self: None
-_make = dispatcher._Kernel.__init__
-
-
-def _counted(*args, **options):
-    compiled.append(1)
-    _make(*args, **options)
-
-
-dispatcher._Kernel.__init__ = _counted
 _door = caching.IndexDataCacheFile
 if "old-door" in sys.argv:
     del caching.IndexDataCacheFile

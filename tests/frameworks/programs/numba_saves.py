@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import itertools
 import sys
-from types import SimpleNamespace
 
 from numba import cuda, types
-from numba.cuda import dispatcher
-from numba.cuda.cudadrv import devices
+from numba_stub import compiled
 from protocol import run
 
 from lockcache.integrations.numba import install
 
-compiled = []
-_device = SimpleNamespace(compute_capability=(9, 0), id=0, uuid="GPU-0")
-devices._runtime.get_or_create_context = lambda *_: SimpleNamespace(device=_device, id=0)
-dispatcher._Kernel.bind = lambda self: None
-_make = dispatcher._Kernel.__init__
-
-
-def _counted(*args, **options):
-    compiled.append(1)
-    _make(*args, **options)
-
-
-dispatcher._Kernel.__init__ = _counted
 is_installed = "own" not in sys.argv and install()
 
 _NUMBERS = (types.int8, types.int16, types.int32, types.int64, types.uint8, types.uint16, types.uint32, types.float32)

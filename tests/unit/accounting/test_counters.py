@@ -21,12 +21,6 @@ from lockcache.filestream.accounting.counters import (
 from lockcache.filestream.disk.layout import Layout
 
 
-@pytest.fixture
-def layout(cache_path: Path) -> Layout:
-    FileStreamProgramCache(cache_path).close()
-    return Layout(str(cache_path))
-
-
 class Program:
     """Counters of an object, set by hand."""
 

@@ -20,12 +20,6 @@ from lockcache.filestream.disk.layout import Layout, entry_name
 PART = make_part("option arch", b"1", "sm_90")
 
 
-@pytest.fixture
-def layout(cache_path: Path) -> Layout:
-    FileStreamProgramCache(cache_path).close()
-    return Layout(str(cache_path))
-
-
 def miss(number: int, parts: list[Part] | None = None, label: str = "saxpy") -> Miss:
     return Miss(10**18 + number, entry_name(b"%d" % number), label, tuple(parts or [PART]))
 

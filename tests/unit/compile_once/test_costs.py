@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import os
 
-import pytest
-
 from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.disk.layout import Layout, entry_name
 
 SECOND = 10**9
-
-
-@pytest.fixture
-def layout(cache_path):
-    layout = Layout(str(cache_path))
-    os.makedirs(layout.own)
-    return layout
 
 
 def test_what_was_remembered_last_is_known_to_every_object(layout):

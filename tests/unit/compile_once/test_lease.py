@@ -21,13 +21,6 @@ from tests.unit.material import property_test
 NAME, OTHER = entry_name(b"k"), entry_name(b"other")
 
 
-@pytest.fixture
-def layout(cache_path):
-    layout = Layout(str(cache_path))
-    os.makedirs(layout.own)
-    return layout
-
-
 def take(layout, name=NAME, generation=0) -> Lease | None:
     return take_lease(layout, name, generation, "saxpy")
 

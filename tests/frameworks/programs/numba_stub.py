@@ -1,0 +1,22 @@
+"""A stub of the device for numba-cuda, with which kernels compile and none is launched, and a count of compilations."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from numba.cuda import dispatcher
+from numba.cuda.cudadrv import devices
+
+compiled = []
+_device = SimpleNamespace(compute_capability=(9, 0), id=0, uuid="GPU-0")
+devices._runtime.get_or_create_context = lambda *_: SimpleNamespace(device=_device, id=0)
+dispatcher._Kernel.bind = lambda self: None
+_make = dispatcher._Kernel.__init__
+
+
+def _counted(*args, **options):
+    compiled.append(1)
+    _make(*args, **options)
+
+
+dispatcher._Kernel.__init__ = _counted
