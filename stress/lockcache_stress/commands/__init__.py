@@ -1,6 +1,6 @@
 """The commands of ``lockcache-stress``, one module each, with click. Needs the ``cli`` extra.
 
-Promises the exit codes: 0 all is as it must be, 1 it is not, 2 bad usage or what is asked for cannot be had here.
+Promises the exit codes: 0 if every check passed, 1 if one failed, 2 for bad usage or something that cannot be had here.
 
 May use: bench, errors, experiments, gpu, hosts, plan, report, run, scenarios, servers, trouble.
 """

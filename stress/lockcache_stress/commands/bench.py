@@ -1,4 +1,4 @@
-"""``lockcache-stress bench``: its options, and what it leaves."""
+"""``lockcache-stress bench``: its options, and its files."""
 
 from __future__ import annotations
 

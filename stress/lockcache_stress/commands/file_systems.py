@@ -58,7 +58,7 @@ def filesystems_command(
 
 @dataclass
 class _Making:
-    """Makes what is written of what was tried by then: a suite for each file system, and each run that failed."""
+    """Makes the report of the file systems tried so far: a suite for each, and each run that failed."""
 
     _tried: Mapping[str, Tried]
     _scenarios: Sequence[str]
@@ -77,7 +77,7 @@ class _Making:
         return Written("lockcache-stress filesystems", runs, {}, skipped, grids=[self._grid()] if runs else [])
 
     def _replay(self, name: str, scenarios: Sequence[str]) -> list[str]:
-        """Returns the command that runs each scenario as long as here, on this file system alone."""
+        """Returns the command that runs each scenario for the same time, on this file system alone."""
         words = ["lockcache-stress", "filesystems", name]
         if len(scenarios) < len(_SCENARIOS):
             words += [word for each in scenarios for word in ("--scenario", each)]

@@ -1,4 +1,4 @@
-"""``lockcache-stress fleet``: its options, and what it prints."""
+"""``lockcache-stress fleet``: its options, and its output."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def gpu_command(
         return {"ok": written.ok, **(written.numbers or {})}
 
     def show_text(written: Written) -> None:
-        print_tabled(replace(written, skipped=()))  # they stand in the table
+        print_tabled(replace(written, skipped=()))  # the skipped rows are in the table
 
     with shell.running(make, as_json, lambda: f"{len(rows)} rows", show_text=show_text) as show:
         rows.extend(run_rows(options, skipped, show))
@@ -74,7 +74,7 @@ def gpu_command(
 
 
 class _Making:
-    """Makes what is written of the rows that were run by then."""
+    """Makes the report of the rows that have run so far."""
 
     def __init__(
         self,

@@ -87,15 +87,15 @@ def _trials(file_system: str, scenarios: tuple[str, ...] | None) -> tuple[str, .
 
 
 class _Making:
-    """Makes what is written of what has ended by then."""
+    """Makes the report of the trials that have ended so far."""
 
     def __init__(self, tried: list[Tried], options: HostsOptions) -> None:
         self._tried, self._options = tried, options
-        #: Why nothing was run.
+        #: The reason why no trial was run.
         self.skipped: str | None = None
 
     def run(self, show: Show) -> None:
-        """Run the trials, or note why none can be run here."""
+        """Run the trials, or note why they cannot be run here."""
         try:
             start = prepare_guest(self._options, show)
         except UnusableError as error:
@@ -104,7 +104,7 @@ class _Making:
             self._tried.extend(run_hosts(start, self._options, show))
 
     def ended(self) -> str:
-        """Returns how many trials have ended, in words."""
+        """Returns the number of trials that have ended, in words."""
         return f"{len(self._tried)} trials"
 
     @property

@@ -46,7 +46,7 @@ def power_cut_command(shell: Shell, seconds: float, writers: int, if_possible: b
         found = {"ok": written.ok, "seed": shell.seed, "cuts": [asdict(cut) for cut in cuts]}
         return {**found, "skipped": dict(skipped), "replay": replay}
 
-    logging.getLogger("lockcache").setLevel(logging.ERROR)  # each hollow entry is a warning, and counted here
+    logging.getLogger("lockcache").setLevel(logging.ERROR)  # each hollow entry logs a warning, and is counted here
     tabulate = partial(_tabulate, cuts, shell.seed)
     with shell.finding(cuts, "cuts", tabulate, replay, as_json, skipped=skipped) as show:
         cuts.extend(_cut_in_turns(kinds, writers, seconds, shell.seed, show))

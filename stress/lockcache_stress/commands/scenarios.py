@@ -53,7 +53,7 @@ _NVRTC_PROCESSES: Final = 8
 _NVRTC_KERNELS: Final = 40
 _HERD_PROCESSES: Final = 16
 _HERD_KERNELS: Final = 8
-# Of the time that `all` is given, each byte scenario counts one and NVRTC as much as four.
+# In the division of the time of `all`, NVRTC counts as much as so many byte scenarios.
 _NVRTC_SHARE: Final = 4
 _EVERY: Final = (*BYTE_SCENARIOS, *TROUBLE_SCENARIOS)
 
@@ -62,10 +62,10 @@ def run_command_line() -> int:
     """Parse ``sys.argv``, run, print. Returns the exit code."""
     try:
         code = cli.main(prog_name="lockcache-stress", standalone_mode=False)
-        print(end="", flush=True)  # here, where a full disk can still be reported; nothing where stdout is closed
+        print(end="", flush=True)  # flushes while a full disk can still be reported; does nothing if stdout is closed
     except click.ClickException as error:
         message, context = error.format_message(), getattr(error, "ctx", None)
-        is_help = context is not None and message == context.get_help()  # of a group that was given no command
+        is_help = context is not None and message == context.get_help()  # for a group without a command
         print(message if is_help else f"lockcache-stress: {message}", file=sys.stderr)
         return 2
     except click.Abort as error:
@@ -75,7 +75,7 @@ def run_command_line() -> int:
         return 2
     except OSError as error:
         if error.errno not in _DISK_FULL:
-            raise  # nobody's mistake, so all of it is shown
+            raise  # not a mistake of the user, so the whole traceback is shown
         where = "stdout, or the disk that it works on" if error.filename is None else os.fsdecode(error.filename)
         print(f"lockcache-stress: {error.strerror}: {where}", file=sys.stderr)
         give_up_stdout()
@@ -233,7 +233,7 @@ def _run_in_rounds(
 
 
 def _refuse_a_cache(directory: str | None) -> None:
-    """Refuse a directory that is a cache: a run has a cap of its own, and would evict what is there."""
+    """Refuse a directory that is a cache, because a run has a cap of its own, and would evict the entries there."""
     layout = Layout(os.path.abspath(directory or os.curdir))
     if directory is None or not is_cache(layout):
         return

@@ -1,4 +1,4 @@
-"""The shell of the commands: the options that several have, with click, and what becomes of what is found."""
+"""The shell of the commands: options that several have, with click, and printing and writing of what they find."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _SEED: Final = click.option(
     "--seed", type=click.IntRange(0), default=None, help="Replays the choices of an earlier run."
 )
 _JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-#: Of scenarios: where the cache is.
+#: The option of scenarios for the directory of the cache.
 DIRECTORY: Final = click.option(
     "--directory", type=click.Path(file_okay=False), help="Use this directory, and leave it. [temporary]"
 )
-#: Of commands that need what only root has.
+#: The option of commands that need rights or programs that are often missing.
 IF_POSSIBLE: Final = click.option(
     "--if-possible", is_flag=True, help="Exit 0, and not 2, where none of it can be had here."
 )
@@ -54,7 +54,7 @@ _JUNIT: Final = click.option("--junit", type=_FILE, metavar="FILE.xml", help="Le
 
 
 class RealRange(click.FloatRange):
-    """A range of numbers: NaN, which is neither too small nor too large, is none."""
+    """A range of numbers without NaN, which is neither too small nor too large."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
@@ -63,7 +63,7 @@ class RealRange(click.FloatRange):
         return number
 
 
-#: How long something is to take.
+#: A duration in seconds.
 SECONDS: Final = RealRange(0.1, 1e6)
 
 
@@ -86,7 +86,7 @@ def some_of(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
 
 
 def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Command], _Command]:
-    """Returns the options of every scenario, but for those that :func:`with_shell` adds."""
+    """Returns the options of every scenario, except for those that :func:`with_shell` adds."""
     options = [click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="How long.")]
     if processes is not None:
         count = click.IntRange(1, MOST_PROCESSES)
@@ -145,10 +145,10 @@ class Shell:
         show_text: Callable[[Written], None] = print_tabled,
         is_quiet: bool = False,
     ) -> Iterator[Show]:
-        """Print and leave at the block's end what ``make`` gives by then; see :func:`~.finish.finishing`.
+        """Print and write, at the end of the block, what ``make`` returns by then; see :func:`~.finish.finishing`.
 
-        ``as_json`` returns what ``--json`` prints, and ``show_text`` prints what is printed without it. ``is_quiet``:
-        nothing else may be printed.
+        ``as_json`` returns the output of ``--json``, and ``show_text`` prints the output without it. ``is_quiet``: no
+        other output is allowed.
         """
 
         def print_found(written: Written) -> None:
@@ -174,7 +174,7 @@ class Shell:
         skipped: Sequence[tuple[str, str]] = (),
         **printing: Any,
     ) -> Iterator[Show]:
-        """Print and leave, like :meth:`running`, what a command of one run finds; ``found`` counts ``what``."""
+        """Print and write, like :meth:`running`, the findings of a command of one run; ``found`` counts ``what``."""
 
         def make() -> Written:
             runs = [Ran(tabulate(), replay)] if found else []
@@ -185,7 +185,7 @@ class Shell:
 
     @contextmanager
     def running_all(self, outcomes: Sequence[Reportable], skipped: Sequence[tuple[str, str]]) -> Iterator[Show]:
-        """Print and leave, like :meth:`running`, the ``outcomes`` of many runs, and what is skipped with the reason."""
+        """Print and write, like :meth:`running`, the ``outcomes`` of many runs, and the skipped ones with reasons."""
 
         def make() -> Written:
             runs = [Ran(outcome, replay_line(outcome)) for outcome in outcomes]
@@ -211,8 +211,8 @@ class Shell:
     ) -> int:
         """Run one scenario. Returns the exit code.
 
-        It may put what there is to report of an interrupted run to the list that it is given: a run in rounds is there
-        from its first round on, and grows.
+        The run may add its outcome to the list that it gets, to be reported if it is interrupted: a run in rounds adds
+        its outcome after its first round, and then extends it.
         """
         outcomes: list[Reportable] = []
 
@@ -243,8 +243,8 @@ def with_shell(
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Add the options ``--seed`` (if the command draws anything), ``--json``, ``--report`` and ``--junit``.
 
-    The command gets a :class:`Shell` in their place. ``files`` makes its files of its options, and takes away what the
-    command need not know.
+    The command gets a :class:`Shell` in their place. ``files`` makes the files of the command's options, and removes
+    the options that the command need not know.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -260,7 +260,7 @@ def with_shell(
 
 
 def replay_line(outcome: Reportable, directory: str | None = None, more: Sequence[str] = ()) -> list[str]:
-    """Returns the command that makes the same choices again; nothing where there is none."""
+    """Returns the command that makes the same choices again; empty if there is none."""
     if isinstance(outcome, Outcome):
         plan = outcome.plan
         words = [plan.scenario, "--processes", str(plan.processes), "--seconds", f"{plan.seconds:g}"]

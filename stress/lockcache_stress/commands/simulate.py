@@ -1,4 +1,4 @@
-"""``lockcache-stress simulate``: its options, and what it prints."""
+"""``lockcache-stress simulate``: its options, and its output."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _simulate(seed: int, shares: Sequence[float], given: dict[str, Any]) -> dict
         "bytes": sum(program.size_bytes for program in programs),
         "requests": len(trace),
         "compile_seconds": sum(programs[request.program].cost_ns for request in trace) / 1e9,
-        "caches": results,  # by the share of all programs that the cache holds
+        "caches": results,  # by the share of all programs for which the cache has room
     }
 
 
