@@ -2,8 +2,8 @@
 
 The histories are judged, and the directory when all workers have ended: the accounting must equal the disk, and every
 entry must be whole. After SIGKILLs this must hold after one ``recount()`` (invariant 5, death is free); without
-SIGKILLs at once. A write that was dropped for want of a lock removes the older value without accounting for it, by
-design, so that the page may state too much then.
+SIGKILLs at once. A write that was dropped for want of a lock removes the older value, whose bytes are accounted for
+until the next reap: the page may state too much then.
 """
 
 from __future__ import annotations
