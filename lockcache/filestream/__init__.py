@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         detach_if_too_large as detach_if_too_large,
         detach_seed as detach_seed,
         largest_bundle_bytes as largest_bundle_bytes,
+        replace_policy as replace_policy,
     )
     from lockcache.filestream.viewer import *
     from lockcache.filestream.writer import *
@@ -43,7 +44,7 @@ else:
             "policy": "PRIORITIES Policy PolicyFile Priority Seed stated_policy",
             "prefetching": "Fetched",
             "seed_marks": "has_seed",
-            "seeding": "attach_seed detach_if_too_large detach_seed largest_bundle_bytes",
+            "seeding": "attach_seed detach_if_too_large detach_seed largest_bundle_bytes replace_policy",
             "viewer": "Viewer",
             "writer": "EntryWriter Written",
         },

@@ -300,7 +300,7 @@ class Keeper:
 
     def _obey_policy(self) -> None:
         store, before = self._now.store, self._cap.policy
-        self._cap.obey(store.policy, store.layout)
+        self._cap.obey(store)
         if self._cap.policy != before:
             store.policy_changed()
 

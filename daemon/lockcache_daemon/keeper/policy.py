@@ -17,6 +17,7 @@ from lockcache.sizes import format_size
 from lockcache_daemon.keeper.single_instance import Instance
 from lockcache_daemon.observe import Report
 from lockcache_daemon.settings import Rules
+from lockcache_daemon.stores import Store
 
 
 class Cap:
@@ -41,25 +42,26 @@ class Cap:
             self._replaced = self._rules.policy
         self._rules = rules
 
-    def obey(self, file: PolicyFile, layout: Layout) -> None:
+    def obey(self, store: Store) -> None:
         """Put the cap of the settings in force, once; from then on what an operator writes into the policy counts."""
-        found, why = read_policy(file, layout)
+        found, why = read_policy(store.policy, store.layout)
         if self._is_unannounced:
-            self._announce(file, found)
+            self._announce(store, found)
         elif self._rules.max_size_bytes is None:
             self._follow(found)
         else:
-            self._insist(file, found, why)
-        self.policy = replace(self.policy, seed=found.seed)  # a seed takes its bytes of any cap
+            self._insist(store, found, why)
+        # A seed takes its bytes of any cap. Read again: it may just have been taken away for a new one.
+        self.policy = replace(self.policy, seed=store.policy.current().seed)
         self._is_known = True
 
-    def _announce(self, file: PolicyFile, found: Policy) -> None:
+    def _announce(self, store: Store, found: Policy) -> None:
         wanted = self._rules.policy
         if wanted.max_size_bytes is None and found != self._replaced:
             wanted = found  # somebody replaced the daemon's policy already; the daemon removes no other
         self.policy = wanted
         if found != wanted:
-            file.replace(wanted)
+            store.replace_policy(wanted)
         self._is_unannounced = False
         self._report.cap_changed(self._root, wanted, is_setting=True)
 
@@ -68,7 +70,7 @@ class Cap:
         if found != was and self._is_known:
             self._report.cap_changed(self._root, found)
 
-    def _insist(self, file: PolicyFile, found: Policy, why: str) -> None:
+    def _insist(self, store: Store, found: Policy, why: str) -> None:
         was, wanted = self.policy, self._rules.policy
         if was.by_operator and found.by_operator:
             self.policy = found
@@ -78,7 +80,7 @@ class Cap:
             self.policy = wanted
         else:
             self.policy = wanted  # also if it cannot be written: a full disk needs its sweeps most of all
-            file.replace(wanted)
+            store.replace_policy(wanted)
             if was.by_operator:  # else this is the first time, which the start reports
                 self._report.cap_restored(self._root, wanted, why)
 

@@ -24,6 +24,7 @@ from lockcache.lowlevel import (
     Found,
     Goal,
     Layout,
+    Policy,
     PolicyFile,
     Slot,
     check_directory,
@@ -142,6 +143,9 @@ class ForeignStore:
         evicted, self._busy_locks, self.failure = done
         self._held = Slot(self._held.bytes - evicted.bytes, self._held.entries - evicted.entries)
         return evicted
+
+    def replace_policy(self, policy: Policy) -> None:
+        self.policy.replace(policy)
 
     def policy_changed(self) -> None:
         self._is_changed = True

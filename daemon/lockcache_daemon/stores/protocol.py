@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from lockcache.lowlevel import Evicted, Found, Goal, Layout, PolicyFile, Slot
+from lockcache.lowlevel import Evicted, Found, Goal, Layout, Policy, PolicyFile, Slot
 from lockcache_daemon.observe import Repairs, Report
 from lockcache_daemon.settings import Rules
 from lockcache_daemon.signals import StopSignals
@@ -68,6 +68,9 @@ class Store(Protocol):
 
     def remove(self, victims: list[Found]) -> Evicted:
         """Remove the ``victims`` that were not used since they were found."""
+
+    def replace_policy(self, policy: Policy) -> None:
+        """Publish a policy for every process. Raises :class:`OSError`."""
 
     def policy_changed(self) -> None:
         """Follow a cap that changed."""

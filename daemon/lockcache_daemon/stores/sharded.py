@@ -11,7 +11,7 @@ from typing import Final
 
 from lockcache.arguments import default_cap, resolve_path
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream import detach_if_too_large
+from lockcache.filestream import detach_if_too_large, replace_policy
 from lockcache.filestream.entry import name_namespace
 from lockcache.lowlevel import (
     SHARDS,
@@ -20,6 +20,7 @@ from lockcache.lowlevel import (
     Found,
     Goal,
     Layout,
+    Policy,
     PolicyFile,
     Slot,
     all_entries,
@@ -126,6 +127,9 @@ class ShardStore:
         evicted = remove_victims(self.directory, victims, None, should_stop=self._stop.is_set)
         self._counting.after_sweep()
         return evicted
+
+    def replace_policy(self, policy: Policy) -> None:
+        replace_policy(self.directory, policy)
 
     def policy_changed(self) -> None:
         """Remove the seed where it would be more than half of the cap. The rest of the size is known at every tick."""

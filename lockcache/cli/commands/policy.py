@@ -21,7 +21,7 @@ from lockcache.cli.open_directory import (
 )
 from lockcache.cli.output import cap_in_words, print_facts, seed_in_words, size_in_words
 from lockcache.errors import PolicyError
-from lockcache.filestream import PRIORITIES, attach_seed, detach_if_too_large, detach_seed
+from lockcache.filestream import PRIORITIES, attach_seed, detach_seed, replace_policy
 from lockcache.lowlevel import (
     CacheDirectory,
     Layout,
@@ -205,7 +205,8 @@ def _set_policy(
     if max_size is not None:
         cap = None if isinstance(max_size, str) else max_size
         policy = replace(policy, max_size_bytes=cap, by_operator=cap is not None, is_default=False)
-        if directory is not None:  # before the cap: else a writer evicts all entries for the seed
-            detach_if_too_large(directory, cap)
-    file.replace(policy)
+    if directory is None:
+        file.replace(policy)
+    else:
+        replace_policy(directory, policy)
     return policy

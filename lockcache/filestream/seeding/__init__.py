@@ -21,7 +21,9 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "attaching": "attach_seed detach_before_cap detach_if_too_large detach_seed seed_if_possible",
+            "attaching": (
+                "attach_seed detach_before_cap detach_if_too_large detach_seed replace_policy seed_if_possible"
+            ),
             "tombstones": "largest_bundle_bytes",
         },
     )

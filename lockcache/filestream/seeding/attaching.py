@@ -30,14 +30,21 @@ from lockcache.filestream.bundle import refuse_unsafe
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, READ, opened
 from lockcache.filestream.eviction import Evicted
-from lockcache.filestream.policy import Seed, most_seed_bytes
+from lockcache.filestream.policy import Policy, Seed, most_seed_bytes
 from lockcache.filestream.seed_marks import entries_of, has_seed, is_in_order, stands
 from lockcache.filestream.seeding.copying import detached, replace_copy, settle, take_away, taken_bytes
 from lockcache.filestream.seeding.freshness import FreshnessCheck, was_checked, was_refused
 from lockcache.filestream.seeding.locking import seed_lock
 from lockcache.filestream.seeding.tombstones import Tombstones, forget_tombstones, read_tombstones, write_tombstones
 
-__all__ = ["attach_seed", "detach_before_cap", "detach_if_too_large", "detach_seed", "seed_if_possible"]
+__all__ = [
+    "attach_seed",
+    "detach_before_cap",
+    "detach_if_too_large",
+    "detach_seed",
+    "replace_policy",
+    "seed_if_possible",
+]
 
 _log = logging.getLogger("lockcache")
 
@@ -111,6 +118,15 @@ def detach_before_cap(directory: CacheDirectory, cap: int | None) -> None:
     policy = directory.policy.current()
     if not directory.is_read_only:
         detach_if_too_large(directory, policy.max_size_bytes if cap is None or policy.by_operator else cap)
+
+
+def replace_policy(directory: CacheDirectory, policy: Policy) -> None:
+    """Publish a policy like :meth:`.policy.PolicyFile.replace`, after taking away a seed that its cap is too small for.
+
+    In this order: else a writer that comes in between evicts all entries for the seed. Raises :class:`OSError`.
+    """
+    detach_if_too_large(directory, policy.max_size_bytes)
+    directory.policy.replace(policy)
 
 
 def detach_if_too_large(directory: CacheDirectory, cap: int | None) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.policy import Policy
+from lockcache.filestream.policy import Policy, PolicyFile
 from tests.daemon.directories import bytes_on_disk, fill
 from tests.daemon.keepers import CAP, Kept
+from tests.unit.bundle.bundles import bundle_of, write
 
 
 def test_a_program_does_not_replace_the_cap_and_an_operator_does(
@@ -53,3 +54,21 @@ def test_a_policy_that_is_not_an_operators_is_set_anew_and_the_log_says_why(
     (said,) = kept.said("cap")
     assert said["max_size_bytes"] == CAP
     assert why in said["restored"]
+
+
+def test_a_seed_that_is_too_large_for_the_cap_goes_before_it_and_takes_no_entry_with_it(
+    cache_path: Path, tmp_path: Path, keep: Callable[[Path], Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = write(tmp_path / "large.lcb", bundle_of({b"seeded": bytes(CAP * 6 // 10)}))
+    cache = FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes=2 * CAP)
+    cache.update({b"own %d" % number: bytes(CAP // 10) for number in range(5)})
+    replace = PolicyFile.replace
+
+    def replace_and_write(file: PolicyFile, policy: Policy) -> None:
+        replace(file, policy)
+        cache[b"one more"] = b"code"
+
+    monkeypatch.setattr(PolicyFile, "replace", replace_and_write)
+    keep(cache_path).keeper.tick()
+    assert cache.max_size_bytes == CAP
+    assert (len(cache), cache.stats().evictions) == (6, 0)
