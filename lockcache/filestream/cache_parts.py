@@ -90,8 +90,10 @@ class Parts:
         # In this order: nothing is evicted for a seed that is about to be removed, nor by the previous cap.
         detach_before_cap(self.directory, cap)
         evicted = apply_policy(self.directory, cap, priority)
-        evicted += seed_if_possible(self.directory, arguments["seed"] or "", cap, is_signed=keys is not None)
-        self.counts["evictions"] += evicted.entries
+        seeding = seed_if_possible(self.directory, arguments["seed"] or "", cap, is_signed=keys is not None)
+        self.counts["evictions"] += (evicted + seeding.evicted).entries
+        # A seed for which this process waits no longer may stand before this object is gone.
+        self._is_seeded = seeding.is_awaited or _is_seeded(self.directory)
         self.backing = self._find_backing(keys, str(arguments["signing_key_file"]))
         compile_once = arguments["compile_once"]
         reader = self._make_reader(keys, recorder, verified_only=arguments["verified_only"], compile_once=compile_once)
@@ -121,7 +123,7 @@ class Parts:
     ) -> Loader:
         """Returns the loader that answers lookups from the directory and its seed alone."""
         directory, layout = self.directory, self.directory.layout
-        is_shared, is_seeded = directory.is_shared, _is_seeded(directory)
+        is_shared, is_seeded = directory.is_shared, self._is_seeded
         # There a miss does more than count, and folders are checked before the files in them.
         asks_first = not (compile_once or is_shared or layout.is_network or self.backing or is_seeded or recorder)
         self.reader = make_reader(layout, directory.recency, keys, verified_only=verified_only, asks_first=asks_first)
@@ -145,7 +147,7 @@ def _is_seeded(directory: CacheDirectory) -> bool:
         # No seed is copied there. If the server's own processes filled the directory, the policy, which was just read,
         # names the seed: otherwise the server is not asked for the file.
         return seed is not None and has_seed(layout)
-    # A seed that the policy names may still be copied, and this process no longer waits for that.
+    # The policy may name a seed which is still being copied.
     return (seed is not None and not seed.is_detached) or has_seed(layout)
 
 

@@ -23,7 +23,7 @@ import logging
 import os
 import shlex
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from lockcache.errors import ArchiveError, LockTimeoutError, in_words
 from lockcache.filestream.bundle import refuse_unsafe
@@ -54,35 +54,43 @@ _LONGEST_WAIT_SECONDS: Final = 15.0
 _WAIT_FOR_NEWER_SECONDS: Final = 1.0
 
 
-def seed_if_possible(directory: CacheDirectory, path: str, cap: int | None, *, is_signed: bool) -> Evicted:
+class Seeding(NamedTuple):
+    """The outcome of attaching a seed for a program."""
+
+    evicted: Evicted = Evicted()
+    #: Whether another process was still at it when this one stopped waiting: there may be a seed later on.
+    is_awaited: bool = False
+
+
+def seed_if_possible(directory: CacheDirectory, path: str, cap: int | None, *, is_signed: bool) -> Seeding:
     """Attach the bundle at ``path`` (empty: the one that the policy names) to the directory. Raises nothing.
 
     ``cap``: the one that the program states. ``is_signed``: whether only signed entries are served, so that it may be
-    anybody's. Returns what was evicted for it.
+    anybody's.
     """
     root, policy = directory.layout.root, directory.policy.current()
     seed = policy.seed
     if (not path and seed is None) or directory.is_read_only:
-        return Evicted()
+        return Seeding()
     if cap is None or policy.by_operator:
         cap = policy.max_size_bytes
     if seed is not None and path != seed.path and (seed.by_operator or not path):
         if path:
             _log.warning("%s: seed=%s is not applied, an operator set it to %s", root, path, seed.path)
         if directory.is_shared:
-            return Evicted()
+            return Seeding()
         path = seed.path
     try:
-        return attach_seed(directory, path, cap, is_signed=is_signed)
+        return Seeding(attach_seed(directory, path, cap, is_signed=is_signed))
     except LockTimeoutError as error:
-        directory.policy.current()  # names by now what is being copied
         level = logging.DEBUG if stands(directory.layout) else logging.WARNING
         _log.log(level, "%s: a seed is not waited for: %s", root, in_words(error))
+        return Seeding(is_awaited=True)
     except FileNotFoundError as error:
         _log.info("%s: there is no seed yet: %s", root, in_words(error))
     except (OSError, ArchiveError) as error:
         _log.warning("%s: no seed is read: %s", root, in_words(error))
-    return Evicted()
+    return Seeding()
 
 
 def attach_seed(

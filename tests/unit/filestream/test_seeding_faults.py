@@ -252,6 +252,23 @@ def test_a_copy_that_begins_while_a_process_waits_for_the_lock_is_read_too(
         assert impatient[0][KEYS[0]] == OLDER[KEYS[0]]
 
 
+def test_a_copy_that_begins_after_a_process_stopped_waiting_is_read_too(
+    cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that copies is slow to open the bundle, and the policy names it only later."""
+    real_attach, impatient = attaching._attach_locked, []
+
+    def attach(*arguments: Any, **named: Any) -> object:
+        impatient.append(FileStreamProgramCache(cache_path, seed=bundle))
+        assert impatient[0].get(KEYS[0]) is None
+        return real_attach(*arguments, **named)
+
+    monkeypatch.setattr(attaching, "_LONGEST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(attaching, "_attach_locked", attach)
+    with FileStreamProgramCache(cache_path, seed=bundle):
+        assert impatient[0][KEYS[0]] == OLDER[KEYS[0]]
+
+
 def test_an_entry_that_does_not_fit_into_memory_is_a_miss(
     cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
