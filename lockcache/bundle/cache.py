@@ -7,6 +7,7 @@ and 7 (never take the job down): nothing is locked, and whatever happens to the 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -170,7 +171,11 @@ class BundleProgramCache(ProgramCacheResource):
         return computed_entry(value, cost_ns)
 
     def _supersede(self, key: bytes) -> None:
-        self._hidden.add(hashlib.sha256(key).digest())
+        name = _sha256(key, usedforsecurity=False).digest()
+        with contextlib.suppress(OSError, ValueError):  # hidden if the bundle cannot say
+            if self._opened().find(name) is None:
+                return  # a program may store any number of other keys
+        self._hidden.add(name)
 
     def _drop(self, key: bytes) -> None:
         self._supersede(key)

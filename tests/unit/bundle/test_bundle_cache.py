@@ -51,6 +51,21 @@ def test_a_write_is_dropped_and_what_it_would_have_replaced_is_not_read_any_more
     assert BundleProgramCache(path).get(b"k") == b"code"
 
 
+def test_writes_of_other_keys_than_the_bundles_take_no_memory(cache):
+    for number in range(100):
+        cache[b"new %d" % number] = b"newer"
+    cache[b"k"] = b"newer"
+    assert len(cache._hidden) == 1
+
+
+def test_what_was_replaced_while_the_file_was_away_is_not_read_any_more(cache, path):
+    cache.close()
+    path.rename(path.with_name("away"))
+    cache[b"k"] = b"newer"
+    path.with_name("away").rename(path)
+    assert (cache.get(b"k"), cache.get(b"other")) == (None, b"more")
+
+
 def test_what_is_missing_is_computed_and_nobody_is_waited_for(cache):
     assert cache.get_or_compute(b"k", lambda: b"not called") == b"code"
     assert cache.get_or_compute(b"new", lambda: b"computed") == b"computed"
