@@ -109,7 +109,9 @@ class BackedProgramCache(ProgramCacheResource):
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry from both; :class:`KeyError` only if neither had it."""
         name = coerce_key(key)
-        found = [_remove(store, name) for store in (self._front, self._behind)]
+        # The one behind first: where it refuses, the cache in front keeps its entry, and no lookup in between copies
+        # what is behind.
+        found = [_remove(store, name) for store in (self._behind, self._front)]
         if not any(found):
             raise KeyError(key)
 
@@ -118,8 +120,8 @@ class BackedProgramCache(ProgramCacheResource):
 
     def clear(self) -> None:
         """Clear both, which on a server removes nothing and hides what is there from this object."""
-        self._front.clear()
         self._behind.clear()
+        self._front.clear()
 
     def stats(self) -> CacheStats:
         """Returns the statistics of the cache in front, with the damage that either found."""
