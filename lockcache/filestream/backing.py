@@ -131,21 +131,19 @@ class Backing:
         self.seen.note_all(time.time_ns())
 
     def _send(self, name: str, mark: int, payload: bytes, record: Record) -> bool:
-        if self._is_over(name, mark):
-            return True
-        value = self._held(name, record.created_ns) or seal(name, payload, record, self._keys)
-        return self.store.put(name, value) and self._sent(name, mark)
+        with self.seen.sending.holding(name):
+            if self.seen.is_superseded(name, mark):
+                return True  # that process sends the newer value
+            value = self._held(name, record.created_ns) or seal(name, payload, record, self._keys)
+            return self.store.put(name, value) and self._sent(name, mark)
 
     def _send_held(self, name: str, mark: int) -> bool:
         """Make the server hold what the directory holds for one entry. Returns whether it does."""
-        if self._is_over(name, mark):
-            return True
-        value = self._held(name, 0)
-        return self._remove(name, mark) if value is None else self.store.put(name, value) and self._sent(name, mark)
-
-    def _is_over(self, name: str, mark: int) -> bool:
-        """Returns whether the entry was written again since; that writer sends the newer value."""
-        return 0 < mark < self.seen.marked_ns(name)
+        with self.seen.sending.holding(name):
+            if self.seen.is_superseded(name, mark):
+                return True
+            value = self._held(name, 0)
+            return self._remove(name, mark) if value is None else self.store.put(name, value) and self._sent(name, mark)
 
     def _held(self, name: str, least_ns: int) -> bytes | None:
         """Returns what the directory has, unless it is older: a copy of what a dropped write was to replace."""
@@ -162,7 +160,7 @@ class Backing:
         return True
 
     def _remove(self, name: str, mark: int) -> bool:
-        if self._is_over(name, mark):
+        if self.seen.is_superseded(name, mark):
             return True
         if not self.store.tell(lambda transport: transport.remove(name)):
             return False

@@ -165,6 +165,40 @@ def test_a_value_that_arrives_behind_a_newer_one_of_another_process_does_not_sta
     assert list(tmp_path.glob("lockcache/remote/*/unsent/*")) == []
 
 
+@pytest.mark.parametrize("act", ["cache['k'] = b'newer'", "del cache['k']"])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_arrives_behind_a_newer_one_is_not_read_however_long_its_sender_takes_to_notice(
+    act: str, is_killed: bool, tmp_path: Path, server: Valkey
+) -> None:
+    program = f"""
+import signal, subprocess, sys, threading
+from lockcache import FileStreamProgramCache
+cache = FileStreamProgramCache(sys.argv[1])
+send = cache._backing.store.put
+def put(name, value):
+    elsewhere = "import sys; from lockcache import *; cache = FileStreamProgramCache(sys.argv[1])\\n"
+    subprocess.run([sys.executable, "-c", elsewhere + {act!r}, sys.argv[1]], check=True)
+    print(send(name, value), flush=True)
+    threading.Event().wait()
+cache._backing.store.put = put
+cache["k"] = b"older"
+signal.pause()
+"""
+    with contextlib.ExitStack() as stack:
+        command = [sys.executable, "-c", program, str(tmp_path)]
+        sender = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        stack.callback(sender.kill)
+        assert sender.stdout is not None
+        assert sender.stdout.readline() == "True\n"
+        if is_killed:
+            sender.kill()
+            sender.wait()
+        assert _on_server(server) == b"older"
+        Path(Layout(str(tmp_path)).entry(_NAME)).unlink(missing_ok=True)
+        with FileStreamProgramCache(tmp_path) as cache:
+            assert _elsewhere(cache, "print(cache.get('k'))") == "None"
+
+
 def _fill(path: Path) -> None:
     with path.open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
         while True:

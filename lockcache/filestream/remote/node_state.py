@@ -4,7 +4,8 @@ Keeps invariant 2 (last write wins) on a node: a name is marked before it is wri
 mark stands no process reads that name from the server. The mark goes when the server has what the directory had at that
 moment. So if a value could not be sent, or its sender was killed, the server's older value does not come back after an
 eviction. Marks are numbers that only grow, so that of two writers of one name the later one's mark stays until its own
-value was sent.
+value was sent. It also stays while another process is sending an older value, which may arrive behind the newer one:
+that process sends again what the directory has by then, or was killed, and then the name is not read from the server.
 
 A mark may come and go while an answer is on its way to another process. So each mark also changes the name's *stamp*, a
 random number in a file of fixed size, which is never changed back: a process that keeps a copy compares the stamp from
@@ -41,6 +42,7 @@ from lockcache.filestream.disk import (
     replace_file,
     unlink_below,
 )
+from lockcache.filestream.remote.sending import InFlight
 from lockcache.filestream.remote.transport import RemoteUrl
 from lockcache.filestream.remote.wait_limits import PROBE_AFTER_SECONDS, Breaker
 from lockcache.fork import after_fork_in_child
@@ -215,6 +217,8 @@ class NodeSeen(SeenHere):
         self._floor = f"{folder}/floor"
         self._stamps = f"{folder}/stamps"
         self._lock = ProcessLock(f"{folder}/lock", _LOCK_SECONDS, layout=layout)
+        #: The values that are being sent.
+        self.sending = InFlight(layout, f"{folder}/sending")
         self._waits_again_at = 0.0
         # Of processes that each write fewer, one in so many counts anyway.
         self._marks = random.randrange(_MARKS_BETWEEN_COUNTS)
@@ -257,8 +261,14 @@ class NodeSeen(SeenHere):
             self._bound()
         return number if is_marked else 0
 
+    def is_superseded(self, name: str, number: int) -> bool:
+        """Returns whether another process wrote or removed the name after :meth:`mark` returned ``number``."""
+        found = self.marked_ns(name)
+        # Without a mark: that process has sent its value since, unless one time replaced all marks.
+        return 0 < number != found and (found > number or number > _number(self._layout, self._floor))
+
     def unmark(self, name: str, number: int) -> bool:
-        """Remove a mark. Returns whether it was still this one."""
+        """Remove a mark, unless another process is sending a value. Returns whether it was still this one."""
         if not number:
             return True
         with self._locked() as is_locked:
@@ -266,6 +276,8 @@ class NodeSeen(SeenHere):
                 return True  # the mark stays
             if self.marked_ns(name) != number:
                 return False
+            if self.sending.is_sent_elsewhere(name):
+                return True  # the mark stays
             try:
                 unlink_below(self._layout, f"{self._unsent}/{name}")
             except OSError as error:
