@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import threading
@@ -141,6 +142,28 @@ def test_sixty_turns_far_from_the_server_are_all_kept(
         assert len(server.client.keys("lockcache:lease:*")) == 60, "none has lapsed"
     for turn in held:
         turn.give_up()
+
+
+def test_time_in_which_a_compiler_keeps_the_interpreter_is_not_a_wait_for_the_server(
+    server: Valkey, cache_at: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = cache_at(server.url)
+    cache["k"] = b"v"
+    cache.flush()
+    sleep_us = ctypes.PyDLL(None).usleep  # which keeps the interpreter's lock
+    transport = cache._store._transport
+    get = transport.get
+
+    def get_while_another_thread_compiles(name: str) -> bytes | None:
+        compiler = threading.Thread(target=sleep_us, args=(600_000,))
+        compiler.start()
+        compiler.join()
+        return get(name)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(transport, "get", get_while_another_thread_compiles)
+    for _ in range(3):
+        assert cache.get("k") == b"v"
+    assert not cache.is_resting
 
 
 def test_what_is_known_of_leases_outlasts_a_failed_call_of_an_object_store() -> None:

@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from lockcache.filestream.remote.transport import RemoteError
 
@@ -27,27 +27,50 @@ _MOST_LEFT_BEHIND: Final = 16
 # What a process receives at most from calls that are made in parallel, beyond what is on its way by then.
 _MOST_BYTES: Final = 256 << 20
 
-# A wait is extended by the delays of the machine, up to this factor.
+# A wait is extended by the delays of its thread, up to this factor.
 _MOST_STRETCHED: Final = 8
 _SCHEDSTAT_BYTES: Final = 128
+# The caller looks up from its wait so often: what a look takes longer, the caller could not run. An answer may take
+# five times as long and counts as prompt.
+_SLICE_SECONDS: Final = 0.02
 
 _left_behind: list[threading.Thread] = []
 
+# A call's result or what it raised, and for how long its thread has waited for a processor, in ns.
+_Answer: TypeAlias = "tuple[_T | None, BaseException | None, int]"
 
-class _Delay:
-    """The time for which two threads have waited for a processor since this was made; 0 if the kernel does not tell."""
 
-    __slots__ = ("_began_ns", "worker")
+class _Wait:
+    """A wait for a thread's answer, less the time in which this process could not run.
 
-    def __init__(self) -> None:
-        #: The other thread's number, once it runs.
-        self.worker = 0
-        self._began_ns = _run_delay_ns("thread-self")
+    That is the time for which the thread waited for a processor (0 if the kernel does not tell), and for which the
+    caller waited for a processor or for the interpreter's lock: a compiler may hold that for seconds.
+    """
 
-    def seconds(self) -> float:
-        own_ns = _run_delay_ns("thread-self") - self._began_ns
-        # The other one was made for the call: all of its delay is of it.
-        return (own_ns + (_run_delay_ns(f"self/task/{self.worker}") if self.worker else 0)) / 1e9
+    __slots__ = ("_began", "_began_delay_ns", "_blocked_seconds", "_thread")
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = f"self/task/{thread.native_id}"
+        self._began_delay_ns = _run_delay_ns(self._thread)
+        self._blocked_seconds = 0.0
+        self._began = time.monotonic()
+
+    def take(self, answers: queue.SimpleQueue[_Answer[_T]], seconds: float) -> _Answer[_T]:
+        """Returns the answer. Raises :class:`queue.Empty` if there is none within ``seconds``."""
+        began = time.monotonic()
+        try:
+            return answers.get(timeout=seconds)
+        finally:
+            self._blocked_seconds += max(0.0, time.monotonic() - began - seconds)
+
+    def unblocked_seconds(self) -> float:
+        """Returns the time in which the caller itself could run."""
+        return time.monotonic() - self._began - self._blocked_seconds
+
+    def seconds(self, delay_ns: int | None = None) -> float:
+        """Returns the seconds of waiting. ``delay_ns``: that of the thread, or ``None`` while it runs."""
+        delay_ns = _run_delay_ns(self._thread) if delay_ns is None else delay_ns
+        return max(0.0, self.unblocked_seconds() - max(0, delay_ns - self._began_delay_ns) / 1e9)
 
 
 def _run_delay_ns(thread: str) -> int:
@@ -61,45 +84,42 @@ def _run_delay_ns(thread: str) -> int:
 def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
     """Returns the result of ``ask()``, and the seconds of waiting. Raises :class:`RemoteError`, which states them.
 
-    Raises it also where the call takes longer than ``seconds``. On an overloaded machine, the time in which this
-    process waits for a processor is not counted: it is not the server's fault, and a compiler would wait as long.
+    Raises it also where the call takes longer than ``seconds``. The time in which this process could not run is not
+    counted: it is not the server's fault, and a compiler would wait as long.
     """
     _left_behind[:] = [thread for thread in _left_behind if thread.is_alive()]
     if len(_left_behind) >= _MOST_LEFT_BEHIND:
         raise RemoteError(f"{len(_left_behind)} calls still hang")
-    answers: queue.SimpleQueue[tuple[_T | None, BaseException | None]] = queue.SimpleQueue()
-    began, delay = time.monotonic(), _Delay()
+    answers: queue.SimpleQueue[_Answer[_T]] = queue.SimpleQueue()
 
     def run() -> None:
-        delay.worker = threading.get_native_id()
+        answer, failure = None, None
         try:
-            answers.put((ask(), None))
+            answer = ask()
         # Of a client library. What Rust raises for a panic is not an Exception. The caller gets it, and counts it.
         except BaseException as error:  # noqa: BLE001
-            answers.put((None, error))
-
-    def waited() -> float:
-        return max(0.0, time.monotonic() - began - delay.seconds())
+            failure = error
+        answers.put((answer, failure, _run_delay_ns("thread-self")))
 
     thread = threading.Thread(target=run, name="lockcache remote", daemon=True)
     try:
         thread.start()
     except RuntimeError as error:  # no more threads, or the interpreter is ending
         raise RemoteError(str(error)) from None
-    left = seconds
-    while left > 0 and time.monotonic() - began < seconds * _MOST_STRETCHED:
+    wait, left = _Wait(thread), seconds
+    while left > 0 and wait.unblocked_seconds() < seconds * _MOST_STRETCHED:
         try:
-            answer, failure = answers.get(timeout=left)
+            answer, failure, delay_ns = wait.take(answers, min(left, _SLICE_SECONDS))
         except queue.Empty:
-            left = seconds - waited()
+            left = seconds - wait.seconds()
             continue
         if failure is not None:
             words = str(failure) if isinstance(failure, RemoteError) else f"{type(failure).__name__}: {failure}"
             is_refusal, is_own = getattr(failure, "is_refusal", False), getattr(failure, "is_own", False)
-            raise RemoteError(words, is_refusal=is_refusal, is_own=is_own, seconds=waited())
-        return answer, waited()  # type: ignore[return-value] # None only where ask() returns that
+            raise RemoteError(words, is_refusal=is_refusal, is_own=is_own, seconds=wait.seconds(delay_ns))
+        return answer, wait.seconds(delay_ns)  # type: ignore[return-value] # None only where ask() returns that
     _left_behind.append(thread)
-    raise RemoteError(f"no answer within {seconds:.2f} s", seconds=max(seconds, waited()), is_silence=True)
+    raise RemoteError(f"no answer within {seconds:.2f} s", seconds=max(seconds, wait.seconds()), is_silence=True)
 
 
 def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], most: int) -> dict[str, bytes]:
