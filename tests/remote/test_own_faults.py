@@ -144,6 +144,46 @@ def test_sixty_turns_far_from_the_server_are_all_kept(
         turn.give_up()
 
 
+def test_a_process_without_threads_takes_the_server_from_nobody_else(
+    server: Valkey, breaker: Callable[[], SharedBreaker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [RemoteStore(parse_url(server.url), breaker=breaker()) for _ in range(2)]
+    assert stores[0].put("a" * 64, b"v")
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(3):
+            assert stores[0].load("b" * 64) is None
+    assert [store.is_given_up() for store in stores] == [True, False]
+    for store in stores:
+        store.close()
+
+
+def test_where_a_thread_cannot_be_started_the_others_ask_for_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, asked, started, may_answer = threading.Thread.start, [], [], threading.Event()
+
+    def start_one(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    def get(name: str) -> bytes:
+        asked.append(name)
+        may_answer.wait()
+        return b""
+
+    monkeypatch.setattr(threading.Thread, "start", start_one)
+    with pytest.raises(RemoteError, match="can't start"):
+        calls.read_in_parallel(map(str, range(9)), get, 4)
+    may_answer.set()
+    started[0].join()
+    assert len(asked) == 1
+
+
 def test_time_in_which_a_compiler_keeps_the_interpreter_is_not_a_wait_for_the_server(
     server: Valkey, cache_at: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

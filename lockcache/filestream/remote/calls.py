@@ -102,10 +102,7 @@ def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
         answers.put((answer, failure, _run_delay_ns("thread-self")))
 
     thread = threading.Thread(target=run, name="lockcache remote", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError as error:  # no more threads, or the interpreter is ending
-        raise RemoteError(str(error)) from None
+    _start(thread)
     wait, left = _Wait(thread), seconds
     while left > 0 and wait.unblocked_seconds() < seconds * _MOST_STRETCHED:
         try:
@@ -120,6 +117,13 @@ def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
         return answer, wait.seconds(delay_ns)  # type: ignore[return-value] # None only where ask() returns that
     _left_behind.append(thread)
     raise RemoteError(f"no answer within {seconds:.2f} s", seconds=max(seconds, wait.seconds()), is_silence=True)
+
+
+def _start(thread: threading.Thread) -> None:
+    try:
+        thread.start()
+    except RuntimeError as error:  # no more threads, or the interpreter is ending
+        raise RemoteError(str(error), is_own=True) from None
 
 
 def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], most: int) -> dict[str, bytes]:
@@ -146,10 +150,10 @@ def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], m
                     return
 
     threads = [threading.Thread(target=run, name="lockcache remote", daemon=True) for _ in range(min(most, wanted))]
-    for thread in threads:
-        thread.start()
     found, received_bytes = {}, 0
     try:
+        for thread in threads:
+            _start(thread)
         for _ in range(wanted):
             name, value, failure = results.get()
             if failure is not None:
