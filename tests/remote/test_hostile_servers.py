@@ -162,7 +162,7 @@ def test_what_a_server_refuses_does_not_lose_the_rest_at_the_end(server: Valkey,
 
 
 def test_a_job_that_raises_is_one_that_is_lost() -> None:
-    sender, lost, done = Sender(Patience()), threading.Event(), threading.Event()
+    sender, lost, done = Sender(Patience(), lambda: 0), threading.Event(), threading.Event()
 
     def raise_it() -> bool:
         raise MemoryError

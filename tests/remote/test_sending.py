@@ -125,6 +125,25 @@ def test_at_its_end_a_process_waits_for_a_large_value_that_is_on_its_way(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["valkey", "http"])
+def test_at_its_end_a_process_waits_while_a_slow_link_takes_more(
+    kind: str, tmp_path: Path, slow_to: Callable[..., SlowProxy]
+) -> None:
+    server: Any = KINDS[kind](tmp_path)
+    try:
+        program = (
+            "import os, sys; from lockcache import *; RemoteProgramCache(sys.argv[1])['k'] = os.urandom(2_500_000)"
+        )
+        # For 2.5 s, which is more than a process's patience and what a faster link would take.
+        url = server.url_at(slow_to(server.port, 1e6).port)
+        subprocess.run([sys.executable, "-c", program, url], check=True)
+        with RemoteProgramCache(server.url) as cache:
+            assert len(cache["k"]) == 2_500_000
+    finally:
+        server.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["valkey", "http"])
 def test_a_large_value_takes_longer_than_a_small_one_may(
     kind: str, tmp_path: Path, slow_to: Callable[..., SlowProxy]
 ) -> None:

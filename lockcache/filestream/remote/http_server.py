@@ -20,7 +20,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import urllib3
 
 from lockcache.filestream.remote.calls import read_in_parallel
-from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteError, RemoteUrl, reason_of
+from lockcache.filestream.remote.transport import (
+    LARGEST_VALUE_BYTES,
+    RemoteError,
+    RemoteUrl,
+    reason_of,
+    received_from,
+)
 
 __all__ = ["HttpTransport", "connect"]
 
@@ -103,12 +109,19 @@ class HttpTransport:
 
     def abort(self) -> None:
         # Connections in use too, which the pool does not close: a server may send the head of an answer for ever.
+        for each in self._sockets():
+            with contextlib.suppress(OSError):  # it closes meanwhile
+                each.shutdown(socket.SHUT_RDWR)
+        self._pool.clear()
+
+    def received_bytes(self) -> int:
+        return received_from(self._sockets())
+
+    def _sockets(self) -> list[socket.socket]:
         with self._connecting:
             connections = list(self._connections)
-        for connection in connections:
-            with contextlib.suppress(OSError, AttributeError):  # it closes meanwhile, or is not open yet
-                connection.sock.shutdown(socket.SHUT_RDWR)
-        self._pool.clear()
+        # Not of those that are not open yet, or no more.
+        return [each for connection in connections if (each := getattr(connection, "sock", None)) is not None]
 
     def _make_pool(self, kind: Any, *place: Any, **settings: Any) -> Any:
         pool = kind(*place, **settings)

@@ -151,6 +151,10 @@ class ObjectTransport:
     def abort(self) -> None:
         """Do nothing: each request has a time-out of its own, for the whole of it."""
 
+    def received_bytes(self) -> int:
+        """Returns 0: the client library shows no connection."""
+        return 0
+
     def _stale_state(self, place: str, seconds: float) -> str | None:
         """Returns the state of a lease that was not renewed for so long while this process watched; else ``None``."""
         try:

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import socket
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -19,7 +22,13 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteError, RemoteUrl, reason_of
+from lockcache.filestream.remote.transport import (
+    LARGEST_VALUE_BYTES,
+    RemoteError,
+    RemoteUrl,
+    reason_of,
+    received_from,
+)
 
 __all__ = ["RedisTransport", "connect"]
 
@@ -60,7 +69,10 @@ class RedisTransport:
         }
         if url.scheme != "unix":
             self._settings["socket_connect_timeout"] = timeout_seconds
-        self._settings["connection_class"] = _BOUNDED[url.scheme]
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._connecting = threading.Lock()
+        kind = _BOUNDED[url.scheme]
+        self._settings["connection_class"] = type(kind.__name__, (kind,), {"note": staticmethod(self._note)})
         self._client: Any = redis.Redis.from_url(url.url, retry=Retry(NoBackoff(), 0), **self._settings)
         self._is_cluster = False
 
@@ -103,6 +115,15 @@ class RedisTransport:
                 self._client.disconnect_connection_pools()
             else:
                 self._client.connection_pool.disconnect(inuse_connections=True)
+
+    def received_bytes(self) -> int:
+        with self._connecting:
+            sockets = list(self._sockets)
+        return received_from(sockets)
+
+    def _note(self, connected: socket.socket) -> None:
+        with self._connecting:
+            self._sockets.add(connected)
 
     def _key(self, name: str) -> str:
         return f"{self._url.prefix}{name}"
@@ -177,8 +198,13 @@ class _BoundedSocket:
 class _Bounded:
     """Receives bounded answers, whatever the connection is made of."""
 
+    #: Called with each connected socket.
+    note: Callable[[socket.socket], None]
+
     def _connect(self) -> _BoundedSocket:
-        return _BoundedSocket(super()._connect())  # type: ignore[misc]
+        connected: socket.socket = super()._connect()  # type: ignore[misc]
+        self.note(connected)
+        return _BoundedSocket(connected)
 
 
 class _Plain(_Bounded, redis.Connection):

@@ -1,9 +1,9 @@
 """Sending in the background: what is stored goes to the server while the program goes on.
 
 Decides how much may wait (64 MiB; more is dropped, and counted), and how long the end of a process is delayed: for five
-seconds at most, and only while the server accepts something. A value that is being sent is waited for as long as a link
-of 40 Mbit/s takes for it. Jobs run one after the other in the order in which they came, so a lease that is given back
-after a value is stored is given back after it is there.
+seconds at most, and only while the server answers or its host receives something. Where the latter is not known, a
+value is waited for as long as a link of 40 Mbit/s takes for it. Jobs run one after the other in the order in which they
+came, so a lease that is given back after a value is stored is given back after it is there.
 
 :class:`InFlight` tells the other processes of a directory what is being sent just now. Its locks are the kernel's, and
 end with the process.
@@ -38,11 +38,12 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 # The number of short jobs that may wait, such as leases that are given back.
 _MOST_JOBS: Final = 65_536
 _FLUSH_SECONDS: Final = 5.0
-# Nothing tells how much of a value has arrived, so a large one is taken to be on its way for so long.
+# How often the end of a process looks how much the server's host has received.
+_LOOK_SECONDS: Final = 0.1
+# If nothing tells how much of a value has arrived, a large one is taken to be on its way for so long.
 _SLOWEST_BYTES_PER_SECOND: Final = 5e6
 # A thread that has nothing to do for so long ends.
 _IDLE_SECONDS: Final = 10.0
-
 
 # C's struct flock: type, whence, start, length, pid.
 _FLOCK: Final = struct.Struct("hhqqi4x")
@@ -100,9 +101,18 @@ class _Job(NamedTuple):
 class Sender:
     """The jobs of one process for one server, and the thread that does them."""
 
-    def __init__(self, patience: Patience, at_end: Callable[[], object] = lambda: None) -> None:
-        """``at_end`` is called when the process ends, and all is sent or dropped."""
+    def __init__(
+        self,
+        patience: Patience,
+        received_bytes: Callable[[], int] = lambda: 0,
+        at_end: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``at_end`` is called when the process ends, and all is sent or dropped.
+
+        ``received_bytes``: returns how much the server's host has received; 0 while that is not known.
+        """
         self._patience = patience
+        self._received_bytes = received_bytes
         self.at_end = at_end
         _senders.add(self)
         self._after_fork_in_child()
@@ -137,22 +147,27 @@ class Sender:
     def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
         """Wait until all is sent, at most for so long and while the server answers. Returns whether all was sent.
 
-        The wait for an answer lasts as long as this process's patience, and longer for large values; time that is
-        waited in vain is charged.
+        The wait for an answer, or until more is received, lasts as long as this process's patience; time that is waited
+        in vain is charged.
         """
-        until = time.monotonic() + seconds
+        until, received = time.monotonic() + seconds, self._received_bytes()
         with self._changed:
             self._answered_at = time.monotonic()
             while self._is_running and self._has_work():
-                now = time.monotonic()
-                sending_bytes = 0 if self._current is None else self._current.size_bytes
-                longest = self._patience.left_seconds + sending_bytes / _SLOWEST_BYTES_PER_SECOND
+                now, before, received = time.monotonic(), received, self._received_bytes()
+                if received != before:
+                    self._answered_at = now
+                longest = self._patience.left_seconds + (0.0 if received else self._longest_on_its_way())
                 left = min(until, self._answered_at + longest) - now
                 if left <= 0:
                     self._patience.charge(now - self._answered_at, is_answered=False)
                     break
-                self._changed.wait(left)
+                self._changed.wait(min(left, _LOOK_SECONDS))
             return not self._has_work()
+
+    def _longest_on_its_way(self) -> float:
+        current = self._current
+        return 0.0 if current is None else current.size_bytes / _SLOWEST_BYTES_PER_SECOND
 
     def give_up(self) -> None:
         """Drop what has not been sent."""

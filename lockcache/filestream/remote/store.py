@@ -98,6 +98,8 @@ class RemoteStore:
         self._keys = keys
         self._transport: Transport | None = None
         self._inherited: list[Transport] = []
+        # That of a large value which is being sent.
+        self._transport_alone: Transport | None = None
         self._sender: Sender | None = None
         self._has_warned = False
         # What the last call failed with, if none was answered since.
@@ -156,7 +158,9 @@ class RemoteStore:
             with contextlib.suppress(RemoteError):
                 self._opened()
             with unforked:  # one for all threads: a flush would not wait for what a second one sends
-                sender = self._sender = self._sender or Sender(self.patience, self._report_unanswered)
+                if self._sender is None:
+                    self._sender = Sender(self.patience, self._received_bytes, self._report_unanswered)
+                sender = self._sender
         return sender
 
     def flush(self) -> None:
@@ -220,16 +224,25 @@ class RemoteStore:
         transport, is_large = None, size_bytes > _LARGE_BYTES
         longer_seconds = size_bytes / _SLOWEST_BYTES_PER_SECOND
         try:
-            transport = self._open(_SOCKET_SECONDS + longer_seconds) if is_large else self._opened()
+            if is_large:
+                transport = self._transport_alone = self._open(_SOCKET_SECONDS + longer_seconds)
+            else:
+                transport = self._opened()
             call_within(_BACKGROUND_SECONDS + longer_seconds, partial(call, transport))
         except RemoteError as error:
             self._note_failure(error, transport, is_alone=is_large)
             return False
         finally:
             if is_large and transport is not None:
+                self._transport_alone = None
                 _abort(transport)
         self._note_success()
         return True
+
+    def _received_bytes(self) -> int:
+        """Returns how much the server's host has received, as far as that is known: a larger number is progress."""
+        transports = self._transport_alone, self._transport
+        return sum(transport.received_bytes() for transport in transports if transport is not None)
 
     def is_given_up(self) -> bool:
         """Returns whether this process does not ask the server now."""
@@ -341,7 +354,7 @@ class RemoteStore:
         # The parent's connections are kept, unused: to close them could say something on them.
         if self._transport is not None:
             self._inherited.append(self._transport)
-        self._transport = None
+        self._transport = self._transport_alone = None
         self._unanswered = ""  # which the parent reports
         forget_calls()
 

@@ -9,8 +9,11 @@ Not promised by a transport: that a value it returns was ever stored. :mod:`.sea
 from __future__ import annotations
 
 import codecs
+import contextlib
 import importlib
 import importlib.util
+import socket
+import struct
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
@@ -27,6 +30,7 @@ __all__ = [
     "open_transport",
     "parse_url",
     "reason_of",
+    "received_from",
     "require_client",
 ]
 
@@ -48,6 +52,9 @@ _SCHEMES: Final = {
     "az": ("object_store", "obstore", "s3"),
 }
 
+
+# Of C's struct tcp_info, tcpi_bytes_acked.
+_ACKNOWLEDGED: Final = struct.Struct("120xQ")
 
 _HOW_TO_QUOTE: Final = "in a password / ? # @ [ ] are written as %2F %3F %23 %40 %5B %5D"
 # What stands behind the two slashes, where that is not a host.
@@ -123,6 +130,18 @@ class Transport(Protocol):
 
     def abort(self) -> None:
         """Close what is open, so that calls that hang end. The transport may be used again."""
+
+    def received_bytes(self) -> int:
+        """Returns how much the server's host has received on connections that are open; 0 where that is not known."""
+
+
+def received_from(sockets: Iterable[socket.socket]) -> int:
+    """Returns the bytes that other hosts have acknowledged, as the kernel counts them for TCP."""
+    count = 0
+    for each in sockets:
+        with contextlib.suppress(OSError, struct.error):  # closed meanwhile, or not of TCP
+            count += _ACKNOWLEDGED.unpack(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.size))[0]
+    return count
 
 
 class RemoteUrl(NamedTuple):
