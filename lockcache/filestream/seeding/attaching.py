@@ -33,7 +33,7 @@ from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import Policy, Seed, most_seed_bytes
 from lockcache.filestream.seed_marks import entries_of, has_seed, is_in_order, stands
 from lockcache.filestream.seeding.copying import detached, replace_copy, settle, take_away, taken_bytes
-from lockcache.filestream.seeding.freshness import FreshnessCheck, was_checked, was_refused
+from lockcache.filestream.seeding.freshness import FreshnessCheck, is_stuck, was_checked, was_refused
 from lockcache.filestream.seeding.locking import seed_lock
 from lockcache.filestream.seeding.tombstones import Tombstones, forget_tombstones, read_tombstones, write_tombstones
 
@@ -110,8 +110,8 @@ def attach_seed(
     check = FreshnessCheck(path, cap, is_signed)
     if not by_operator and _is_settled(directory, check):
         return Evicted()
-    is_urgent = by_operator or not stands(layout)
-    with seed_lock(directory, _LONGEST_WAIT_SECONDS if is_urgent else _WAIT_FOR_NEWER_SECONDS):
+    longest = _LONGEST_WAIT_SECONDS if by_operator or not stands(layout) else _WAIT_FOR_NEWER_SECONDS
+    with seed_lock(directory, 0.0 if is_stuck(layout) and not by_operator else longest):
         if not by_operator and _is_settled(directory, check):
             return Evicted()  # another process copied it while we waited
         settle(directory)  # also where the file is gone by now
@@ -194,8 +194,8 @@ def _attach_opened(directory: CacheDirectory, check: FreshnessCheck, *, by_opera
     """Look at the file, and attach it. Requires: the seed's lock, and that it is settled what a death left."""
     layout, is_attached = directory.layout, False
     try:
+        check.begin(layout)  # before the file is opened, which may hang
         with opened(check.path, READ & ~os.O_NOFOLLOW) as fd:
-            check.begin(layout)
             evicted = _attach_locked(directory, fd, check, by_operator=by_operator)
         seed = directory.policy.current().seed
         is_attached = seed is not None and seed.path == check.path

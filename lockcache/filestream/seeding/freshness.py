@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.disk import READ, UPDATE, Layout, open_below
 
-__all__ = ["FreshnessCheck", "was_checked", "was_refused"]
+__all__ = ["FreshnessCheck", "is_stuck", "was_checked", "was_refused"]
 
 _LOOKED_SECONDS: Final = 60.0
 
@@ -57,6 +57,15 @@ class FreshnessCheck(NamedTuple):
         return _digest(b"%s %d" % (str(self.cap).encode(), self.is_signed))
 
 
+def is_stuck(layout: Layout) -> bool:
+    """Returns whether a process began with a file more than a minute ago and has not ended.
+
+    It was stopped, or the file is on a file system that hangs. A process that died holds no lock any more.
+    """
+    stated, age_seconds = _read_state(layout)
+    return stated[2 * _DIGEST_BYTES :] == _BEGUN and age_seconds >= _LOOKED_SECONDS
+
+
 def was_checked(layout: Layout, check: FreshnessCheck) -> bool:
     """Returns whether the file was copied, or found unchanged since its copy, within the last minute."""
     stated = _stated(layout)
@@ -70,13 +79,18 @@ def was_refused(layout: Layout, check: FreshnessCheck) -> bool:
 
 def _stated(layout: Layout) -> bytes:
     """Returns what the last check stated; empty if it is older than a minute."""
+    stated, age_seconds = _read_state(layout)
+    # Not if it is in the future, by a clock that was set back.
+    return stated if 0 <= age_seconds < _LOOKED_SECONDS else b""
+
+
+def _read_state(layout: Layout) -> tuple[bytes, float]:
+    """Returns what was stated last, and how long ago."""
     try:
         with open_below(layout, layout.seed_lock, READ) as fd:
-            age_seconds = time.time() - os.fstat(fd).st_mtime
-            # Not if it is in the future, by a clock that was set back.
-            return os.pread(fd, 2 * _DIGEST_BYTES + 1, 0) if 0 <= age_seconds < _LOOKED_SECONDS else b""
+            return os.pread(fd, 2 * _DIGEST_BYTES + 1, 0), time.time() - os.fstat(fd).st_mtime
     except OSError:
-        return b""
+        return b"", 0.0
 
 
 def _digest(what: bytes) -> bytes:

@@ -39,7 +39,7 @@ def all_shards(directory: CacheDirectory, seconds: float, *, needs_all: bool = T
 
     A lock that another process holds is waited for some milliseconds, and then all are released for a while: a stopped
     holder of one shard must not stop the writers of others. ``needs_all=False``: if so many files cannot be opened, the
-    block runs without the rest. Raises :class:`OSError`.
+    block runs without any. Raises :class:`OSError`.
     """
     until = time.monotonic() + seconds
     locks = ShardLocks(directory.layout, seconds, is_shared=directory.is_shared)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.seeding import attaching, copying
+from lockcache.filestream.seeding.locking import seed_lock
 from tests.unit.bundle.bundles import bundle_of, write
 from tests.unit.filestream.seeds import KEYS, OLDER, make_due
 from tests.unit.forked import in_child
@@ -121,3 +126,25 @@ def test_the_server_of_a_bundle_is_not_asked_again_for_what_was_read(
     with FileStreamProgramCache(cache_path, seed=bundle) as cache:
         assert cache[KEYS[0]] == OLDER[KEYS[0]]
     assert "fstat" not in asked[asked.index("pread") :]
+
+
+def test_a_process_that_hangs_with_the_bundle_is_waited_for_in_its_first_minute(
+    cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = []
+
+    def open_file(*arguments: Any) -> object:
+        FileStreamProgramCache(cache_path, seed=bundle).close()
+        make_due(cache_path)
+        FileStreamProgramCache(cache_path, seed=bundle).close()
+        raise OSError(errno.EIO, "it hangs no more")
+
+    def lock(directory: CacheDirectory, seconds: float) -> contextlib.AbstractContextManager[None]:
+        waits.append(seconds)
+        return seed_lock(directory, min(seconds, 0.05))
+
+    monkeypatch.setattr(attaching, "opened", open_file)
+    monkeypatch.setattr(attaching, "seed_lock", lock)
+    with FileStreamProgramCache(cache_path, seed=bundle) as cache:
+        assert cache.get(KEYS[0]) is None
+    assert waits == [attaching._LONGEST_WAIT_SECONDS] * 2 + [0.0]
