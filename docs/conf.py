@@ -23,7 +23,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!lockcache).*"),
     # In signatures of the store's parts, and nobody's to make.
-    (r"py:class", r"lockcache\.flight\._Entry"),  # a type variable
+    (r"py:class", r"lockcache\.single_flight\._Entry"),  # a type variable
     (r"py:class", r"lockcache\.filestream\.disk\.(space\.Space|descriptors\.Descriptor)"),
     (r"py:class", r"lockcache\.filestream\.policy\.Seed"),
 ]
