@@ -5,9 +5,9 @@ whole, the last write wins, the cap is a cap, readers never wait, death is free,
 them, the cache never takes the job down. What programs that inspect, keep or repair directories need of it is
 :mod:`lockcache.lowlevel`.
 
-Rooms, each of which uses only those before it: disk, bundle_format, policy, accounting, seed, directory, entry, bundle,
-manifest, remote, compile_once, repair, eviction, room, seeding, writer, viewer, prefetching, backing, modes, parts,
-cache.
+Rooms, each of which uses only those before it: disk, bundle_format, policy, accounting, seed_marks, directory, entry,
+bundle, manifest, remote, compile_once, repair, eviction, room, seeding, writer, prefetching, viewer, backing, modes,
+cache_parts, cache.
 """
 
 from typing import TYPE_CHECKING
