@@ -207,7 +207,10 @@ def revalidate_shard_locked(layout: Layout, shard: int, *, makes: bool = False) 
         is_new = _open_or_make(layout, folder)
     else:
         revalidate(layout, folder)
-    if os.access(layout.records, os.F_OK, effective_ids=True):
+    # NFS 3 has no attributes, so there is this folder as soon as another host has put anything.
+    if os.access(layout.records, os.F_OK, effective_ids=True) or (
+        layout.is_nfs_3 and revalidate(layout, layout.records)
+    ):
         revalidate(layout, layout.record_shard(shard))
         if os.access(layout.views, os.F_OK, effective_ids=True):
             revalidate(layout, layout.view_shard(shard))

@@ -262,7 +262,7 @@ def test_a_folder_that_will_be_wanted_is_made_where_it_is_missing_and_its_parent
     """Its maker on another host is answered for by ``mkdir``, which a client sends whatever it remembers."""
     tmp_path.chmod(0o700)
     layout = Layout(str(tmp_path))
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
     shard = layout.entry_shard(0xAB)
     assert not revalidate_shard_locked(layout, 0xAB, makes=True), "its parent is made with it, later"
     os.makedirs(layout.entries)
@@ -278,6 +278,20 @@ def test_a_folder_that_will_be_wanted_is_made_where_it_is_missing_and_its_parent
     opened_folders.clear()
     assert not revalidate_shard_locked(layout, 0xAB, makes=True), "what is in it has to be looked at"
     assert opened_folders == [shard, shard]
+
+
+@pytest.mark.parametrize("kind, looks", [("nfs", True), ("nfs4", False)])
+def test_on_nfs_3_a_missing_folder_of_records_is_looked_for_since_its_entries_have_some(
+    tmp_path, monkeypatch, opened_folders, kind, looks
+):
+    tmp_path.chmod(0o700)
+    layout = Layout(str(tmp_path))
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
+    for folder in (layout.entry_shard(0xAB), layout.own):
+        os.makedirs(folder)
+    revalidate_shard_locked(layout, 0xAB)
+    known = [layout.entry_shard(0xAB)]
+    assert opened_folders == ([*known, layout.records, layout.own, layout.records] if looks else known)
 
 
 def _made_by_another_host(mkdir):

@@ -100,6 +100,7 @@ class _Served:
         self._gate = gate
         self._held: list[int] = []
         self._cache: FileStreamProgramCache | None = None
+        self._tiers: tuple[FileStreamProgramCache, ...] = ()
 
     @property
     def cache(self) -> FileStreamProgramCache:
@@ -218,7 +219,8 @@ class _Served:
         return sum("/locks/" in name for name in names)
 
     def dropped_writes(self) -> int:
-        return self.cache.stats().dropped_writes
+        """Returns the writes that were dropped, in every tier."""
+        return sum(each.stats().dropped_writes for each in self._tiers or (self.cache,))
 
     def accounted_bytes(self) -> int:
         return self.cache.stats().bytes
