@@ -59,7 +59,12 @@ GOOD: dict[str, dict[str, Any]] = {
         "filled": 300,
     },
     "seed": {"bundle_bytes": 40_000, "hits": 640, "wanted_hits": 640, "reads": 10, "other_requests": 4},
-    "visible": {"the shard is new": [{"late_seconds": 2.0, "reads": 20}, {"late_seconds": None, "reads": 1}]},
+    "visible": {
+        "the shard is new": [
+            {"late_seconds": 2.0, "reads": 20, "unverified": 0},
+            {"late_seconds": None, "reads": 1, "unverified": 0},
+        ]
+    },
     "replaced": {"nobody": {"old": 0, "reads": 3, "until_seconds": 0.0}},
     "herd": {
         "keys": 8,
@@ -111,6 +116,7 @@ BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("seed", ("reads",), 0),
     ("seed", ("other_requests",), 5),
     ("visible", ("the shard is new", 1, "late_seconds"), 2.01),
+    ("visible", ("the shard is new", 1, "unverified"), 1),
     ("replaced", ("nobody", "old"), 1),
     ("herd", ("random order", "computes"), 9),
     ("herd", ("looked up before", "wrong"), 1),

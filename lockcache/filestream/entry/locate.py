@@ -14,7 +14,7 @@ import stat
 from typing import Final
 
 from lockcache.filestream.accounting import Found
-from lockcache.filestream.disk import READ, Layout, open_below, read_small
+from lockcache.filestream.disk import READ, Descriptor, Layout, is_on_server, open_below, read_small, revalidate
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_RECORD_BYTES,
@@ -57,6 +57,17 @@ def find_records(layout: Layout, entry: int | str, name: str) -> list[bytes]:
     return [head]
 
 
+def _open_record(layout: Layout, name: str) -> Descriptor:
+    path = layout.record(name)
+    try:
+        return open_below(layout, path, READ)
+    except FileNotFoundError:
+        # This host may not have seen that another one has made the folders, or the file.
+        if not (layout.is_network and revalidate(layout, layout.records) and is_on_server(layout, path)):
+            raise
+        return open_below(layout, path, READ)
+
+
 def read_record_file(layout: Layout, name: str) -> bytes | None:
     """Returns a record file, or ``None`` where there is none.
 
@@ -64,7 +75,7 @@ def read_record_file(layout: Layout, name: str) -> bytes | None:
     for a symlink.
     """
     try:
-        file = open_below(layout, layout.record(name), READ)
+        file = _open_record(layout, name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     with file as fd:

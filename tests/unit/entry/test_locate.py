@@ -7,9 +7,9 @@ import os
 import pytest
 
 from lockcache.filestream.accounting.scan import scan_shard
-from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, Record
-from lockcache.filestream.entry.locate import Prices
+from lockcache.filestream.entry.locate import Prices, read_record_file
 from lockcache.filestream.writer import EntryWriter
 from tests.unit.material import entry_path, record_path, shard_of
 
@@ -32,6 +32,43 @@ def price(directory):
 def test_a_cost_is_read_wherever_its_record_is(directory, record_files, tail):
     put(directory, record_files=record_files, tail=tail)
     assert price(directory) == COST_NS
+
+
+@pytest.mark.parametrize("missing", ["records", "record_shard", "record"])
+def test_a_record_that_this_client_takes_for_missing_is_looked_for_on_the_server(directory, monkeypatch, missing):
+    """As a client of NFS does that looked before another host made it, until the client opens the folder above."""
+    put(directory, record_files=True)
+    layout, name = directory.layout, entry_name(b"k")
+    expected = read_record_file(layout, name)
+    assert expected
+    places = {
+        "records": layout.records,
+        "record_shard": layout.record_shard(shard_of(b"k")),
+        "record": layout.record(name),
+    }
+    hidden, real_open, real_list = {places[missing]}, os.open, os.listdir
+
+    def see(folder):
+        hidden.difference_update([path for path in hidden if os.path.dirname(path) == folder])
+
+    def open_seen(path, flags, *arguments, **options):
+        if any(path == each or path.startswith(f"{each}/") for each in hidden):
+            raise FileNotFoundError(path)
+        if missing != "record":  # of a file in it NFS 3 lists the folder
+            see(path)
+        return real_open(path, flags, *arguments, **options)
+
+    def list_seen(fd):
+        see(os.readlink(f"/proc/self/fd/{fd}"))
+        return real_list(fd)
+
+    monkeypatch.setattr(os, "open", open_seen)
+    monkeypatch.setattr(os, "listdir", list_seen)
+    monkeypatch.setattr(os, "access", lambda path, *_, **how: not any(path.startswith(each) for each in hidden))
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "")
+    assert read_record_file(Layout(layout.root), name) is None
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
+    assert read_record_file(Layout(layout.root), name) == expected
 
 
 @pytest.mark.parametrize("cost_ns", [0, -5, 24 * 3600 * 10**9 + 1, 2**63 - 1])

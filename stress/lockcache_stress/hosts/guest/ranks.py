@@ -222,6 +222,9 @@ class _Served:
         """Returns the writes that were dropped, in every tier."""
         return sum(each.stats().dropped_writes for each in self._tiers or (self.cache,))
 
+    def unverified_hits(self) -> int:
+        return self.cache.stats().unverified_hits
+
     def accounted_bytes(self) -> int:
         return self.cache.stats().bytes
 

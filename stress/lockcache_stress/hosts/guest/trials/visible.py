@@ -52,7 +52,8 @@ def _latest(writer: Rank, reader: Rank, key: str) -> dict[str, Any]:
     returned = writer.call("put", key, value)
     seen = reader.call("poll", key, value, _SECONDS, _PAUSE_SECONDS)
     missed = [began for began, what in seen if what != "wanted"]
-    return {"late_seconds": round(missed[-1] - returned, 2) if missed else None, "reads": len(seen)}
+    late_seconds = round(missed[-1] - returned, 2) if missed else None
+    return {"late_seconds": late_seconds, "reads": len(seen), "unverified": reader.call("unverified_hits")}
 
 
 def _neighbour(key: str) -> str:
