@@ -191,7 +191,7 @@ def test_a_seed_that_is_too_large_for_a_cap_goes_before_that_counts(
         stated.append((directory.policy.current().max_size_bytes, cap))
         detach_if_too_large(directory, cap)
 
-    monkeypatch.setattr("lockcache.cli.commands.policy.detach_if_too_large", recorded)
+    monkeypatch.setattr("lockcache.filestream.seeding.attaching.detach_if_too_large", recorded)
     done = CliRunner().invoke(policy.command, ["set", "--max-size", "1500B", str(node)])
     assert done.exit_code == 0, done.output
     assert stated == [(None, 1500)]

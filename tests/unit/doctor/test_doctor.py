@@ -158,7 +158,7 @@ def test_a_check_whose_second_process_ends_or_hangs_is_not_tested(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockcache.doctor.checks_process._LEAVE_SECONDS", 0.1)
-    monkeypatch.setattr("lockcache.doctor.sharing._PEER_SECONDS", 0.2 if module.endswith("silent") else 60.0)
+    monkeypatch.setattr("lockcache.doctor.sharing._PEER_SECONDS", 0.2 if module.endswith("silent_child") else 60.0)
     monkeypatch.setattr("lockcache.doctor.sharing.Child", lambda _, own_group: Child(module, own_group=own_group))
     subject = Subject(str(tmp_path), "empty", str(tmp_path))
     for check in ("rename", "exclusive creation", "new names", "locks"):
