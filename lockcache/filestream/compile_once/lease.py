@@ -14,6 +14,7 @@ Lock order: a lease is held across ``compute``, with no shard lock; shard locks 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -154,11 +155,15 @@ def take_lease(layout: Layout, name: str, generation: int, label: str) -> Lease 
     Raises :class:`OSError` where leases cannot be had (a read-only directory, a file system without locks).
     """
     path = layout.lease(name, generation)
-    for _ in range(_ATTEMPTS):
+    for attempt in range(1, _ATTEMPTS + 1):
         lease = Lease(layout, path)
         taken: bool | None = False
         try:
             taken = lease.take(label)
+        except OSError as error:
+            if error.errno != errno.ESTALE or attempt == _ATTEMPTS:
+                raise
+            taken = None  # NFS 3: its last holder unlinked the file after it was opened here
         finally:
             if not taken:
                 lease.release()

@@ -139,7 +139,7 @@ class CompileOnce:
             except OSError as error:
                 _log.debug("%s: no leases here (%s): every process compiles for itself", self.layout.root, error)
                 wait.end()
-                return LeaseTurn(turns, name, None)
+                return self.look(name, is_last=True) or LeaseTurn(turns, name, None)
             # A waiter that did not get the lease has just looked, which on a network file system is two calls to the
             # server.
             loaded = None if lease is None and self.layout.is_network else self.look(name, is_last=lease is not None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -53,6 +55,32 @@ def test_a_lease_that_is_removed_before_it_is_locked_is_made_again(layout, monke
     assert lease is not None
     assert os.path.exists(path)
     assert take(layout) is None
+    lease.release()
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_lease_that_nfs_3_loses_while_it_is_taken_is_made_again(layout, monkeypatch, is_gone):
+    """Its server has no open files: what another host unlinks is stale at once. A directory that is gone stays so."""
+    left = take_lease(layout, NAME, 0, "")
+    left.release(dropped_ns=1)  # a record stays in the file, which the next holder truncates
+    real_truncate = os.ftruncate
+
+    def lose(fd, length):
+        if is_gone or os.path.exists(layout.lease(NAME, 0)):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(layout.lease(NAME, 0))
+            raise OSError(errno.ESTALE, "stale")
+        real_truncate(fd, length)
+
+    monkeypatch.setattr(os, "ftruncate", lose)
+    if is_gone:
+        monkeypatch.setattr(lease_module, "open_or_create", lambda *_: os.ftruncate(-1, 0))
+        with pytest.raises(OSError, match="stale"):
+            take_lease(layout, NAME, 0, "")
+        return
+    lease = take_lease(layout, NAME, 0, "")
+    assert lease is not None
+    assert holder_of(layout, NAME, 0).pid == os.getpid()
     lease.release()
 
 
