@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
@@ -141,15 +142,16 @@ def _change(
 def _open_all(keepers: Sequence[Keeper]) -> None:
     """Open the directories. No cap is written before all of them are accepted."""
     for keeper in keepers:
-        _open(keeper)
+        _attempt(keeper, partial(keeper.open_or_stand_by, begins=False))
     for keeper in keepers:
         if keeper.is_able:
-            keeper.begin()
+            _attempt(keeper, keeper.begin)
 
 
-def _open(keeper: Keeper) -> None:
+def _attempt(keeper: Keeper, step: Callable[[], object]) -> None:
+    """Do a step of the start, or leave it to the ticks where what is in the way passes."""
     try:
-        keeper.open_or_stand_by(begins=False)
+        step()
     except LockTimeoutError as error:
         keeper.note_failure(error)  # somebody is counting a large directory for the first time
     except OSError as error:
