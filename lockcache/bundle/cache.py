@@ -138,7 +138,10 @@ class BundleProgramCache(ProgramCacheResource):
         return CacheStats(**self._counts, bytes=file.size_bytes, entries=file.entries)
 
     def close(self) -> None:
-        """Close the file. The cache may be used again, and then opens what has its name by then."""
+        """Close the file. The cache may be used again, and then opens what has its name by then.
+
+        A key whose write was dropped, and which the closed bundle lacked, is then read from a bundle that has it.
+        """
         file, self._file = self._file, None
         if file is not None:
             file.close()

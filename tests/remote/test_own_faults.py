@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from lockcache.filestream.remote import (
     store as store_module,
     turns,
 )
+from lockcache.filestream.remote.transport import reason_of
 from tests.remote.servers import FaultProxy, Valkey, valkey
 
 _SECRET = "TOPSECRET"
@@ -218,3 +220,12 @@ print(after is not before, after._held, after._watched)
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout == "True {'token': 'state'} {'place': ('state', 1.0)}\n"
+
+
+def test_of_errors_that_are_each_others_cause_a_reason_is_found() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert reason_of(first) == "ValueError: first"
+    hidden = ValueError("of its own")
+    hidden.__context__, hidden.__suppress_context__ = OSError(errno.EIO, "unrelated"), True
+    assert reason_of(hidden) == "ValueError: of its own"

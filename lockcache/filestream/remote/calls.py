@@ -63,14 +63,17 @@ class _Wait:
         finally:
             self._blocked_seconds += max(0.0, time.monotonic() - began - seconds)
 
-    def unblocked_seconds(self) -> float:
-        """Returns the time in which the caller itself could run."""
-        return time.monotonic() - self._began - self._blocked_seconds
+    def whole_seconds(self) -> float:
+        """Returns for how long this has lasted, also while this process could not run."""
+        return time.monotonic() - self._began
 
     def seconds(self, delay_ns: int | None = None) -> float:
         """Returns the seconds of waiting. ``delay_ns``: that of the thread, or ``None`` while it runs."""
+        began = time.monotonic()
         delay_ns = _run_delay_ns(self._thread) if delay_ns is None else delay_ns
-        return max(0.0, self.unblocked_seconds() - max(0, delay_ns - self._began_delay_ns) / 1e9)
+        self._blocked_seconds += time.monotonic() - began  # each read of a file may wait for the interpreter's lock
+        delay_seconds = max(0, delay_ns - self._began_delay_ns) / 1e9
+        return max(0.0, self.whole_seconds() - self._blocked_seconds - delay_seconds)
 
 
 def _run_delay_ns(thread: str) -> int:
@@ -103,10 +106,12 @@ def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
 
     thread = threading.Thread(target=run, name="lockcache remote", daemon=True)
     _start(thread)
-    wait, left = _Wait(thread), seconds
-    while left > 0 and wait.unblocked_seconds() < seconds * _MOST_STRETCHED:
+    wait, left, is_last = _Wait(thread), seconds, False
+    while not is_last:
+        # Once more at the end: the answer may have come while the caller could not run.
+        is_last = left <= 0 or wait.whole_seconds() >= seconds * _MOST_STRETCHED
         try:
-            answer, failure, delay_ns = wait.take(answers, min(left, _SLICE_SECONDS))
+            answer, failure, delay_ns = wait.take(answers, 0.0 if is_last else min(left, _SLICE_SECONDS))
         except queue.Empty:
             left = seconds - wait.seconds()
             continue

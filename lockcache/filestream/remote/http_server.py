@@ -110,7 +110,7 @@ class HttpTransport:
     def abort(self) -> None:
         # Connections in use too, which the pool does not close: a server may send the head of an answer for ever.
         for each in self._sockets():
-            with contextlib.suppress(OSError):  # it closes meanwhile
+            with contextlib.suppress(OSError, AttributeError):  # it closes meanwhile, or only wraps a socket
                 each.shutdown(socket.SHUT_RDWR)
         self._pool.clear()
 

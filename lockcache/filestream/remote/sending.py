@@ -155,7 +155,7 @@ class Sender:
             self._answered_at = time.monotonic()
             while self._is_running and self._has_work():
                 now, before, received = time.monotonic(), received, self._received_bytes()
-                if received != before:
+                if received > before:
                     self._answered_at = now
                 longest = self._patience.left_seconds + (0.0 if received else self._longest_on_its_way())
                 left = min(until, self._answered_at + longest) - now

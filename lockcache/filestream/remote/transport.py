@@ -56,6 +56,8 @@ _SCHEMES: Final = {
 # Of C's struct tcp_info, tcpi_bytes_acked.
 _ACKNOWLEDGED: Final = struct.Struct("120xQ")
 
+_MOST_CAUSES: Final = 16
+
 _HOW_TO_QUOTE: Final = "in a password / ? # @ [ ] are written as %2F %3F %23 %40 %5B %5D"
 # What stands behind the two slashes, where that is not a host.
 _PLACES: Final = {"unix": "path", "s3": "bucket", "gs": "bucket", "az": "container"}
@@ -87,10 +89,12 @@ class RemoteError(Exception):
 def reason_of(error: BaseException) -> str:
     """Returns why a call failed: in the system's words if it was the system, else in those of the client library."""
     cause: BaseException | None = error
-    while cause is not None:
+    for _ in range(_MOST_CAUSES):  # two exceptions may be each other's cause
+        if cause is None:
+            break
         if isinstance(cause, OSError) and (words := cause.strerror or str(cause)):
             return words
-        cause = cause.__cause__ or cause.__context__
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return f"{type(error).__name__}: {error}"
 
 
@@ -139,7 +143,8 @@ def received_from(sockets: Iterable[socket.socket]) -> int:
     """Returns the bytes that other hosts have acknowledged, as the kernel counts them for TCP."""
     count = 0
     for each in sockets:
-        with contextlib.suppress(OSError, struct.error):  # closed meanwhile, or not of TCP
+        # Closed meanwhile, not of TCP, or of a library that wraps sockets.
+        with contextlib.suppress(OSError, struct.error, AttributeError):
             count += _ACKNOWLEDGED.unpack(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.size))[0]
     return count
 
