@@ -50,7 +50,7 @@ _log = logging.getLogger("lockcache")
 
 # For how long a program waits for another process's copy, before it goes on without a seed.
 _LONGEST_WAIT_SECONDS: Final = 15.0
-# The same if there is a copy, which can be read meanwhile.
+# The same if there is a copy, which can be read meanwhile, or that process may hang.
 _WAIT_FOR_NEWER_SECONDS: Final = 1.0
 
 
@@ -110,8 +110,9 @@ def attach_seed(
     check = FreshnessCheck(path, cap, is_signed)
     if not by_operator and _is_settled(directory, check):
         return Evicted()
-    longest = _LONGEST_WAIT_SECONDS if by_operator or not stands(layout) else _WAIT_FOR_NEWER_SECONDS
-    with seed_lock(directory, 0.0 if is_stuck(layout) and not by_operator else longest):
+    # Not 0 where a process seems to hang: one that died leaves the same state, and another may be at work by now.
+    is_short = not by_operator and (stands(layout) or is_stuck(layout))
+    with seed_lock(directory, _WAIT_FOR_NEWER_SECONDS if is_short else _LONGEST_WAIT_SECONDS):
         if not by_operator and _is_settled(directory, check):
             return Evicted()  # another process copied it while we waited
         settle(directory)  # also where the file is gone by now

@@ -147,4 +147,4 @@ def test_a_process_that_hangs_with_the_bundle_is_waited_for_in_its_first_minute(
     monkeypatch.setattr(attaching, "seed_lock", lock)
     with FileStreamProgramCache(cache_path, seed=bundle) as cache:
         assert cache.get(KEYS[0]) is None
-    assert waits == [attaching._LONGEST_WAIT_SECONDS] * 2 + [0.0]
+    assert waits == [attaching._LONGEST_WAIT_SECONDS] * 2 + [attaching._WAIT_FOR_NEWER_SECONDS]
