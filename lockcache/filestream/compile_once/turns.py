@@ -29,8 +29,8 @@ from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, take_lease
 from lockcache.filestream.compile_once.polling import ALONE, REMOTE, WOKEN
-from lockcache.filestream.disk import Layout, Sleeper, bell_of, is_on_server, myself, revalidate, unlink_below
-from lockcache.filestream.entry import Loader
+from lockcache.filestream.disk import Layout, Sleeper, bell_of, myself, revalidate, unlink_below
+from lockcache.filestream.entry import Loader, is_on_server
 from lockcache.fork import after_fork_in_child
 
 _log = logging.getLogger("lockcache")

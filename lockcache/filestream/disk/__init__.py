@@ -36,7 +36,7 @@ else:
                 "read_small remove_files replace_file replacing truncate_below write_all"
             ),
             "folders": (
-                "PlantedFolderError below create_below is_on_server is_shared make_folder make_private_folder "
+                "PlantedFolderError below create_below is_shared make_folder make_private_folder "
                 "open_below open_folder open_or_create refuse_symlink rename_below revalidate revalidate_shard_locked "
                 "share_file unlink_below"
             ),

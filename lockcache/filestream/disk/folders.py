@@ -172,27 +172,6 @@ def revalidate(layout: Layout, path: str) -> bool:
     return False
 
 
-def is_on_server(layout: Layout, path: str) -> bool:
-    """Returns whether a file is there, once this host sees what others have put into its folder.
-
-    On NFS 3 that takes more than :func:`revalidate`. There a client notices that a folder has changed by its time, and
-    what changes within one tick of the server's clock (4 ms, or a whole second) after a look is not noticed: a name
-    that was missing stays missing. To list the folder gives the client its names, if the list that it remembers is
-    dropped before.
-    """
-    folder = os.path.dirname(path)
-    is_folder_there = revalidate(layout, folder)
-    if is_folder_there and os.access(path, os.F_OK, effective_ids=True):
-        return True
-    if not layout.is_nfs_3:
-        return False
-    for each in (folder,) if is_folder_there else (os.path.dirname(folder), folder):
-        with contextlib.suppress(OSError), open_below(layout, each, FOLDER) as fd:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.listdir(fd)
-    return os.access(path, os.F_OK, effective_ids=True)
-
-
 def revalidate_shard_locked(layout: Layout, shard: int, *, makes: bool = False) -> bool:
     """See what other hosts did to a shard: what is accounted for here must be what is there. Requires: shard lock.
 

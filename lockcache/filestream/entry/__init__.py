@@ -34,7 +34,7 @@ else:
                 "Described Read Statement UNKNOWN add_namespaces count_namespaces describe_bytes describe_entry "
                 "find_entry find_names name_namespace namespace_of read_entry read_note read_statement"
             ),
-            "locate": "Prices find_records",
+            "locate": "Prices find_records is_on_server",
             "nearest": "Nearest Neighbour Search Subject consider_all find_nearest",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
             "removal": (

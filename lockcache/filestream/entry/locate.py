@@ -1,5 +1,7 @@
 """The place of an entry's record, which is its attribute, a file next to it, or both; and the cost that it states.
 
+And whether a file of an entry is there at all, as the server of a network file system has it (:func:`is_on_server`).
+
 One place for what readers, writers, verification and inspection have to agree on. A record that is found here is not
 verified: invariant 1 (a hit is whole) is kept by the code that compares the digest. In a directory that a group shares,
 another member may put anything in a record file's place, a hole of a terabyte for one: :func:`read_record_file` reads
@@ -8,13 +10,14 @@ no more than a record file can hold.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 from typing import Final
 
 from lockcache.filestream.accounting import Found
-from lockcache.filestream.disk import READ, Descriptor, Layout, is_on_server, open_below, read_small, revalidate
+from lockcache.filestream.disk import FOLDER, READ, Descriptor, Layout, open_below, read_small, revalidate
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_RECORD_BYTES,
@@ -37,6 +40,27 @@ _LARGEST_FILE_BYTES: Final = 2 * LARGEST_RECORD_BYTES
 
 # Looked up once: with record files these are in each hit, and a sweep of a million entries asks for 300,000 prices.
 _getxattr, _fstat, _read = os.getxattr, os.fstat, os.read
+
+
+def is_on_server(layout: Layout, path: str) -> bool:
+    """Returns whether a file is there, once this host sees what others have put into its folder.
+
+    On NFS 3 that takes more than :func:`.folders.revalidate`. There a client notices that a folder has changed by its
+    time, and what changes within one tick of the server's clock (4 ms, or a whole second) after a look is not noticed:
+    a name that was missing stays missing. To list the folder gives the client its names, if the list that it remembers
+    is dropped before.
+    """
+    folder = os.path.dirname(path)
+    is_folder_there = revalidate(layout, folder)
+    if is_folder_there and os.access(path, os.F_OK, effective_ids=True):
+        return True
+    if not layout.is_nfs_3:
+        return False
+    for each in (folder,) if is_folder_there else (os.path.dirname(folder), folder):
+        with contextlib.suppress(OSError), open_below(layout, each, FOLDER) as fd:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.listdir(fd)
+    return os.access(path, os.F_OK, effective_ids=True)
 
 
 def find_records(layout: Layout, entry: int | str, name: str) -> list[bytes]:

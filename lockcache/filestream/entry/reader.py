@@ -29,7 +29,7 @@ from typing import Final, Protocol
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, below, is_on_server, revalidate
+from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, below, revalidate
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_COST_NS,
@@ -42,7 +42,7 @@ from lockcache.filestream.entry.codec import (
     length_and_cost,
     may_have,
 )
-from lockcache.filestream.entry.locate import find_records
+from lockcache.filestream.entry.locate import find_records, is_on_server
 
 _log = logging.getLogger("lockcache")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pathlib
 import pickle
 import stat
 from functools import partial
@@ -15,7 +14,6 @@ from lockcache.filestream.disk.folders import (
     PlantedFolderError,
     below,
     create_file,
-    is_on_server,
     make_folder,
     make_private_folder,
     open_folder,
@@ -219,41 +217,6 @@ def test_on_a_network_file_system_a_folder_is_looked_at_and_its_parent_where_it_
     assert opened_folders == [shard, layout.entries, shard]
     os.symlink("/", shard)
     assert not revalidate(layout, shard)
-
-
-@pytest.mark.parametrize("kind, sees", [("nfs", True), ("nfs4", False)])
-@pytest.mark.parametrize("is_folder_known", [True, False])
-def test_on_nfs_3_a_name_that_the_client_takes_for_missing_is_looked_for_in_its_folder(
-    tmp_path, monkeypatch, kind, sees, is_folder_known
-):
-    """A client that did not notice a change, as ``lockcache-stress hosts --nfs --nfs-version 3`` has one."""
-    tmp_path.chmod(0o700)
-    layout = Layout(str(tmp_path))
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
-    path = layout.entry("ab" * 32)
-    folder, fresh = os.path.dirname(path), set[int]()
-    known = {layout.entries, folder} if is_folder_known else {layout.entries}
-    os.makedirs(folder)
-    pathlib.Path(path).touch()
-    real_access, real_list, real_open = os.access, os.listdir, os.open
-
-    def list_names(fd):
-        names = real_list(fd)
-        if fd in fresh:
-            known.update(f"{os.readlink(f'/proc/self/fd/{fd}')}/{name}" for name in names)
-        return names
-
-    def open_known(where, *arguments, **options):
-        if where not in known:
-            raise FileNotFoundError(where)
-        return real_open(where, *arguments, **options)
-
-    monkeypatch.setattr(os, "posix_fadvise", lambda fd, *_: fresh.add(fd))
-    monkeypatch.setattr(os, "listdir", list_names)
-    monkeypatch.setattr(os, "open", open_known)
-    monkeypatch.setattr(os, "access", lambda where, *_, **how: where in known and real_access(where, os.F_OK))
-    assert is_on_server(layout, path) == sees
-    assert not is_on_server(layout, layout.entry("ab" + "cd" * 31))
 
 
 def test_a_folder_that_will_be_wanted_is_made_where_it_is_missing_and_its_parent_is_not_asked(

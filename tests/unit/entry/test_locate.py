@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import pathlib
 
 import pytest
 
 from lockcache.filestream.accounting.scan import scan_shard
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, Record
-from lockcache.filestream.entry.locate import Prices, read_record_file
+from lockcache.filestream.entry.locate import Prices, is_on_server, read_record_file
 from lockcache.filestream.writer import EntryWriter
 from tests.unit.material import entry_path, record_path, shard_of
 
@@ -32,6 +33,41 @@ def price(directory):
 def test_a_cost_is_read_wherever_its_record_is(directory, record_files, tail):
     put(directory, record_files=record_files, tail=tail)
     assert price(directory) == COST_NS
+
+
+@pytest.mark.parametrize("kind, sees", [("nfs", True), ("nfs4", False)])
+@pytest.mark.parametrize("is_folder_known", [True, False])
+def test_on_nfs_3_a_name_that_the_client_takes_for_missing_is_looked_for_in_its_folder(
+    tmp_path, monkeypatch, kind, sees, is_folder_known
+):
+    """A client that did not notice a change, as ``lockcache-stress hosts --nfs --nfs-version 3`` has one."""
+    tmp_path.chmod(0o700)
+    layout = Layout(str(tmp_path))
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
+    path = layout.entry("ab" * 32)
+    folder, fresh = os.path.dirname(path), set[int]()
+    known = {layout.entries, folder} if is_folder_known else {layout.entries}
+    os.makedirs(folder)
+    pathlib.Path(path).touch()
+    real_access, real_list, real_open = os.access, os.listdir, os.open
+
+    def list_names(fd):
+        names = real_list(fd)
+        if fd in fresh:
+            known.update(f"{os.readlink(f'/proc/self/fd/{fd}')}/{name}" for name in names)
+        return names
+
+    def open_known(where, *arguments, **options):
+        if where not in known:
+            raise FileNotFoundError(where)
+        return real_open(where, *arguments, **options)
+
+    monkeypatch.setattr(os, "posix_fadvise", lambda fd, *_: fresh.add(fd))
+    monkeypatch.setattr(os, "listdir", list_names)
+    monkeypatch.setattr(os, "open", open_known)
+    monkeypatch.setattr(os, "access", lambda where, *_, **how: where in known and real_access(where, os.F_OK))
+    assert is_on_server(layout, path) == sees
+    assert not is_on_server(layout, layout.entry("ab" + "cd" * 31))
 
 
 @pytest.mark.parametrize("missing", ["records", "record_shard", "record"])
