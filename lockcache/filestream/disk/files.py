@@ -23,6 +23,7 @@ from typing import Any, Final
 from lockcache.filestream.disk.descriptors import DISK_FULL, FOLDER, READ, opened
 from lockcache.filestream.disk.folders import below, create_file, open_below, refuse_symlink, rename_at
 from lockcache.filestream.disk.layout import Layout, StagedName, next_serial
+from lockcache.filestream.disk.mounts import is_network
 from lockcache.filestream.disk.owners import give_up, myself
 
 _log = logging.getLogger("lockcache")
@@ -189,9 +190,16 @@ def age_seconds_of(folder_fd: int, file: str) -> float:
     as young for so long.
     """
     try:
-        return abs(time.time() - os.stat(file, dir_fd=folder_fd, follow_symlinks=False).st_mtime)
+        status = os.stat(file, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:
         return 0.0
+    now = time.time()
+    age_seconds, since_change_seconds = abs(now - status.st_mtime), abs(now - status.st_ctime)
+    # An NFS server that makes a file exclusively (mkstemp does) keeps a number of the client in the place of its mtime,
+    # any time from 1970 to 2038, until the client sets it, in its next request. The file is empty as long as that.
+    if since_change_seconds < age_seconds and not status.st_size and is_network(f"/proc/self/fd/{folder_fd}"):
+        return since_change_seconds
+    return age_seconds
 
 
 def leave_tag(layout: Layout, names: Iterable[str]) -> None:

@@ -37,8 +37,12 @@ _LONGEST_PAUSE_SECONDS: Final = 0.02
 
 Mark: TypeAlias = "weakref.ref[Hold]"
 
+# For so long a lock file of a network file system, once it is open, is taken to have its name: to ask is a call to the
+# server.
+_NAMED_SECONDS: Final = 1.0
+
 # Looked up once, for the write path.
-_fstat, _get_ident = os.fstat, threading.get_ident
+_fstat, _get_ident, _monotonic = os.fstat, threading.get_ident, time.monotonic
 
 
 class Lockable(Protocol):
@@ -101,7 +105,7 @@ class ProcessLock:
 
     The lock file and its directory are made when missing, and never unlinked by us: a process that unlinks a lock file
     lets two holders in. If somebody else did (a user's ``rm -r``), the next acquisition notices that its file has no
-    name any more and opens the new one.
+    name any more and opens the new one; on a network file system, the first one a second or more after it was checked.
     """
 
     __slots__ = (
@@ -114,6 +118,7 @@ class ProcessLock:
         "_is_to_close",
         "_keeps_open",
         "_layout",
+        "_named_at",
         "path",
         "timeout_seconds",
     )
@@ -125,6 +130,8 @@ class ProcessLock:
         self.timeout_seconds = timeout_seconds
         self._file = Descriptor()
         self._fd = -1
+        # When the open file had its name, in monotonic seconds; None where that is checked each time.
+        self._named_at: float | None = None
         self._keeps_open = True
         self._is_to_close = False
         # The thread of this process that has the lock, since flock does not exclude threads that share a descriptor:
@@ -290,18 +297,28 @@ class ProcessLock:
             fd = self._fd
             if fd < 0:
                 self._file.close()  # an interrupt may have come before its number was noted
+                self._named_at = _monotonic() if self._layout is not None and self._layout.is_network else None
                 fd = self._fd = self._open()
                 self._keeps_open = _is_in_lower_half(fd)
             try:
                 if not lock_descriptor(fd, blocking=False):
                     return False
-                if _fstat(fd).st_nlink:
+                if _fstat(fd).st_nlink if self._named_at is None else self._has_name(fd, self._named_at):
                     return True
             except OSError as error:
                 refusal = f"this file system refuses to lock ({error.strerror})"
             # The file was unlinked, or this is a stale NFS handle: a process that opens the path now gets another file.
             self._close_locked()
         raise LockTimeoutError(f"{self.path}: {refusal}", self.path)
+
+    def _has_name(self, fd: int, named_at: float) -> bool:
+        now = _monotonic()
+        if now - named_at < _NAMED_SECONDS:
+            return True
+        if not _fstat(fd).st_nlink:
+            return False
+        self._named_at = now
+        return True
 
     def _open(self) -> int:
         # UPDATE: NFS refuses an exclusive flock on a read-only descriptor.

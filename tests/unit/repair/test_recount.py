@@ -120,6 +120,19 @@ def test_staged_files_of_other_programs_go_after_an_hour(directory, age, stays):
     assert os.path.exists(path) == stays
 
 
+@pytest.mark.parametrize("kind, content, stays", [("nfs4", b"", True), ("nfs4", b"x", False), ("", b"", False)])
+@pytest.mark.parametrize("mtime", [0, 2**31 - 1])
+def test_a_file_whose_time_an_nfs_client_has_yet_to_set_is_young(directory, mtime, kind, content, stays, monkeypatch):
+    # As a server shows it to another host, between exclusive creation and the first change of its attributes.
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda path: kind)
+    path = f"{directory.layout.tmp}/entry-ab12cd"
+    with open(path, "wb") as file:
+        file.write(content)
+    set_last_use(path, mtime)
+    reap(directory)
+    assert os.path.exists(path) == stays
+
+
 @pytest.mark.parametrize("age, stays", [(100, True), (500, True), (700, False)])
 def test_the_folder_of_another_hosts_view_goes_after_ten_minutes(directory, age, stays):
     path = directory.layout.staged(StagedName(SHARD, 5, FOREIGN_HOST, 1, 1, 1))

@@ -16,6 +16,7 @@ from collections import Counter
 from multiprocessing.connection import Connection, wait
 from multiprocessing.synchronize import Event
 from typing import Any, Final
+from unittest import mock
 
 from lockcache import FileStreamProgramCache, TieredProgramCache
 from lockcache.bundle import promote
@@ -230,11 +231,9 @@ class _Served:
 
     def reap(self, seconds_later: float) -> int:
         """Reap like a process will after so many seconds. Returns the number of shards that had to be corrected."""
-        directory, then = CacheDirectory(str(self.cache.path), _LOCK_SECONDS), time.time() - seconds_later
-        # Through the mount of this process, which would otherwise see the times in its cache.
-        for file in os.listdir(directory.layout.tmp):
-            os.utime(os.path.join(directory.layout.tmp, file), (then, then))
-        return reap(directory)
+        directory = CacheDirectory(str(self.cache.path), _LOCK_SECONDS)
+        with mock.patch("time.time", return_value=time.time() + seconds_later):
+            return reap(directory)
 
     def recount(self) -> list[str]:
         """Returns the shards that had to be corrected, each with the accounting before and the content of the disk."""
