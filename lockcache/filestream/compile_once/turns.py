@@ -167,7 +167,7 @@ class CompileOnce:
     def look(self, name: str, *, is_last: bool = False) -> tuple[bytes, bytes] | None:
         """Returns the entry if it is published. A look that finds nothing is not counted as a miss.
 
-        ``is_last``: if it finds nothing, the caller computes. That is worth the calls by which NFS 3 is sure.
+        ``is_last``: if it finds nothing, the caller computes. That is worth the calls by which a client of NFS is sure.
         """
         is_there = is_on_server(self.layout, self.layout.entry(name)) if is_last else self._is_published(name)
         return self._reader.load(name) if is_there else None

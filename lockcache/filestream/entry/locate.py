@@ -45,16 +45,17 @@ _getxattr, _fstat, _read = os.getxattr, os.fstat, os.read
 def is_on_server(layout: Layout, path: str) -> bool:
     """Returns whether a file is there, once this host sees what others have put into its folder.
 
-    On NFS 3 that takes more than :func:`.folders.revalidate`. There a client notices that a folder has changed by its
-    time, and what changes within one tick of the server's clock (4 ms, or a whole second) after a look is not noticed:
-    a name that was missing stays missing. To list the folder gives the client its names, if the list that it remembers
-    is dropped before.
+    On NFS that takes more than :func:`.folders.revalidate`: a name that was missing may stay missing. A client of NFS 3
+    notices that a folder has changed by its time, and does not notice what changes within one tick of the server's
+    clock (4 ms, or a whole second) after a look. And Linux's NFS 4 client takes the answer to an ``open`` for as new as
+    what it knows of the folder when it handles that answer, which may be newer: another process has looked at the
+    folder meanwhile. To list the folder gives the client its names, if the list that it remembers is dropped before.
     """
     folder = os.path.dirname(path)
     is_folder_there = revalidate(layout, folder)
     if is_folder_there and os.access(path, os.F_OK, effective_ids=True):
         return True
-    if not layout.is_nfs_3:
+    if not layout.is_nfs:
         return False
     for each in (folder,) if is_folder_there else (os.path.dirname(folder), folder):
         with contextlib.suppress(OSError), open_below(layout, each, FOLDER) as fd:

@@ -17,8 +17,8 @@ _MOST_CALLS: Final[Mapping[str, float]] = {
     "open": 10,
     "cold hit": 6.5,  # 5.5, and one to see an entry that another host has replaced
     "put": 14.6,  # one of them opens the lock of a shard that this process has not written to yet
-    "put with a cap": 16,
-    "get_or_compute that computes": 30,
+    "put with a cap": 18,
+    "get_or_compute that computes": 32,
     "close": 8,
     "a waiter's second": 4,
 }

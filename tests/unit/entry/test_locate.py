@@ -35,12 +35,12 @@ def test_a_cost_is_read_wherever_its_record_is(directory, record_files, tail):
     assert price(directory) == COST_NS
 
 
-@pytest.mark.parametrize("kind, sees", [("nfs", True), ("nfs4", False)])
+@pytest.mark.parametrize("kind, sees", [("nfs", True), ("nfs4", True), ("lustre", False)])
 @pytest.mark.parametrize("is_folder_known", [True, False])
-def test_on_nfs_3_a_name_that_the_client_takes_for_missing_is_looked_for_in_its_folder(
+def test_on_nfs_a_name_that_the_client_takes_for_missing_is_looked_for_in_its_folder(
     tmp_path, monkeypatch, kind, sees, is_folder_known
 ):
-    """A client that did not notice a change, as ``lockcache-stress hosts --nfs --nfs-version 3`` has one."""
+    """A client that did not notice a change, as the two of ``lockcache-stress hosts --nfs`` may not."""
     tmp_path.chmod(0o700)
     layout = Layout(str(tmp_path))
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
