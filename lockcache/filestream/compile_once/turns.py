@@ -169,7 +169,8 @@ class CompileOnce:
 
         ``is_last``: if it finds nothing, the caller computes. That is worth the calls by which a client of NFS is sure.
         """
-        is_there = is_on_server(self.layout, self.layout.entry(name)) if is_last else self._is_published(name)
+        path = self.layout.entry(name)
+        is_there = is_on_server(self.layout, path, is_sure=True) if is_last else self._is_published(name)
         return self._reader.load(name) if is_there else None
 
     def poll(self, name: str, generation: int) -> Hashable:

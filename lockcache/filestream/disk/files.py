@@ -24,7 +24,7 @@ from lockcache.filestream.disk.descriptors import DISK_FULL, FOLDER, READ, opene
 from lockcache.filestream.disk.folders import below, create_file, open_below, refuse_symlink, rename_at
 from lockcache.filestream.disk.layout import Layout, StagedName, next_serial
 from lockcache.filestream.disk.mounts import is_network
-from lockcache.filestream.disk.owners import give_up, myself
+from lockcache.filestream.disk.owners import YOUNG_SECONDS, give_up, myself
 
 _log = logging.getLogger("lockcache")
 
@@ -197,9 +197,8 @@ def age_seconds_of(folder_fd: int, file: str) -> float:
     age_seconds, since_change_seconds = abs(now - status.st_mtime), abs(now - status.st_ctime)
     # An NFS server that makes a file exclusively (mkstemp does) keeps a number of the client in the place of its mtime,
     # any time from 1970 to 2038, until the client sets it, in its next request. The file is empty as long as that.
-    if since_change_seconds < age_seconds and not status.st_size and is_network(f"/proc/self/fd/{folder_fd}"):
-        return since_change_seconds
-    return age_seconds
+    is_doubtful = not status.st_size and age_seconds - since_change_seconds > YOUNG_SECONDS
+    return since_change_seconds if is_doubtful and is_network(f"/proc/self/fd/{folder_fd}") else age_seconds
 
 
 def leave_tag(layout: Layout, names: Iterable[str]) -> None:

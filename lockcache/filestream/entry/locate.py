@@ -42,8 +42,10 @@ _LARGEST_FILE_BYTES: Final = 2 * LARGEST_RECORD_BYTES
 _getxattr, _fstat, _read = os.getxattr, os.fstat, os.read
 
 
-def is_on_server(layout: Layout, path: str) -> bool:
+def is_on_server(layout: Layout, path: str, *, is_sure: bool = False) -> bool:
     """Returns whether a file is there, once this host sees what others have put into its folder.
+
+    ``is_sure``: the answer is worth a list of the folder on NFS 4 too, where it is rarely needed.
 
     On NFS that takes more than :func:`.folders.revalidate`: a name that was missing may stay missing. A client of NFS 3
     notices that a folder has changed by its time, and does not notice what changes within one tick of the server's
@@ -55,7 +57,7 @@ def is_on_server(layout: Layout, path: str) -> bool:
     is_folder_there = revalidate(layout, folder)
     if is_folder_there and os.access(path, os.F_OK, effective_ids=True):
         return True
-    if not layout.is_nfs:
+    if not (layout.is_nfs_3 or (is_sure and layout.is_nfs)):
         return False
     for each in (folder,) if is_folder_there else (os.path.dirname(folder), folder):
         with contextlib.suppress(OSError), open_below(layout, each, FOLDER) as fd:

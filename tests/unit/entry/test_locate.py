@@ -35,10 +35,13 @@ def test_a_cost_is_read_wherever_its_record_is(directory, record_files, tail):
     assert price(directory) == COST_NS
 
 
-@pytest.mark.parametrize("kind, sees", [("nfs", True), ("nfs4", True), ("lustre", False)])
+@pytest.mark.parametrize(
+    "kind, is_sure, sees",
+    [("nfs", False, True), ("nfs4", True, True), ("nfs4", False, False), ("lustre", True, False)],
+)
 @pytest.mark.parametrize("is_folder_known", [True, False])
 def test_on_nfs_a_name_that_the_client_takes_for_missing_is_looked_for_in_its_folder(
-    tmp_path, monkeypatch, kind, sees, is_folder_known
+    tmp_path, monkeypatch, kind, is_sure, sees, is_folder_known
 ):
     """A client that did not notice a change, as the two of ``lockcache-stress hosts --nfs`` may not."""
     tmp_path.chmod(0o700)
@@ -66,8 +69,8 @@ def test_on_nfs_a_name_that_the_client_takes_for_missing_is_looked_for_in_its_fo
     monkeypatch.setattr(os, "listdir", list_names)
     monkeypatch.setattr(os, "open", open_known)
     monkeypatch.setattr(os, "access", lambda where, *_, **how: where in known and real_access(where, os.F_OK))
-    assert is_on_server(layout, path) == sees
-    assert not is_on_server(layout, layout.entry("ab" + "cd" * 31))
+    assert is_on_server(layout, path, is_sure=is_sure) == sees
+    assert not is_on_server(layout, layout.entry("ab" + "cd" * 31), is_sure=is_sure)
 
 
 @pytest.mark.parametrize("missing", ["records", "record_shard", "record"])
