@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lockcache.lowlevel import Layout
+from lockcache_stress.processes import wait_until
 from lockcache_stress.trouble import run_quietly
 
 #: The server's address, which clients reach through networks of their own.
@@ -24,6 +26,7 @@ SERVER: Final = "10.98.0.1"
 SHARED: Final = "/run/shared"
 #: The time for which a server keeps the locks of a silent client. All defaults are longer than a trial could wait.
 GRACE_SECONDS: Final = 10
+_LEASE_SECONDS: Final = 60.0
 _IMAGE_MIB: Final = 1024
 # The sizes of a disk's inodes: with 256 bytes they have times in nanoseconds; with 128 only in seconds.
 _INODE_BYTES: Final = 256
@@ -105,6 +108,12 @@ class Site(ABC):
     def at(self, name: str) -> str:
         """Returns the path of a directory on the server, where no cache of a client hides changes."""
         return os.path.join(SHARED, name)
+
+    def wait_for_lease(self, name: str) -> None:
+        """Wait until a process computes a key of this directory. Raises :class:`TimeoutError` if none does."""
+        folder = Layout(self.at(name)).leases
+        if not wait_until(lambda: os.path.isdir(folder) and os.listdir(folder), _LEASE_SECONDS):
+            raise TimeoutError(f"nobody took a lease in {_LEASE_SECONDS:.0f} s")
 
     @abstractmethod
     def stop_server(self) -> None:

@@ -13,7 +13,6 @@ from lockcache.lowlevel import entry_name
 from lockcache_stress.hosts.guest.ranks import Rank
 from lockcache_stress.hosts.guest.rpc import Requests
 from lockcache_stress.hosts.guest.site import Client, Site
-from lockcache_stress.hosts.guest.trials.leases import wait_for_lease
 
 __all__ = ["calls"]
 
@@ -124,7 +123,7 @@ def _wait_for_another(site: Site, first: Client, second: Client, counted: _Count
         holder.call("open", first.at(name))
         waiter.call("open", second.at(name))
         holder.begin("compute", "waited for", _VALUE, at_gate=True)
-        wait_for_lease(site.at(name))
+        site.wait_for_lease(name)
         waiter.begin("compute", "waited for", _VALUE)
         time.sleep(_SETTLE_SECONDS)
         counted.skip()

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from lockcache_stress.hosts.guest.ranks import Rank, RankFailedError
 from lockcache_stress.hosts.guest.site import GRACE_SECONDS, Site
-from lockcache_stress.hosts.guest.trials.leases import wait_for_lease
 
 __all__ = ["cut"]
 
@@ -30,7 +29,7 @@ def cut(site: Site) -> Iterator[tuple[str, Any]]:
         for rank in (late, early, writer, waiter):
             rank.call("open", rank.client.at(name))
         early.begin("compute", "early", _CODE, at_gate=True)
-        wait_for_lease(site.at(name))
+        site.wait_for_lease(name)
         late.begin("compute", "late", _CODE, at_gate=True)
         writer.begin("put_until_gate", "written", _VALUE)
         time.sleep(2)  # by then the second process has its lease, and writes have begun

@@ -10,7 +10,6 @@ from typing import Any, Final
 from lockcache.lowlevel import Layout
 from lockcache_stress.hosts.guest.ranks import REAPED_AFTER_SECONDS, Rank
 from lockcache_stress.hosts.guest.site import Site
-from lockcache_stress.hosts.guest.trials.leases import wait_for_lease
 
 __all__ = ["kill"]
 
@@ -33,7 +32,7 @@ def _take_over(site: Site) -> dict[str, Any]:
         holder.call("open", first.at(name))
         waiter.call("open", second.at(name))
         holder.begin("compute", "taken over", b"the dead host's", at_gate=True)
-        wait_for_lease(site.at(name))
+        site.wait_for_lease(name)
         waiter.begin("compute", "taken over", b"the living host's")
         time.sleep(_WAITING_SECONDS)  # the second process has to be waiting when the first is killed
         has_waited = not waiter.has_answered()
