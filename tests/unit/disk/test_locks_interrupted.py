@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -127,6 +128,23 @@ def test_signals_that_come_faster_than_they_are_dealt_with_leave_the_lock_free(l
         storm.kill()
         storm.wait()
         signal.signal(signal.SIGUSR1, before if before is not signal.SIG_DFL else signal.SIG_IGN)
+    assert_free(lock)
+
+
+def test_a_thread_that_looks_at_a_hold_while_it_is_dropped_is_waited_for(lock: ProcessLock) -> None:
+    looked_at = [lock.try_hold()]
+    assert looked_at[0] is not None
+    looking = threading.Thread(target=lambda: (wait_until_waited_for(), looked_at.clear()))
+    is_waiting, sleep = threading.Event(), time.sleep
+
+    def wait_until_waited_for() -> None:
+        assert is_waiting.wait(30)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", lambda seconds: (is_waiting.set(), sleep(seconds)))
+        looking.start()
+        lock.hold(30.0).release()
+        looking.join(30)
     assert_free(lock)
 
 
