@@ -12,11 +12,13 @@ import errno
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import (
+    NfsPage,
     ReopenedPage,
     Slot,
     UsagePage,
@@ -26,9 +28,10 @@ from lockcache.filestream.accounting import (
     total_of,
 )
 from lockcache.filestream.disk import (
-    PRIVATE,
+    FRESH_SECONDS,
     SHARDS,
     UPDATE,
+    Descriptor,
     Layout,
     ProcessLock,
     Recency,
@@ -42,10 +45,9 @@ from lockcache.filestream.disk import (
     check_root,
     close_inherited,
     encode_format,
-    is_shared,
     leave_tag,
     make_folder,
-    make_shared_root,
+    make_root,
     myself,
     next_serial,
     open_below,
@@ -222,7 +224,7 @@ class CacheDirectory:
         if self.is_read_only:
             os.stat(root)
         else:
-            _make_root(root, self._sharing)
+            make_root(root, self._sharing)
         check_root(root, self._sharing)  # before anything is made in it
         if self.is_shared:  # made again later, it is for the same group
             self._sharing = Sharing(True, os.stat(root).st_gid)
@@ -237,7 +239,7 @@ class CacheDirectory:
 
     def _make(self) -> None:
         root, *below = self.layout.directories()
-        _make_root(root, self._sharing)
+        make_root(root, self._sharing)
         for path in below:
             make_folder(self.layout, path)
 
@@ -275,7 +277,7 @@ class CacheDirectory:
         if layout.is_network:
             # The client of such a file system caches reads and writes of an open file, even if another file is locked.
             try:
-                page = UsagePage(open_below(layout, layout.usage, UPDATE | _DIRECT))
+                page = self._page_of(open_below(layout, layout.usage, UPDATE | _DIRECT))
                 if not layout.is_nfs:
                     page.slot(1)  # refused where only whole blocks can be read so
                 return page
@@ -283,7 +285,10 @@ class CacheDirectory:
                 # After any other error (a stale handle), this process would not see others change the page.
                 if error.errno not in _NOT_DIRECT:
                     raise
-        return UsagePage(open_below(layout, layout.usage, UPDATE))
+        return self._page_of(open_below(layout, layout.usage, UPDATE))
+
+    def _page_of(self, file: Descriptor) -> UsagePage:
+        return NfsPage(file, self.layout) if self.layout.is_nfs else UsagePage(file)
 
     def _is_new(self) -> bool:
         """Returns whether no shard was ever locked and none has anything that counts, so that none has to be measured.
@@ -320,8 +325,8 @@ class CacheDirectory:
         from its removal on they find out, each under a shard's lock, before they account for anything, and wait for the
         new one. So the new page has every reservation that stands.
 
-        Other threads of this process wait in :meth:`_attach` meanwhile, a second for some 300,000 entries, whatever
-        their deadline: there is nothing that they could account on. Readers do not come here.
+        Other threads of this process wait in :meth:`_attach` meanwhile, a second for some 300,000 entries and one on
+        NFS, whatever their deadline: there is nothing that they could account on. Readers do not come here.
         """
         self._make()
         with self._init_lock:
@@ -341,8 +346,8 @@ class CacheDirectory:
         """Replace the page, and the format of an older version. Requires: init lock.
 
         The older page is renamed first, which its writers notice, and renamed back if the disk is too full for the new
-        format: nothing was accounted for meanwhile, and a directory of format 1 stays one. Only then is it removed,
-        last, so that the new page finds its block on a full disk.
+        format: it has what they accounted for, and a directory of format 1 stays one. Only then is it removed, last, so
+        that the new page finds its block on a full disk. On NFS its writers notice within a second.
         """
         layout = self.layout
         aside = layout.staged(StagedName(0, 0, *myself(), next_serial()))
@@ -360,6 +365,8 @@ class CacheDirectory:
             raise
         try:
             is_new = self._is_new()
+            if layout.is_nfs and not is_new:
+                time.sleep(FRESH_SECONDS)  # until no writer relies on a look at the older page, see NfsPage.was_at
             slots = [Slot(0, 0)] * SHARDS if is_new else [self._measure(shard) for shard in range(SHARDS)]
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -369,32 +376,3 @@ class CacheDirectory:
         if self._first_cap_bytes is not None and not any(slot.bytes for slot in slots):
             self.policy.begin_with(self._first_cap_bytes)
         replace_file(layout, layout.usage, encode_page(slots))
-
-
-def _make_root(path: str, sharing: Sharing = PRIVATE) -> None:
-    # The root itself may be reached through a symlink: that is its owner's choice.
-    if os.path.isdir(path):
-        # Empty and one's own: made for this, by mkdir or by a death in front of the next call.
-        if sharing.is_shared and not is_shared(path) and os.stat(path).st_uid == os.geteuid() and not os.listdir(path):
-            make_shared_root(path, sharing)
-        return
-    parent = os.path.dirname(path)
-    if parent and not os.path.isdir(parent):
-        _make_directory(parent, 0o755)
-    if sharing.is_shared:
-        make_shared_root(path, sharing)
-    else:
-        _make_directory(path, 0o700)
-
-
-def _make_directory(path: str, mode: int) -> None:
-    # Parents may be read by all, as mkdir -p has it, but whatever the umask not be written: a user who may write to a
-    # parent can replace the root.
-    parent = os.path.dirname(path)
-    if parent not in ("", path) and not os.path.isdir(parent):  # a disk without an answer denies the root too
-        _make_directory(parent, 0o755)
-    try:
-        os.mkdir(path, mode)
-    except FileExistsError:
-        if not os.path.isdir(path):
-            raise NotADirectoryError(errno.ENOTDIR, "this is not a cache directory", path) from None

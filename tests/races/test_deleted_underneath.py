@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import threading
@@ -67,6 +68,33 @@ def test_many_threads_that_attach_at_once_agree_on_one_page(cache_path, remade):
         assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
         assert cache.stats().entries == threads + (not remade)
         assert cache.max_size_bytes == 100_000
+
+
+@pytest.mark.parametrize("kind", ["", "nfs4"])
+def test_a_page_that_is_made_again_has_what_is_written_meanwhile(cache_path, monkeypatch, kind):
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
+    monkeypatch.setattr("lockcache.filestream.directory._DIRECT", 0)  # a local disk takes whole blocks only
+    stop, has_written = threading.Event(), threading.Event()
+    with FileStreamProgramCache(cache_path) as writer:
+
+        def write():
+            for number in itertools.count():
+                writer[f"{number}"] = b"x" * 100
+                has_written.set()
+                if stop.is_set():
+                    return
+
+        with alongside(write):
+            assert has_written.wait(60)
+            os.unlink(Layout(str(cache_path)).usage)
+            with FileStreamProgramCache(cache_path) as maker:
+                made_with = maker.stats().entries
+                has_written.clear()
+                assert has_written.wait(60)
+                stop.set()
+        assert writer.stats().dropped_writes == 0
+        assert (writer.stats().bytes, writer.stats().entries) == on_disk(cache_path)
+        assert writer.stats().entries > made_with > 0
 
 
 def test_many_caches_that_make_one_directory_at_once_agree_on_one_page(cache_path):

@@ -34,7 +34,7 @@ else:
                 "measure_shard names_in quarantined_files scan_records scan_shard scan_views staged_files"
             ),
             "summary": "saved_in_words",
-            "usage": "ReopenedPage Slot UsagePage encode_page total_of",
+            "usage": "NfsPage ReopenedPage Slot UsagePage encode_page total_of",
             "parallel_reads": "read_ahead",
         },
     )

@@ -15,15 +15,17 @@ leave a drift; the second kind only ever counts too much. :mod:`.repair.recount`
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 import stat
 import struct
+import time
 from array import array
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk import SHARDS, Descriptor, opened
+from lockcache.filestream.disk import SHARDS, Descriptor, Layout, is_fresh, opened, revalidate
 
 _SLOT: Final = struct.Struct("<qq")
 _SLOT_BYTES: Final = _SLOT.size
@@ -76,6 +78,9 @@ class UsagePage:
             raise
         return (status.st_dev, status.st_ino, status.st_size) == self._identity and status.st_nlink > 0
 
+    # What a write asks; see :class:`NfsPage`.
+    was_at = is_at
+
     def is_ours_alone(self) -> bool:
         """Returns whether the page was a plain file with one name when opened: planted links must not be written."""
         return self._is_ours_alone
@@ -98,6 +103,8 @@ class UsagePage:
             old_bytes, old_entries = _unpack(blob)
             bytes_ += old_bytes
             entries += old_entries
+        else:
+            self._note_cut()
         if 0 <= bytes_ <= _LARGEST and 0 <= entries <= _LARGEST:
             _pwrite(self._fd, _pack(bytes_, entries), offset)
         else:
@@ -125,12 +132,54 @@ class UsagePage:
         numbers = self._numbers()
         return Slot(sum(numbers[::2]), sum(numbers[1::2]))
 
+    def _note_cut(self) -> None:
+        """Do nothing about a page that is too short: what is missing counts for nothing, until the next look at it."""
+
     def _numbers(self) -> array[int]:
         blob = self.image()
-        numbers = array("q", blob if len(blob) == PAGE_BYTES else (blob + _EMPTY_PAGE)[:PAGE_BYTES])
+        if len(blob) < PAGE_BYTES:
+            self._note_cut()
+            blob = (blob + _EMPTY_PAGE)[:PAGE_BYTES]
+        numbers = array("q", blob)
         if _BIG_ENDIAN:
             numbers.byteswap()
         return numbers
+
+
+class NfsPage(UsagePage):
+    """The page on NFS, where each look at its path is a call to the server."""
+
+    __slots__ = ("_layout", "_was_there_at")
+
+    def __init__(self, file: Descriptor, layout: Layout) -> None:
+        super().__init__(file)
+        self._layout = layout
+        self._was_there_at = -math.inf
+
+    def is_at(self, path: str) -> bool:
+        is_there = super().is_at(path)
+        if not is_there:
+            self._was_there_at = -math.inf
+        return is_there
+
+    def was_at(self, path: str) -> bool:
+        """Returns what :meth:`is_at` does, or true if the server said so less than a second ago.
+
+        So what is written within a second into a directory that was deleted or moved away, and that another process has
+        made again, may not be accounted for, and exceed its cap, until a recount.
+        """
+        if is_fresh(self._was_there_at):
+            return True
+        asked_at = time.monotonic()
+        # The client may remember that the page has its name, and not ask the server.
+        revalidate(self._layout, self._layout.own)
+        is_there = self.is_at(path)
+        if is_there:
+            self._was_there_at = asked_at
+        return is_there
+
+    def _note_cut(self) -> None:
+        raise OSError(errno.ESTALE, "the accounting page was cut")
 
 
 class ReopenedPage(UsagePage):

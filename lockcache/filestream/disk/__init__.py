@@ -45,14 +45,14 @@ else:
                 "next_serial parse_quarantined_name parse_staged_name parse_view_name"
             ),
             "locks": "Hold Mark ProcessLock ShardLocks",
-            "mounts": "Mount is_kind is_network is_network_mount mount_of",
+            "mounts": "FRESH_SECONDS Mount is_fresh is_kind is_network is_network_mount mount_of",
             "output": "Turn WAIT_FOR_TURN_SECONDS open_output turn_to_replace",
             "owners": (
                 "FOREIGN_GRACE_SECONDS Owner YOUNG_SECONDS forget_given_up give_up is_abandoned "
                 "is_alive is_given_up myself"
             ),
             "permissions": (
-                "PRIVATE Sharing check_directory check_folders check_format check_root denial make_shared_root "
+                "PRIVATE Sharing check_directory check_folders check_format check_root denial make_root "
                 "nearest_seen ownership resolve_sharing user_name"
             ),
             "recency": "ReadRecency Recency UnstatedRecency last_use_ns",

@@ -28,6 +28,7 @@ from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk.descriptors import UPDATE, Descriptor
 from lockcache.filestream.disk.folders import make_folder, open_or_create, refuse_symlink
 from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.disk.mounts import is_fresh
 from lockcache.fork import after_fork_in_child
 
 # Waits between attempts. Critical sections last some 20 us, so the first wait is of that order; the last keeps 100
@@ -37,12 +38,8 @@ _LONGEST_PAUSE_SECONDS: Final = 0.02
 
 Mark: TypeAlias = "weakref.ref[Hold]"
 
-# For so long a lock file of a network file system, once it is open, is taken to have its name: to ask is a call to the
-# server.
-_NAMED_SECONDS: Final = 1.0
-
 # Looked up once, for the write path.
-_fstat, _get_ident, _monotonic = os.fstat, threading.get_ident, time.monotonic
+_fstat, _get_ident = os.fstat, threading.get_ident
 
 
 class Lockable(Protocol):
@@ -297,13 +294,13 @@ class ProcessLock:
             fd = self._fd
             if fd < 0:
                 self._file.close()  # an interrupt may have come before its number was noted
-                self._named_at = _monotonic() if self._layout is not None and self._layout.is_network else None
+                self._named_at = time.monotonic() if self._layout is not None and self._layout.is_network else None
                 fd = self._fd = self._open()
                 self._keeps_open = _is_in_lower_half(fd)
             try:
                 if not lock_descriptor(fd, blocking=False):
                     return False
-                if _fstat(fd).st_nlink if self._named_at is None else self._has_name(fd, self._named_at):
+                if _fstat(fd).st_nlink if self._named_at is None else self._had_name(fd, self._named_at):
                     return True
             except OSError as error:
                 refusal = f"this file system refuses to lock ({error.strerror})"
@@ -311,13 +308,12 @@ class ProcessLock:
             self._close_locked()
         raise LockTimeoutError(f"{self.path}: {refusal}", self.path)
 
-    def _has_name(self, fd: int, named_at: float) -> bool:
-        now = _monotonic()
-        if now - named_at < _NAMED_SECONDS:
-            return True
-        if not _fstat(fd).st_nlink:
-            return False
-        self._named_at = now
+    def _had_name(self, fd: int, named_at: float) -> bool:
+        if not is_fresh(named_at):
+            asked_at = time.monotonic()
+            if not _fstat(fd).st_nlink:
+                return False
+            self._named_at = asked_at
         return True
 
     def _open(self) -> int:

@@ -1,4 +1,4 @@
-"""Mounts: which file system a path is on, of which kind that is, and whether it is a network file system.
+"""Mounts: which file system a path is on, of which kind, whether on a network, and for how long its answers hold.
 
 Decides which of the kernel's names mean a kind (:func:`is_kind`), for the store and for the doctor. Reads the kernel's
 table (0.1 ms), because each process that puts or hits needs it once for each directory. Where there is no such table
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -24,6 +25,9 @@ _NETWORK: Final = ("nfs", "cifs", "smb", "lustre", "gpfs", "ceph", "gluster", "b
                    "fuse", "virtiofs", "wekafs", "panfs", "seaweedfs")  # fmt: skip
 # A file system on a disk of this machine, in spite of its name.
 _LOCAL: Final = ("fuseblk",)
+
+#: For how long an answer of a network file system is taken for true: to ask again is a call to its server.
+FRESH_SECONDS: Final = 1.0
 
 
 class Mount(NamedTuple):
@@ -43,6 +47,11 @@ def is_kind(kind: str, *names: str) -> bool:
     """Returns whether ``kind``, Linux's name, is one of ``names``: nfs4 is nfs, fuse.sshfs is fuse, and smb3 is smb."""
     kind = kind.lower()
     return kind.startswith(names) and kind not in _LOCAL
+
+
+def is_fresh(asked_at: float) -> bool:
+    """Returns whether what a server said at ``asked_at``, in monotonic seconds, is still taken for true."""
+    return time.monotonic() - asked_at < FRESH_SECONDS
 
 
 def mount_of(path: str) -> Mount | None:

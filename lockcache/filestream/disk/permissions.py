@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from lockcache.arguments import coerce_group
 from lockcache.errors import FormatError, UnsafeCacheDirError
 from lockcache.filestream.disk.files import read_small
-from lockcache.filestream.disk.folders import PlantedFolderError, make_shared_folder, share_folder
+from lockcache.filestream.disk.folders import PlantedFolderError, is_shared, make_shared_folder, share_folder
 from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
 from lockcache.filestream.disk.space import FORMAT_BYTES, Space, parse_format
 
@@ -90,6 +90,38 @@ def make_shared_root(root: str, sharing: Sharing) -> None:
         return  # another process was faster
     except PermissionError as error:
         raise PermissionError(error.errno, f"{error.strerror}{_membership(sharing)}", root) from None
+
+
+def make_root(path: str, sharing: Sharing = PRIVATE) -> None:
+    """Make a cache directory and its parents, or open an empty one to its group.
+
+    The root itself may be reached through a symlink: that is its owner's choice.
+    """
+    if os.path.isdir(path):
+        # Empty and one's own: made for this, by mkdir or by a death in front of the next call.
+        if sharing.is_shared and not is_shared(path) and os.stat(path).st_uid == os.geteuid() and not os.listdir(path):
+            make_shared_root(path, sharing)
+        return
+    parent = os.path.dirname(path)
+    if parent and not os.path.isdir(parent):
+        _make_directory(parent, 0o755)
+    if sharing.is_shared:
+        make_shared_root(path, sharing)
+    else:
+        _make_directory(path, 0o700)
+
+
+def _make_directory(path: str, mode: int) -> None:
+    # Parents may be read by all, as mkdir -p has it, but whatever the umask not be written: a user who may write to a
+    # parent can replace the root.
+    parent = os.path.dirname(path)
+    if parent not in ("", path) and not os.path.isdir(parent):  # a disk without an answer denies the root too
+        _make_directory(parent, 0o755)
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise NotADirectoryError(errno.ENOTDIR, "this is not a cache directory", path) from None
 
 
 def _membership(sharing: Sharing) -> str:

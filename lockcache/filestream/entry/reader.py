@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import stat
 import struct
@@ -29,7 +30,7 @@ from typing import Final, Protocol
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, below, revalidate
+from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, below, is_fresh, revalidate
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_COST_NS,
@@ -53,9 +54,6 @@ _ATTEMPTS: Final = 3
 # A payload can be replaced twice between opening it and opening its record file, and again at the next look: by writers
 # of one key on a busy machine (seen: three times in a row).
 _MOST_REPLACED: Final = 100
-
-# For how long a folder of a network file system, once read, is taken for known.
-_LOOKED_SECONDS: Final = 1.0
 
 # Names of damaged entries that are remembered, 100 KB.
 _MOST_REPORTED: Final = 1000
@@ -314,12 +312,10 @@ class NetworkReader:
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """Load like :meth:`EntryReader.load`. The server is asked again for a missing entry after a second."""
-        path, digits, now = self._layout.entry(name), name[:2], time.monotonic()
-        is_known_missing = now - self._looked.get(digits, -_LOOKED_SECONDS) < _LOOKED_SECONDS and not os.access(
-            path, os.F_OK, effective_ids=True
-        )
-        if not is_known_missing:
-            self._looked[digits] = now
+        path, digits = self._layout.entry(name), name[:2]
+        is_known = is_fresh(self._looked.get(digits, -math.inf))
+        if not is_known or os.access(path, os.F_OK, effective_ids=True):
+            self._looked[digits] = time.monotonic()
             layout = self._layout
             # Only NFS 3 looks for the name before it opens the file: elsewhere that is one more call to the server.
             is_there = is_on_server(layout, path) if layout.is_nfs_3 else revalidate(layout, os.path.dirname(path))

@@ -84,11 +84,11 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
         # A file behind a symlink is not an entry; it is never served, and is left alone.
         return was_in_seed
     if removed:
-        _leave_to_reap(layout, shard)
+        leave_to_reap(layout, shard)
     return removed or was_in_seed
 
 
-def _leave_to_reap(layout: Layout, shard: int) -> None:
+def leave_to_reap(layout: Layout, shard: int) -> None:
     """Leave an empty staged file that this process is done with: the next reap recounts its shard."""
     path, file = layout.staged(StagedName(shard, 0, *myself(), next_serial())), Descriptor()
     with contextlib.suppress(OSError):  # too much is accounted for then, until a recount

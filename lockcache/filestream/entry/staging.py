@@ -44,7 +44,7 @@ from lockcache.filestream.disk import (
 )
 from lockcache.filestream.entry.codec import LARGEST_RECORD_BYTES, NOTE_XATTR, XATTR, AttributeRefusedError
 from lockcache.filestream.entry.locate import read_record_file
-from lockcache.filestream.entry.removal import remove_views_locked, unlink_entry_file
+from lockcache.filestream.entry.removal import leave_to_reap, remove_views_locked, unlink_entry_file
 
 _log = logging.getLogger("lockcache")
 
@@ -186,14 +186,14 @@ class StagedEntry:
         """Take the shard's lock, and the current accounting page.
 
         The page is read under the lock, because a page that is replaced is measured under it: so a reservation is on
-        the new page, or was measured for it.
+        the new page, or was measured for it; but see :meth:`.NfsPage.was_at`.
         """
         lock, page = self._lock, self._directory.layout.usage
         while True:
             # Nearly always at once, and 1 us less than to begin with a deadline.
             hold = lock.try_hold() or lock.hold(max(0.0, self._deadline - time.monotonic()))
             try:
-                if self.usage.is_at(page):
+                if self.usage.was_at(page):
                     return hold
             except BaseException:
                 hold.release()
@@ -305,9 +305,9 @@ class StagedEntry:
         try:
             hold = kept or lock.hold(patience_seconds)
             if not self.usage.is_at(self._directory.layout.usage):
-                # The page was replaced, with what we had reserved: that is where it is given back.
+                # The page was replaced, and what is staged was measured for the new one: there it is given back.
                 hold.release()
-                self.usage, self._entries = self._directory.usage(), 0
+                self.usage, self._entries, self._is_reserved = self._directory.usage(), 0, True
                 hold = lock.hold(patience_seconds)
         except OSError:
             # Without the lock the page is not to be changed. What stays of the file says so to the next reap.
@@ -316,8 +316,10 @@ class StagedEntry:
         try:
             # A missing file was taken for a dead owner's, and its reservation was given back with it.
             if self._discard(path) and self._is_reserved:
-                with contextlib.suppress(OSError):  # too much is accounted for, until a recount
+                try:
                     self._add_locked(-self._size, -self._entries)
+                except OSError:  # by now another host may have replaced the page, with this on it
+                    leave_to_reap(self._directory.layout, self._shard)
         finally:
             hold.release()
         self._path = ""

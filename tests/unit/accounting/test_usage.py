@@ -6,14 +6,15 @@ import errno
 import gc
 import os
 import struct
+import time
 
 import pytest
 from hypothesis import given, strategies as st
 
 from lockcache.filestream.accounting import usage as usage_module
-from lockcache.filestream.accounting.usage import PAGE_BYTES, ReopenedPage, Slot, UsagePage, encode_page
+from lockcache.filestream.accounting.usage import PAGE_BYTES, NfsPage, ReopenedPage, Slot, UsagePage, encode_page
 from lockcache.filestream.disk.descriptors import opened
-from lockcache.filestream.disk.layout import SHARDS
+from lockcache.filestream.disk.layout import SHARDS, Layout
 from tests.unit.material import descriptors, property_test
 
 EMPTY = [Slot(0, 0)] * SHARDS
@@ -121,6 +122,28 @@ def test_a_page_knows_that_its_file_was_deleted_or_replaced(file):
     assert open_page(file).is_at(file)
     file.unlink()
     assert not page.is_at(file)
+
+
+def test_a_page_on_nfs_is_looked_for_once_a_second_by_writers(file, monkeypatch):
+    now, looks = [100.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def look(path):
+        looks.append(now[0])
+        status = os.lstat(path)
+        now[0] += 0.5  # until the answer is here
+        return status
+
+    monkeypatch.setattr(usage_module, "_lstat", look)
+    page = NfsPage(opened(file, os.O_RDWR | os.O_CLOEXEC, dir_fd=None), Layout(str(file.parent)))
+    for now[0] in (100.0, 100.9, 101.0, 101.9):
+        assert page.was_at(file)
+    assert looks == [100.0, 101.0], "by the age of the question"
+    file.unlink()
+    assert page.was_at(file)
+    assert not page.is_at(file), "all others ask each time"
+    assert not page.was_at(file), "what another one learned counts too"
+    assert not page.was_at(file)
 
 
 def test_a_page_knows_that_it_was_cut(file):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.disk import entry_name
+from lockcache.filestream.entry import StagedEntry
 from tests.matrix_sampling import diagonals
 from tests.unit.material import descriptors, entry_path, on_disk
 
@@ -17,6 +21,11 @@ def remove(path):
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+def pretend_nfs(monkeypatch):
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
+    monkeypatch.setattr("lockcache.filestream.directory._DIRECT", 0)  # a local disk takes whole blocks only
 
 
 @pytest.mark.slow
@@ -77,6 +86,53 @@ def test_a_directory_that_was_moved_away_is_left_alone(cache_path, tmp_path):
         assert cache["k"] == b"new"
         assert Path(entry_path(tmp_path / "moved")).read_bytes() == b"old"
         assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path) == (3, 1)
+
+
+def test_on_nfs_a_directory_that_was_moved_away_is_left_within_a_second(cache_path, tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    pretend_nfs(monkeypatch)
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"old"
+        cache_path.rename(tmp_path / "moved")
+        with FileStreamProgramCache(cache_path) as other:  # as another host does
+            other["k"] = b"other"
+        left = cache._directory.attached()
+        now[0] += 0.9
+        cache["k"] = b"within"
+        assert cache._directory.attached() is left
+        now[0] += 0.1
+        cache["k"] = b"newest"
+        assert cache._directory.attached() is not left
+        assert cache["k"] == b"newest"
+        assert cache.stats().dropped_writes == 0
+        cache.recount()
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path) == (6, 1)
+
+
+def test_on_nfs_no_thread_stays_with_a_page_that_another_one_has_left(cache_path, monkeypatch):
+    pretend_nfs(monkeypatch)
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"old"
+        staged = StagedEntry(cache._directory, entry_name(b"first"), 1)
+        shutil.rmtree(cache_path)
+        cache.stats()
+        staged.reserve()
+        assert staged.usage is cache._directory.attached()
+        staged.abandon()
+
+
+@pytest.mark.parametrize("shard", ["00", "ff"])
+def test_on_nfs_a_page_that_is_cut_is_made_again_by_the_next_write(cache_path, monkeypatch, shard):
+    pretend_nfs(monkeypatch)
+    keys = [key for key in map(str, range(20_000)) if entry_name(key.encode()).startswith(shard)]
+    with FileStreamProgramCache(cache_path, max_size_bytes=10_000) as cache:
+        cache.update({str(number): b"x" * 100 for number in range(30)})
+        os.truncate(cache_path / "lockcache" / "usage", 100)
+        cache[keys[0]] = b"y" * 100
+        assert cache.stats().dropped_writes == 0
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
+        assert cache.stats().entries == 31
 
 
 @pytest.mark.slow
