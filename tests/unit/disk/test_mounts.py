@@ -1,17 +1,21 @@
-"""The mount that a path is on, where several are stacked, and whether it is a network file system.
+"""The mount that a path is on, where several are stacked, whether it is a network file system, how long answers hold.
 
 Most tables of mounts are made up: a network file system cannot be mounted here.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from lockcache.filestream.disk import mounts
+from lockcache.filestream.disk import locks, mounts
+from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.mounts import is_network, mount_of
 
 
@@ -74,3 +78,30 @@ def test_without_a_table_of_the_kernel_psutil_tells_the_same(monkeypatch: pytest
 def test_every_mount_of_this_machine_is_told_as_psutil_tells_it() -> None:
     theirs = [(part.fstype, part.device, part.mountpoint, part.opts) for part in psutil.disk_partitions(all=True)]
     assert [tuple(mount) for mount in mounts._mounts()] == theirs
+
+
+def test_on_a_network_file_system_a_vanished_lock_file_is_noticed_after_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
+    path, now = str(tmp_path / "lock"), [100.0]
+    looks: list[float] = []
+
+    def look(fd: int) -> os.stat_result:
+        looks.append(now[0])
+        now[0] += 0.5  # until the answer is here
+        return os.fstat(fd)
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(locks, "_fstat", look)
+    lock = ProcessLock(path, 0.0, layout=Layout(os.path.dirname(path)))
+    for now[0] in (100.0, 100.9, 101.0, 101.9, 102.0):
+        with lock:
+            pass
+    assert looks == [101.0, 102.0], "not within a second after it was opened, nor after the question"
+    os.unlink(path)
+    newcomer = ProcessLock(path, 0.0)
+    now[0] = 103.0
+    with lock:
+        assert not newcomer.try_acquire()
+        assert not lock.is_lost()
