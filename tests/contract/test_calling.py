@@ -27,6 +27,10 @@ def compile_(source: str, *flags: bytes, arch: str = "sm_90", **options: object)
     return f"{source} {flags} {arch} {options}".encode()
 
 
+def other(source: str) -> bytes:
+    return b"other"
+
+
 def forget() -> bytes:
     """Returns nothing, as a function does without its last line."""
 
@@ -57,10 +61,6 @@ def test_a_version_and_a_name_are_part_of_the_key(cache):
         cache.memoize(version=version)(compile_)("a")
     assert len(calls) == 2
 
-    def other(source: str) -> bytes:
-        return b"other"
-
-    other.__qualname__ = "other"
     assert cache.memoize(version="1")(other)("a") == b"other"
 
 
