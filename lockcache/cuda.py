@@ -60,11 +60,18 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
     asked for past this class (by ``cuda.core.Program``, say) is not known here.
     """
 
-    def __init__(self, code: str | bytes | bytearray, code_type: str, options: ProgramOptions | None = None) -> None:
-        super().__init__(code, code_type, options)
+    def __init__(
+        self,
+        code: str | bytes | bytearray,
+        code_type: str,
+        options: ProgramOptions | dict[str, Any] | None = None,
+    ) -> None:
+        if options is None or isinstance(options, dict):
+            options = ProgramOptions(**(options or {}))
+        super().__init__(code, code_type, options)  # which refuses options of other types
         self._source = code
         self._source_type = str(code_type)
-        self._options = ProgramOptions() if options is None else options
+        self._options: ProgramOptions = options
 
     def compile(
         self,

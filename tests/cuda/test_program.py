@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -69,6 +70,32 @@ def test_the_second_compilation_is_a_hit_with_the_same_code(make, cache_path: Pa
     again = Program(PLAIN, "c++", options()).compile("cubin", cache=cache)
     assert (again.code, again.code_type, again.name) == (first.code, "cubin", first.name)
     assert (cache.stats().hits, cache.stats().puts) == (1, 1)
+
+
+def test_options_are_what_cuda_core_takes_and_a_dict_has_the_key_of_equal_options(cache) -> None:
+    given = {"arch": "sm_90", "define_macro": [("A", "1")]}
+    assert Program(PLAIN, "c++", dict(given)).compile("cubin").code
+    first = Program(PLAIN, "c++", given).compile("cubin", cache=cache)
+    given["arch"] = "sm_80"  # as with cuda.core, the program has the options that it was made with
+    again = Program(PLAIN, "c++", options(define_macro=[("A", "1")])).compile("cubin", cache=cache)
+    assert again.code == first.code
+    assert (cache.stats().hits, cache.stats().puts) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [None, {}, {"arch": None}, {"no such option": 1}, {1: 2}, 5, "sm_90", (), [("arch", "sm_90")], MappingProxyType({})],
+    ids=repr,
+)
+@pytest.mark.parametrize("code", [PLAIN, 5], ids=["code", "no code"])
+def test_options_that_cuda_core_refuses_are_refused_with_its_error(given: object, code: object) -> None:
+    def outcome(kind: type) -> str:
+        try:
+            return repr(kind(code, "c++", given))
+        except Exception as error:  # without a driver None is one, as there is no default architecture
+            return f"{type(error).__name__}: {error}"
+
+    assert outcome(Program) == outcome(cuda_core.Program)
 
 
 def test_a_template_comes_back_with_the_symbol_mapping_of_a_fresh_compilation(cache) -> None:
