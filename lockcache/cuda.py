@@ -11,6 +11,7 @@ NVRTC, whatever is compiled without ``restrict`` after something was compiled wi
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -41,6 +42,9 @@ _WRAP: Final[dict[str, Callable[..., ObjectCode]]] = {
 
 # PTX is left to whichever linker cuda.core picks, which is not a name to tell entries by.
 _COMPILERS: Final = {"c++": "nvrtc", "nvvm": "nvvm"}
+
+# Begins as the warning of a compilation does, for filters by its text.
+_TOO_NEW: Final = "The CUDA driver version is older than the backend version: this driver will not load the cached PTX."
 
 _BUNDLED: Final = b"--use-bundled-headers="
 
@@ -83,7 +87,8 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
     ) -> ObjectCode:
         """Compile to ``"ptx"``, ``"cubin"`` or ``"ltoir"``, or take it from ``cache``.
 
-        On a hit nothing is compiled and ``logs`` receives nothing; the symbol mapping is that of a fresh compilation.
+        On a hit nothing is compiled and ``logs`` receives nothing; the symbol mapping is that of a fresh compilation,
+        and so is the :class:`RuntimeWarning` about PTX of C++ that is too new for this host's driver.
 
         Raises what ``cuda.core.Program.compile`` raises; with ``cache=`` also :class:`lockcache.UncacheableError` for
         what cannot be cached (precompiled headers, ``time``, ``__TIME__`` in the code) and :class:`ValueError` for a
@@ -98,7 +103,10 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
         if self.is_closed:
             raise RuntimeError("Program has been closed")
         compilation = _Compilation(self, target_type, name_expressions, logs)
-        return compilation.wrap(compilation.cached(cache))
+        code = compilation.wrap(compilation.cached(cache))
+        if not compilation.has_compiled and compilation.is_too_new():  # cuda.core warned of what it compiled
+            warnings.warn(_TOO_NEW, RuntimeWarning, stacklevel=2)
+        return code
 
     def _compile_now(self, target_type: str, name_expressions: tuple[str, ...], logs: Any) -> ObjectCode:
         self._note_restrict()
@@ -114,6 +122,8 @@ class _Compilation:
 
     def __init__(self, program: Program, target_type: str, name_expressions: Any, logs: Any) -> None:
         self._program = program
+        #: Whether the compiler ran, in which case cuda.core has asked what the driver can load.
+        self.has_compiled = False
         self._options = program._options
         self._target_type = str(target_type)
         # Iterables that can be read only once are read here: the key and the compiler must both see their items. The
@@ -144,6 +154,11 @@ class _Compilation:
         mapping = entry.metadata.get("symbol_mapping", {})
         return _WRAP[self._target_type.lower()](entry.code, name=self._options.name, symbol_mapping=dict(mapping))
 
+    def is_too_new(self) -> bool:
+        """Returns whether the driver cannot load the PTX that this host's NVRTC makes. Asks it for nothing else."""
+        is_asked = self._target_type.lower() == "ptx" and self._program.backend == "NVRTC"
+        return is_asked and not _can_load_ptx()
+
     def _compile_to_keep(self) -> Entry:
         entry = self._compile()
         if self._is_tainted():
@@ -155,6 +170,7 @@ class _Compilation:
 
     def _compile(self) -> Entry:
         compiled = self._program._compile_now(self._target_type, self._names, self._logs)
+        self.has_compiled = True
         code, found = coerce_value(compiled)
         if self._options.arch:
             found["arch"] = self._options.arch
@@ -214,6 +230,12 @@ class _NotToKeepError(Exception):
 
 # What a directive or __has_include contains, also where a spliced line or a pasting macro cuts the word in two.
 _SIGNS_OF_INCLUDES: Final = ("include", "\\\n", "\\\r\n", "??/", "__has", "##", "%:%:")
+
+
+def _can_load_ptx() -> bool:
+    # No public name has this, and a rule of our own could differ from cuda.core's.
+    ask = getattr(getattr(cuda.core, "_program", None), "_can_load_generated_ptx", None)
+    return ask is None or bool(ask())
 
 
 def _may_include(code: Any, options: ProgramOptions) -> bool:
