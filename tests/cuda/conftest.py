@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+from lockcache import FileStreamProgramCache
+
+
+@pytest.fixture
+def cache(cache_path: Path) -> FileStreamProgramCache:
+    return FileStreamProgramCache(cache_path)
 
 
 @pytest.fixture(scope="module")
