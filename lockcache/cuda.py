@@ -144,8 +144,10 @@ class _Compilation:
 
     def cached(self, cache: ProgramCacheResource) -> Entry:
         """Returns the entry; compiles it only if no other process has done so or is doing so."""
+        # A copy of a directory may have lost the metadata. What was compiled without names does not need them.
+        is_whole = _has_symbols if self._names and self._program.backend == "NVRTC" else None
         try:
-            return cache.get_or_compute_entry(self._key, self._compile_to_keep, label=self._label())
+            return cache.get_or_compute_entry(self._key, self._compile_to_keep, label=self._label(), is_whole=is_whole)
         except _NotToKeepError as result:
             return result.entry
 
@@ -230,6 +232,10 @@ class _NotToKeepError(Exception):
 
 # What a directive or __has_include contains, also where a spliced line or a pasting macro cuts the word in two.
 _SIGNS_OF_INCLUDES: Final = ("include", "\\\n", "\\\r\n", "??/", "__has", "##", "%:%:")
+
+
+def _has_symbols(entry: Entry) -> bool:
+    return bool(entry.metadata.get("symbol_mapping"))
 
 
 def _can_load_ptx() -> bool:

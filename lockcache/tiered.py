@@ -29,6 +29,7 @@ their own locks, never the reverse; only :meth:`~TieredProgramCache.clear` holds
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import threading
@@ -144,13 +145,14 @@ class TieredProgramCache(ProgramCacheResource):
         if entry is not None:
             self._count(is_hit=True)
             return entry
-        version = self._version(name)
         refuse_reentrance(self, name)
-        found = self._last.begin(name, label=label, namespace=namespace)
+        found = self._from_last(name, lambda: self._last.begin(name, label=label, namespace=namespace))
         self._count(is_hit=isinstance(found, Entry))
-        if isinstance(found, Entry):
-            return self._filled(name, version, found)
-        return Turn(lambda value, cost_ns: self._filled(name, version, found.store(value, cost_ns)), found.give_up)
+        return found
+
+    def _begin_replacing(self, name: bytes, is_whole: Callable[[Entry], bool], label: str) -> Entry | Turn[Entry]:
+        # The last tier's entry may be whole where a copy of it is not.
+        return self._from_last(name, lambda: self._last._begin_replacing(name, is_whole, label))
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """The entry, as soon as the caller that has its turn stores it. Takes no turn."""
@@ -264,6 +266,13 @@ class TieredProgramCache(ProgramCacheResource):
             return self._forgot_times or not self._fresh_seconds
         return not time.monotonic() - known < self._fresh_seconds
 
+    def _from_last(self, name: bytes, begin: Callable[[], Entry | Turn[Entry]]) -> Entry | Turn[Entry]:
+        version = self._version(name)
+        found = begin()
+        if isinstance(found, Entry):
+            return self._filled(name, version, found)
+        return Turn(lambda value, cost_ns: self._filled(name, version, found.store(value, cost_ns)), found.give_up)
+
     def _filled(self, name: bytes, version: int, entry: Entry) -> Entry:
         self._fill(self._uppers, name, entry, version, is_truth=True)
         return entry
@@ -347,7 +356,7 @@ class TieredProgramCache(ProgramCacheResource):
         self._busy = [False] * _STRIPES
 
     def __reduce__(self) -> Any:
-        return _remake, (type(self), self._given, self._recheck_seconds)
+        return functools.partial(type(self), recheck_seconds=self._recheck_seconds), self._given
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self._given))})"
@@ -355,11 +364,11 @@ class TieredProgramCache(ProgramCacheResource):
 
 def _with_backing(tiers: _Tiers) -> _Tiers:
     """The tiers, of which the last that decides and those behind it are one."""
-    if not any(tier._is_backing or tier._is_only_read for tier in tiers):
-        return tiers
-    from lockcache.remote import with_backing  # few have one
+    if any(tier._is_backing or tier._is_only_read for tier in tiers):
+        from lockcache.remote import with_backing  # few have one
 
-    return with_backing(tiers)
+        return with_backing(tiers)
+    return tiers
 
 
 def _put(tier: ProgramCacheResource, name: bytes, entry: Entry) -> None:
@@ -388,9 +397,3 @@ def _remove(tier: ProgramCacheResource, name: bytes) -> bool:
     except KeyError:
         return False
     return True
-
-
-def _remake(
-    kind: type[TieredProgramCache], tiers: tuple[ProgramCacheResource, ...], recheck_seconds: float | None
-) -> TieredProgramCache:
-    return kind(*tiers, recheck_seconds=recheck_seconds)

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lockcache.arguments import is_disabled
-from lockcache.calling import joined_files, parted_files
+from lockcache.calling import FILES, joined_files, parted_files
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream import FileStreamProgramCache
 from lockcache.resource import Entry
@@ -112,7 +112,8 @@ class Shared:
         """
         with _NeverRaising(self):
             try:
-                found = self.cache.begin(self._prefix + key, label=label)
+                # A group that is there as one file, from a copy that dropped its metadata, is made again.
+                found = self.cache._begin_whole(self._prefix + key, _is_group, label)
             except ReentrantComputeError:  # this thread has the turn, in a compilation around this one
                 return None
             return found if isinstance(found, Turn) else parted_files(found.code, found.metadata)
@@ -153,6 +154,10 @@ class Shared:
     def _open_scopes(self) -> list[dict[str, Turn[Entry]]]:
         scopes: list[dict[str, Turn[Entry]]] = self._scopes.__dict__.setdefault("open", [])
         return scopes
+
+
+def _is_group(entry: Entry) -> bool:
+    return FILES in entry.metadata
 
 
 class _NeverRaising:

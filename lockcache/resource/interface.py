@@ -159,9 +159,20 @@ class ProgramCacheResource(ABC):
         """
         return self.get_or_compute_entry(key, compute, label=label).code
 
-    def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
-        """Returns the entry of :meth:`get_or_compute`, with its metadata."""
-        found = self.begin(key, label=label)
+    def get_or_compute_entry(
+        self,
+        key: bytes | str,
+        compute: Callable[[], object],
+        *,
+        label: str = "",
+        is_whole: Callable[[Entry], bool] | None = None,
+    ) -> Entry:
+        """Returns the entry of :meth:`get_or_compute`, with its metadata.
+
+        An entry of which ``is_whole(entry)`` is false, such as one that lost its metadata when its directory was
+        copied, is a miss: of all callers that meet it at once, one computes and replaces it.
+        """
+        found = self.begin(key, label=label) if is_whole is None else self._begin_whole(key, is_whole, label)
         if isinstance(found, Entry):
             return found
         with found as turn:
@@ -196,6 +207,26 @@ class ProgramCacheResource(ABC):
             return found
         flight.begin()
         return Turn(in_namespace(namespace, functools.partial(self._publish, name, flight)), flight.land)
+
+    def _begin_whole(self, key: bytes | str, is_whole: Callable[[Entry], bool], label: str) -> Entry | Turn[Entry]:
+        """Returns what :meth:`begin` does; where that is not whole, what :meth:`_begin_replacing` does."""
+        found = self.begin(key, label=label)
+        if isinstance(found, Turn) or is_whole(found):
+            return found
+        return self._begin_replacing(coerce_key(key), is_whole, label)
+
+    def _begin_replacing(self, name: bytes, is_whole: Callable[[Entry], bool], label: str) -> Entry | Turn[Entry]:
+        """Returns the entry under ``name`` if it is whole by now, else the caller's turn to replace it."""
+        # Callers that wait for the turn of a key get the entry that is there, so this is the turn of another key, which
+        # never has an entry. Refused: to remove the entry, which another caller may have replaced since.
+        turn = self.begin(b"lockcache replaces " + name, label=label)
+        end = turn.give_up if isinstance(turn, Turn) else None
+        found = self.get_entry(name)
+        if found is None or not is_whole(found):
+            return Turn(functools.partial(self._replace, name), end)
+        if end is not None:
+            end()
+        return found
 
     def put_files(
         self, key: bytes | str, files: Mapping[str, bytes], metadata: Mapping[str, Any] | None = None
@@ -281,6 +312,13 @@ class ProgramCacheResource(ABC):
         return self.get_entry(name)
 
     def _publish(self, name: bytes, flight: Flight, value: object, cost_ns: int) -> Entry:
+        try:
+            return self._replace(name, value, cost_ns)
+        finally:
+            flight.land()
+
+    def _replace(self, name: bytes, value: object, cost_ns: int) -> Entry:
+        """Store a computed value. Returns its entry, also where the store may not be written."""
         entry = computed_entry(value, cost_ns, "value")
         try:
             if type(self).put_entry is ProgramCacheResource.put_entry:
@@ -290,8 +328,6 @@ class ProgramCacheResource(ABC):
         except OSError as error:
             # cache[key] = value says that the store may not be written; here the code must not be lost.
             _log.warning("%r: a program was compiled and could not be stored: %s", self, error)
-        finally:
-            flight.land()
         return entry
 
     def update(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]], /) -> None:

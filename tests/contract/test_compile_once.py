@@ -44,6 +44,58 @@ def test_compute_may_give_an_entry_and_state_the_cost_itself(cache):
     assert cache.get_or_compute_entry("k", never) == given
 
 
+def has_symbols(entry: Entry) -> bool:
+    return "symbol_mapping" in entry.metadata
+
+
+WHOLE = Entry(b"whole", {"symbol_mapping": {"f<int>": b"_Z1f"}, "compile_cost_ns": 7})
+
+
+def test_an_entry_that_is_not_whole_is_computed_again_and_replaced(cache):
+    cache["k"] = b"without its metadata"
+    assert cache.get_or_compute_entry("k", never) == Entry(b"without its metadata")
+    assert cache.get_or_compute_entry("k", lambda: WHOLE, is_whole=has_symbols) == WHOLE
+    assert cache.get_or_compute_entry("k", never, is_whole=has_symbols) == WHOLE
+    assert (cache.get_entry("k"), len(cache)) == (WHOLE, 1)
+
+
+def test_a_replacement_that_fails_leaves_the_entry_and_lets_the_next_one_try(cache):
+    cache["k"] = b"without its metadata"
+    with pytest.raises(ZeroDivisionError):
+        cache.get_or_compute_entry("k", lambda: 1 // 0, is_whole=has_symbols)
+    assert cache["k"] == b"without its metadata"
+    with pytest.raises(ReentrantComputeError, match="itself"):
+        cache.get_or_compute_entry(
+            "k", lambda: cache.get_or_compute_entry("k", never, is_whole=has_symbols), is_whole=has_symbols
+        )
+    assert cache.get_or_compute_entry("k", lambda: WHOLE, is_whole=has_symbols) == WHOLE
+
+
+def test_a_replacement_that_is_not_kept_is_returned_and_computed_each_time(make, back_end):
+    cache, large = make(max_size_bytes=back_end.cap_for(1, 100)), Entry(b"x" * 1000, WHOLE.metadata)
+    cache["k"] = b"without its metadata"
+    computed = [cache.get_or_compute_entry("k", lambda: large, is_whole=has_symbols) for _ in range(3)]
+    assert computed == [large] * 3
+
+
+def test_of_many_threads_that_meet_an_entry_that_is_not_whole_one_computes(make, back_end):
+    cache, computed, start = make(**back_end.patience), [], threading.Barrier(8)
+    cache["k"] = b"without its metadata"
+
+    def compute():
+        computed.append(threading.get_ident())
+        return WHOLE
+
+    def want():
+        start.wait(30)
+        results.append(cache.get_or_compute_entry("k", compute, is_whole=has_symbols))
+
+    results: list[Entry] = []
+    run_threads(want, [()] * 8)
+    assert results == [WHOLE] * 8
+    assert len(computed) == 1
+
+
 def test_what_compute_raises_reaches_its_caller_and_the_next_one_tries(cache):
     with pytest.raises(ZeroDivisionError):
         cache.get_or_compute("k", lambda: 1 // 0)

@@ -240,8 +240,8 @@ class _Recorder(InMemoryProgramCache):
 
     seen: tuple[bytes, bytes] | None = None
 
-    def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
+    def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], **options: Any) -> Entry:
         """Get or compute like any cache, and note the key and the code."""
-        entry = super().get_or_compute_entry(key, compute, label=label)
+        entry = super().get_or_compute_entry(key, compute, **options)
         self.seen = (key.encode() if isinstance(key, str) else key, entry.code)
         return entry

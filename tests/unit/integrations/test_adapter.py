@@ -187,6 +187,19 @@ def test_the_turn_for_files_ends_with_the_store_or_when_nobody_has_it(shared: Sh
     assert Path(path, "kernel.so").read_bytes() == b"code"
 
 
+def test_files_that_lost_their_names_in_a_copy_are_made_again_in_one_turn(shared: Shared) -> None:
+    shared.store_files("k", FILES, None)
+    [path] = [
+        os.path.join(at, name) for at, _, names in os.walk(shared.cache.path) for name in names if len(name) == 62
+    ]
+    os.removexattr(path, "user.lockcache")
+    turn = shared.begin_files("k", "a kernel")
+    assert isinstance(turn, Turn)
+    assert shared.begin_files("k") is None, "this thread has it, and would wait for itself"
+    shared.store_files("k", FILES, turn)
+    assert shared.begin_files("k") == shared.look_at_files("k") == FILES
+
+
 def test_files_are_stored_without_a_turn_too(shared: Shared) -> None:
     assert shared.look_at_files("k") is None
     assert shared.view("k") is None

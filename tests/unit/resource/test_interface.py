@@ -108,6 +108,19 @@ def test_a_minimal_back_end_gets_the_rest():
         assert "a" in cache
 
 
+def test_a_minimal_back_end_keeps_no_entry_whole_and_computes_it_each_time():
+    cache, computed = Minimal(), []
+
+    def compute():
+        computed.append(1)
+        return Entry(b"code", {"arch": "sm_90"})
+
+    for _ in range(2):
+        entry = cache.get_or_compute_entry("k", compute, is_whole=lambda entry: "arch" in entry.metadata)
+        assert entry.metadata["arch"] == "sm_90"
+    assert (len(computed), cache["k"]) == (2, b"code")
+
+
 def test_a_back_end_that_stores_no_metadata_refuses_it_instead_of_losing_it():
     cache = Minimal()
     with pytest.raises(TypeError, match="Minimal"):

@@ -190,3 +190,14 @@ def test_a_view_is_of_what_the_last_tier_has_now(tmp_path: Path) -> None:
     assert Path(str(tiers.view_files("k")), "x").read_bytes() == b"newer"
     del last["k"]
     assert tiers.view_files("k") is None
+
+
+def test_a_copy_that_is_not_whole_is_replaced_by_that_of_the_last_tier(shared: FileStreamProgramCache) -> None:
+    memory = InMemoryProgramCache()
+    cache = TieredProgramCache(memory, shared)
+    shared["k"] = b"without its metadata"
+    assert cache["k"] == memory["k"]  # a copy, and it is fresh
+    whole = Entry(b"code", META)
+    shared.put_entry("k", whole)  # as another process does
+    found = cache.get_or_compute_entry("k", pytest.fail, is_whole=lambda entry: "kind" in entry.metadata)
+    assert found == whole == memory.get_entry("k")

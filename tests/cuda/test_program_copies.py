@@ -1,0 +1,73 @@
+"""lockcache.cuda.Program on a directory whose copy lost the records: symbols of templates come back all the same."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.cuda
+
+pytest.importorskip("cuda.core")
+
+from lockcache import FileStreamProgramCache  # noqa: E402
+from lockcache.cuda import Program  # noqa: E402
+from tests.cuda.programs import NAMES, NVVM, PLAIN, TEMPLATE, options  # noqa: E402
+from tests.processes.crowd import HANG_SECONDS, run_all  # noqa: E402
+
+
+def copied(path: Path) -> str:
+    """Returns the path of a copy as ``cp -r``, ``tar`` and ``docker COPY`` make it: without extended attributes."""
+    copy = f"{path}-copied"
+    subprocess.run(["cp", "-r", path, copy], check=True)
+    return copy
+
+
+def compile_template(cache: object, source: str = TEMPLATE) -> dict[str, bytes]:
+    compiled = Program(source, "c++", options()).compile("cubin", name_expressions=NAMES, cache=cache)
+    return dict(compiled.symbol_mapping)
+
+
+@pytest.mark.parametrize("more", [{}, {"record_files": True}, {"compile_once": True}, {"fsync": True}], ids=str)
+def test_a_copied_cache_gives_symbols_and_keeps_them(cache, cache_path: Path, more: dict[str, bool]) -> None:
+    fresh = compile_template(cache)
+    Program(PLAIN, "c++", options()).compile("cubin", cache=cache)
+    with FileStreamProgramCache(copied(cache_path), **more) as copy:
+        assert [compile_template(copy) for _ in range(3)] == [fresh] * 3
+        Program(PLAIN, "c++", options()).compile("cubin", cache=copy)
+        assert copy.stats().puts == 1, "what has no names is a hit"
+
+
+def test_a_copied_cache_that_is_only_read_compiles_what_lost_its_symbols(cache, cache_path: Path) -> None:
+    fresh = compile_template(cache)
+    with FileStreamProgramCache(copied(cache_path), read_only=True) as copy:
+        assert [compile_template(copy) for _ in range(2)] == [fresh] * 2
+        assert copy.stats().dropped_writes == 2
+
+
+@pytest.mark.parametrize("code_type", ["nvvm", "ptx"])
+def test_names_that_a_compiler_ignores_need_no_symbols(cache, code_type: str) -> None:
+    ptx = Program(NVVM, "nvvm", options()).compile("ptx").code.decode().rstrip("\0")
+    code, target = (NVVM, "ptx") if code_type == "nvvm" else (ptx, "cubin")
+    for _ in range(2):
+        Program(code, code_type, options()).compile(target, NAMES, cache=cache)
+    assert (cache.stats().hits, cache.stats().puts) == (1, 1)
+
+
+def _copied_herd(path: str, start: Any) -> int:
+    cache = FileStreamProgramCache(path)
+    for number in range(4):
+        start.wait(HANG_SECONDS)
+        assert set(compile_template(cache, TEMPLATE.replace("T(1)", f"T({number})"))) == set(NAMES)
+    return cache.stats().puts
+
+
+@pytest.mark.long
+def test_a_herd_compiles_each_template_of_a_copied_cache_once(cache, cache_path: Path) -> None:
+    for number in range(4):
+        compile_template(cache, TEMPLATE.replace("T(1)", f"T({number})"))
+    copy, start = copied(cache_path), multiprocessing.get_context("spawn").Barrier(8)
+    assert sum(run_all("spawn", _copied_herd, [(copy, start)] * 8)) == 4
