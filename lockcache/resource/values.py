@@ -42,7 +42,8 @@ def coerce_key(key: object) -> bytes:
         try:
             return key.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"key must be what UTF-8 can be made of, got {key!r:.80}: {error}") from error
+            error.reason = f"{error.reason}: key must be what UTF-8 can be made of, got {key!r:.80}"
+            raise
     if isinstance(key, bytearray):
         return bytes(key)
     raise TypeError(f"key must be bytes, bytearray or str, got {type(key).__name__} {key!r:.80}")

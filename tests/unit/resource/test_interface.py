@@ -153,6 +153,14 @@ class Index:
         return 7
 
 
+def test_a_key_that_utf_8_cannot_write_is_the_error_that_cuda_core_raises():
+    upstream = pytest.importorskip("cuda.core.utils").InMemoryProgramCache()
+    for cache in (upstream, InMemoryProgramCache()):
+        with pytest.raises(UnicodeEncodeError, match="surrogates not allowed") as refused:
+            cache["\udc80"] = b"code"
+        assert (refused.value.object, refused.value.start) == ("\udc80", 0)
+
+
 @pytest.mark.parametrize("given, cap", [(None, None), (1, 1), (2**63 - 1, 2**63 - 1), (Index(), 7)])
 def test_a_cap_is_an_integer_or_none(given, cap):
     assert coerce_max_size_bytes(given) == cap
