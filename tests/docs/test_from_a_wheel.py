@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.follow_page import follow_twice
 from tests.docs.pages import PAGES, PROJECT, name
 
 FOLLOWED = [page for page in PAGES if page.name in ("README.md", "quickstart.md") or page.parent.name == "guides"]
@@ -46,10 +47,7 @@ def test_a_reader_with_the_wheel_alone_can_follow(page: Path, python: Path, mate
     root.mkdir(mode=0o700)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LOCKCACHE"))}
     environment["PYTHONPATH"] = str(material)
-    shown = material / page.relative_to(PROJECT)
-    command = [python, "-m", "tests.docs.follow_page", shown, root]
-    ran = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    follow_twice(python, material / page.relative_to(PROJECT), root, environment)
 
 
 @pytest.mark.long
