@@ -25,6 +25,7 @@ from lockcache.resource import Entry, ProgramCacheResource, coerce_value
 
 try:
     import cuda.core
+    from cuda.bindings import nvrtc
     from cuda.core import ObjectCode, ProgramOptions
 except ModuleNotFoundError as error:
     message = f"lockcache.cuda needs cuda.core: {how_to_install('cuda')}"
@@ -210,11 +211,17 @@ class _Compilation:
         return digest
 
     def _bundled(self) -> list[str]:
-        """Returns the folders of NVRTC's own headers, which it searches first; none if this compilation has none."""
+        """Returns the folders of NVRTC's own headers, which it searches first; none if this compilation has none.
+
+        NVRTC writes them into a home directory where they are missing (40 us where they are not). Left to the
+        compilation, it would change them after the fingerprint, and the first result of each home would not be kept.
+        """
         for option in self._options.as_bytes("nvrtc", self._target_type):
             if option.startswith(_BUNDLED):
-                root = option[len(_BUNDLED) :].decode()
-                return [root, f"{root}/cccl"]
+                root = option[len(_BUNDLED) :]
+                # A failure is reported by the compilation, which tries the same.
+                nvrtc.nvrtcInstallBundledHeaders(root, 0)
+                return [root.decode(), f"{root.decode()}/cccl"]
         return []
 
     def _label(self) -> str:

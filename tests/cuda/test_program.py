@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import MappingProxyType
 
@@ -292,3 +294,24 @@ def _restrict_implicit(path: str) -> tuple[bytes, int]:
     tainted = Program(PLAIN, "c++", options()).compile("cubin", cache=cache)
     assert os.listdir(os.path.join(path, "lockcache", "leases")) == []
     return tainted.code, len(cache)
+
+
+@pytest.mark.slow
+def test_the_first_program_of_a_home_with_nvrtcs_own_headers_is_stored(tmp_path: Path) -> None:
+    """NVRTC writes them to the home directory; the fingerprint has to be that of the headers it then compiles with."""
+    code = (
+        "import cuda.core, lockcache, lockcache.cuda\n"
+        "options = cuda.core.ProgramOptions(arch='sm_90', use_bundled_headers=True)\n"
+        "source = '#include <cuda_fp16.h>\\n__global__ void k(__half *p) { *p = __half(1); }'\n"
+        "with lockcache.FileStreamProgramCache('kernels') as cache:\n"
+        "    lockcache.cuda.Program(source, 'c++', options).compile('cubin', cache=cache)\n"
+        "    print(cache.stats().puts, cache.stats().hits)\n"
+    )
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        for _ in range(2)
+    ]
+    assert [(ran.stdout.split(), ran.stderr) for ran in said] == [(["1", "0"], ""), (["0", "1"], "")]

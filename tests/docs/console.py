@@ -47,7 +47,7 @@ class Console:
         self._root = root
         self._environment = {**os.environ, **environment}
         self._state = root / ".state"
-        self._state.touch()
+        self._state.write_text("")
         self._said = root / ".said"
         self._groups: list[int] = []
 

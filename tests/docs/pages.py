@@ -22,6 +22,8 @@ from typing import Any, Final
 PROJECT: Final = Path(__file__).parents[2]
 _AT_THE_TOP: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 PAGES: Final = sorted([*(PROJECT / page for page in _AT_THE_TOP), *(PROJECT / "docs").rglob("*.md")])
+#: What a newcomer types, and types again: at the second start of these pages the commands are run again too.
+TYPED_AGAIN: Final = [PROJECT / page for page in ("README.md", "docs/quickstart.md", "docs/guides/cuda-core.md")]
 
 _BLOCK: Final = re.compile(
     r"^(?P<indent> *)(?P<fence>```+)(?P<language>[^\n]*)\n(?P<text>.*?)^(?P=indent)(?P=fence) *$"
@@ -42,6 +44,7 @@ class Block:
     no_run: str = ""
     needs: str = ""
     file: str = ""
+    is_setup: bool = False
 
     def __str__(self) -> str:
         return f"{name(self.page)}:{self.line}"
@@ -61,7 +64,7 @@ def blocks(page: Path) -> Iterator[Block]:
         if match["mark"]:
             marks[match["mark"].replace("-", "_")] = match["value"]
         elif match["setup"] is not None:
-            yield Block(page, line, "console", match["setup"])
+            yield Block(page, line, "console", match["setup"], is_setup=True)
         else:
             block = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
             yield Block(page, line, match["language"].strip(), block, **marks)

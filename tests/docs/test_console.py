@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs.console import Console, environment, steps
+from tests.docs.follow_page import follow_twice
 from tests.docs.pages import blocks
 
 
@@ -85,3 +87,20 @@ def test_a_page_is_taken_apart(tmp_path: Path) -> None:
         ("python", "third\n", ""),
         ("text", "```\nfourth\n```\n", ""),
     ]
+
+
+@pytest.mark.slow
+def test_python_that_works_only_the_first_time_fails(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nimport os\n\nos.mkdir('made')\n```\n")
+    with pytest.raises(AssertionError, match=r"(?s)second start.*FileExistsError: .*'made'"):
+        follow_twice(sys.executable, page, tmp_path / "root")
+
+
+@pytest.mark.slow
+def test_a_session_is_typed_once_and_python_finds_what_it_left(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- setup:\n$ mkdir set\n-->\n```console\n$ mkdir made\n```\n```python\nopen('made/x', 'w').close()\n```\n"
+    )
+    follow_twice(sys.executable, page, tmp_path / "root")
