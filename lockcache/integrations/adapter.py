@@ -67,10 +67,9 @@ class Shared:
             scopes = self._open_scopes()
             if not scopes:
                 return self.cache.get(self._prefix + key, turn=False)
-            try:
-                found = self.cache.begin(self._prefix + key, label=label)
-            except ReentrantComputeError:  # it looks again before it stores
-                return self.cache.get(self._prefix + key, turn=False)
+            if any(key in scope for scope in scopes):
+                return None  # it looks again before it stores: no further miss
+            found = self.cache.begin(self._prefix + key, label=label)
             if isinstance(found, Turn):
                 scopes[-1][key] = found
                 return None
