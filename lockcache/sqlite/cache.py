@@ -86,7 +86,7 @@ class SQLiteProgramCache(ProgramCacheResource):
         self._renewed = renewed_keys(self.path)
         self._counting = threading.RLock()
         after_fork_in_child(self)
-        names = ("hits", "misses", "puts", "evictions", "dropped_writes", "corrupt_entries")
+        names = ("hits", "misses", "puts", "evictions", "dropped_writes", "corrupt_entries", "waits")
         self._counts = dict.fromkeys(names, 0)
         self._said: set[str] = set()
         if not self._is_off:
@@ -147,6 +147,9 @@ class SQLiteProgramCache(ProgramCacheResource):
     def close(self) -> None:
         """Write what is noted of the order of use, and close the file. The next use opens it again."""
         self._store.close()
+
+    def _recount(self, *, misses: int = 0, waits: int = 0) -> None:
+        self._count(misses=misses, waits=waits)
 
     def _open(self) -> None:
         try:
