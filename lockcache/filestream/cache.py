@@ -58,7 +58,8 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     Args:
         path: The directory; made with mode 0700 if missing. ``None``: ``$LOCKCACHE_DIR``, else ``lockcache`` in the
-            user cache directory. A directory that cuda.core's own ``FileStreamProgramCache`` filled is a valid one.
+            user cache directory; where there is no home for it, nothing is kept, with one warning. A directory that
+            cuda.core's own ``FileStreamProgramCache`` filled is a valid one.
         max_size_bytes: The directory's cap, in bytes or as ``"10G"``, for every process that uses it. ``None``:
             ``$LOCKCACHE_MAX_SIZE``, else the cap that it has, which for a new default directory is 10 GB. One that an
             operator set (the daemon, ``lockcache policy``) is not replaced. Likewise ``$LOCKCACHE_POLICY``, ``lru`` or
@@ -322,8 +323,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             entry = computed_entry(value, cost_ns)
             code, tail, cost_ns = coerce_entry(entry)
             loaded = self._once.published_meanwhile(turn.name)
-            published = None if loaded is None else self._entry(*loaded)
-            if published is not None:
+            if loaded is not None and (published := self._entry(*loaded)) is not None:
                 return published
             was_stored = self._write(turn.name, code, tail, cost_ns, stated)
             self._once.costs.remember(turn.name, cost_ns)

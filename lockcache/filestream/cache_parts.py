@@ -22,6 +22,7 @@ from lockcache.arguments import (
     configured_manifest,
     configured_remote,
     resolve_path,
+    resolve_path_or_nowhere,
 )
 from lockcache.filestream.accounting import Counters, CountersReport, Report
 from lockcache.filestream.bundle import SeededReader
@@ -48,8 +49,9 @@ def coerce_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     Not the cap: it is the directory's by then, and may have been changed since. Raises :class:`TypeError` or
     :class:`ValueError` naming the value.
     """
+    place = resolve_path if given["read_only"] is False else resolve_path_or_nowhere
     return {
-        "path": resolve_path(given["path"]),
+        "path": place(given["path"]),
         "lock_timeout_seconds": coerce_seconds("lock_timeout_seconds", given["lock_timeout_seconds"]),
         "fsync": coerce_switch("fsync", given["fsync"]),
         "record_files": coerce_switch("record_files", given["record_files"]),

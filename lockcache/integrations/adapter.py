@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from lockcache.arguments import is_disabled
+from lockcache.arguments import is_disabled, resolve_path
 from lockcache.calling import joined_files, parted_files
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream import FileStreamProgramCache
@@ -183,7 +183,10 @@ def open_shared(
     Raises what :class:`FileStreamProgramCache` does, and :class:`UnsupportedError` where members of a group could have
     others run their code.
     """
+    resolve_path(path)
     cache = FileStreamProgramCache(path, max_size_bytes=cap_bytes, compile_once=False)
+    if cache._directory.is_nowhere:
+        raise UnsupportedError(f"{cache.path} has no place to store anything")
     if runs_code and cache.is_forgeable:
         raise UnsupportedError(
             f"{cache.path} is shared with a group, and loading its values runs code: sign them (lockcache key new)"
