@@ -1,12 +1,12 @@
 """Arguments of back ends, programs and the daemon: the default path, and which values are accepted.
 
-Decides the default path, once, for all of them (``$LOCKCACHE_DIR``, else the user cache directory), and which values
-are refused: each by an error that names the value.
+Decides which values are refused: each by an error that names the value.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import sys
@@ -14,6 +14,9 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Literal, TypeVar
+
+from lockcache.default_directory import NOWHERE, default_path
+from lockcache.errors import NoDefaultDirError
 
 _T = TypeVar("_T")
 
@@ -107,16 +110,6 @@ def obey_log_variable() -> None:
         _log.warning("%s", wrong)
 
 
-def default_path() -> str:
-    """Returns ``$LOCKCACHE_DIR`` if that is set and not empty, else ``lockcache`` in the user cache directory."""
-    configured = os.environ.get("LOCKCACHE_DIR")
-    if configured:
-        return configured
-    import platformdirs  # not needed by anybody who names a directory
-
-    return platformdirs.user_cache_dir("lockcache", appauthor=False)
-
-
 @contextlib.contextmanager
 def variables_left_alone(names: Iterable[str]) -> Iterator[None]:
     """Open caches in this block as if these variables were not set."""
@@ -154,6 +147,14 @@ def unknown_in_words(name: str, meant: str) -> str:
 def default_cap(path: object) -> int | None:
     """Returns the default directory's cap in bytes; ``None`` where ``path`` or ``$LOCKCACHE_DIR`` names another."""
     return None if path is not None or os.environ.get("LOCKCACHE_DIR") else _DEFAULT_CAP_BYTES
+
+
+def is_default_path(path: str) -> bool:
+    """Returns whether ``path`` is the directory of programs that name none."""
+    try:
+        return path == resolve_path(None)
+    except NoDefaultDirError:
+        return False
 
 
 def configured_cap() -> int | None:
@@ -264,6 +265,25 @@ def resolve_path(path: str | os.PathLike[str] | None, file_name: str = "") -> st
     if not text or "\0" in text:
         raise ValueError(f"path must not be empty or contain NUL, got {text!r}")
     return _expand(text)
+
+
+def resolve_path_or_nowhere(path: str | os.PathLike[str] | None, file_name: str = "") -> str:
+    """Returns :func:`resolve_path`; :data:`NOWHERE`, with one warning, where there is no default directory.
+
+    Raises :class:`TypeError` or :class:`ValueError` naming the value.
+    """
+    try:
+        return resolve_path(path, file_name)
+    except NoDefaultDirError as error:
+        if not is_disabled():
+            warn_once(f"{error}; this program stores nothing")
+        return NOWHERE
+
+
+@functools.cache
+def warn_once(words: str) -> None:
+    """Log a warning, once in a process: a program may open its cache for each compilation."""
+    _log.warning("%s", words)
 
 
 def _expand(path: str, what: str = "path") -> str:

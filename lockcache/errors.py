@@ -5,6 +5,7 @@
     LockcacheError
     ├── UnsafeCacheDirError (PermissionError)   opening: someone else owns the directory, or may write to it
     ├── FormatError (OSError)                   opening: the directory was made by a newer lockcache
+    ├── NoDefaultDirError (OSError)             a directory is not named, and there is no home for the default one
     ├── SigningKeyError (ValueError)            opening: not a file of keys, or one that others could know
     ├── PolicyError (ValueError)                opening: policy.json says what no version understands
     ├── LockTimeoutError (TimeoutError)         a shard lock was not free in time (internal: becomes a dropped write)
@@ -27,6 +28,7 @@ __all__ = [
     "FormatError",
     "LockTimeoutError",
     "LockcacheError",
+    "NoDefaultDirError",
     "PolicyError",
     "ReentrantComputeError",
     "SigningKeyError",
@@ -98,6 +100,10 @@ class UnsafeCacheDirError(_PathError, PermissionError):
 
 class FormatError(_PathError, OSError):
     """The cache directory was made by a newer version of lockcache, or its format file cannot be understood."""
+
+
+class NoDefaultDirError(LockcacheError, OSError):
+    """No directory is named, and the default one has no place: this user has no home, or may not write to it."""
 
 
 class PolicyError(_PathError, ValueError):

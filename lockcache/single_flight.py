@@ -126,7 +126,7 @@ def refuse_reentrance(cache: object, key: bytes) -> None:
 class Flight:
     """One thread's turn for one key of one cache. It is held for as long as this lives, or until :meth:`land`."""
 
-    __slots__ = ("__del__", "__weakref__", "_key", "_others", "_over", "has_begun", "thread")
+    __slots__ = ("__del__", "__weakref__", "_key", "_others", "_over", "has_begun", "has_waited", "thread")
 
     #: Not a method, in which an interrupt could come and be lost: the interpreter calls what stands in the slot.
     __del__: Callable[[], object]
@@ -136,6 +136,8 @@ class Flight:
         self.thread = _this_thread()
         #: Whether its thread is computing, so that it would wait for itself if it asked for the entry again.
         self.has_begun = False
+        #: Whether another thread had the turn when this one asked for it.
+        self.has_waited = False
         # An item in this queue lets one waiter go, which puts it back for the next. Of all means to wake a thread, only
         # this may be used by a destructor or a signal handler that interrupts its own use.
         self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -209,20 +211,25 @@ def take_off(cache: object, key: bytes) -> Flight:
             return _turn_of_handler(found, key)
         wait = found.end_of()
         del found  # the waiters for its end must not keep it alive
+        mine.has_waited = True
         wait(None)
 
 
-def wait_for_flight(cache: object, key: bytes, seconds: float) -> None:
-    """Wait until the flight of ``key`` ends, if somebody has it. Raises as :func:`take_off` does."""
+def wait_for_flight(cache: object, key: bytes, seconds: float) -> bool:
+    """Wait until the flight of ``key`` ends, if somebody has it. Returns whether somebody had.
+
+    Raises as :func:`take_off` does.
+    """
     found = _flights.of(cache).get(key)
     if found is None:
-        return
+        return False
     if found.thread is _this_thread():
         _turn_of_handler(found, key)
-        return
+        return False
     wait = found.end_of()
     del found
     wait(seconds)
+    return True
 
 
 def _turn_of_handler(found: Flight, key: bytes) -> Flight:

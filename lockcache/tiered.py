@@ -200,8 +200,8 @@ class TieredProgramCache(ProgramCacheResource):
     def stats(self) -> CacheStats:
         """Hits and misses of this object; damage that any tier met; all else as the last tier counts it.
 
-        A hit in any tier is one hit, a miss is a read that no tier had. Puts, evictions, dropped writes, bytes and
-        entries are the last tier's: copies are not counted twice.
+        A hit in any tier is one hit, a miss is a read that no tier had. Waits, puts, evictions, dropped writes,
+        bytes and entries are the last tier's: copies are not counted twice.
         """
         each = [tier.stats() for tier in self._tiers]
         with self._counting:
@@ -214,6 +214,7 @@ class TieredProgramCache(ProgramCacheResource):
             dropped_writes=each[-1].dropped_writes,
             corrupt_entries=sum(stats.corrupt_entries for stats in each),
             unverified_hits=sum(stats.unverified_hits for stats in each),
+            waits=each[-1].waits,
             bytes=each[-1].bytes,
             entries=each[-1].entries,
         )

@@ -16,9 +16,10 @@ import click
 
 from lockcache.archive.reading import Onlooker
 from lockcache.arguments import resolve_path
+from lockcache.cli.open_directory import default_cache
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.entry import UNKNOWN
-from lockcache.lowlevel import SHARDS, Layout, Selection, entry_name, find_entry, find_names, is_cache, select_entries
+from lockcache.lowlevel import SHARDS, Layout, Selection, entry_name, find_entry, find_names, select_entries
 
 _SHORTEST_PREFIX: Final = 4
 _HASH: Final = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
@@ -54,7 +55,7 @@ def key_name(text: str) -> str:
 
 def refuse_lone_directory(text: str, directory: str | None, usage: str) -> None:
     """Raise :class:`click.UsageError` for a KEY that is a directory, if there is no default one to look for it in."""
-    if directory is None and os.path.isdir(os.path.expanduser(text)) and not is_cache(Layout(resolve_path(None))):
+    if directory is None and os.path.isdir(os.path.expanduser(text)) and default_cache() is None:
         raise click.UsageError(f"{text!r} is a directory, and no KEY is given: {usage}")
 
 

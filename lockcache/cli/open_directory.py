@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from lockcache.arguments import resolve_path
+from lockcache.errors import NoDefaultDirError
 from lockcache.filestream.disk import TAG_NAME
 from lockcache.layouts import GUESTS, WrongLayoutError, guests_in, kept_as
 from lockcache.lowlevel import (
@@ -41,6 +42,15 @@ def look(directory: str | None) -> Layout:
         raise no_cache(directory, layout)
     check_directory(layout)
     return layout
+
+
+def default_cache() -> Layout | None:
+    """Returns the layout of the default directory, if it is a cache."""
+    try:
+        layout = Layout(resolve_path(None))
+    except NoDefaultDirError:
+        return None
+    return layout if is_cache(layout) else None
 
 
 class GuestRoot(NamedTuple):

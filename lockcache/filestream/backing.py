@@ -21,7 +21,7 @@ from lockcache.filestream.accounting import report_at_end
 from lockcache.filestream.compile_once import ImplicitTurns, LeaseTurn
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import UnstatedRecency
-from lockcache.filestream.entry import KeyRing, Record, loader_of, make_reader, unpack
+from lockcache.filestream.entry import EntryReader, KeyRing, Record, loader_of, make_reader, unpack
 from lockcache.filestream.prefetching import Fetched, Prefetch, fetch_missing, store_copy
 from lockcache.filestream.remote import (
     NodeSeen,
@@ -67,12 +67,13 @@ class Backing:
         self,
         writer: EntryWriter,
         load: Load,
+        lookups: EntryReader,
         implicit: ImplicitTurns | None,
         timeout_seconds: float | None,
         counts: dict[str, int],
     ) -> BackedReads:
-        """Returns the reads of one cache object, which counts evictions in ``counts``."""
-        return BackedReads(self, writer, load, implicit, timeout_seconds, counts)
+        """Returns the reads of one cache object, which counts look-ups in ``lookups`` and evictions in ``counts``."""
+        return BackedReads(self, writer, load, lookups, implicit, timeout_seconds, counts)
 
     def prefetch(self, path: str, writer: EntryWriter, counts: dict[str, int]) -> None:
         """Fetch what the manifest at ``path`` (empty: none) lists, once in this process, by one process of a node."""
@@ -176,6 +177,7 @@ class BackedReads:
         backing: Backing,
         writer: EntryWriter,
         load: Load,
+        lookups: EntryReader,
         implicit: ImplicitTurns | None,
         timeout_seconds: float | None,
         counts: dict[str, int],
@@ -183,11 +185,10 @@ class BackedReads:
         self.backing = backing
         self._writer = writer
         self._load = load
+        self._lookups = lookups
         self._implicit = implicit
         self._timeout_seconds = timeout_seconds
         self._counts = counts
-        #: Reads that the directory could not answer and the server did.
-        self.hits = 0
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """Load like :meth:`.entry.reader.Loader.load`, and ask the server for what is not in the directory."""
@@ -206,7 +207,7 @@ class BackedReads:
         loaded = self._found(turn.name)
         if loaded is not None:
             return loaded
-        outcome = take_turn(self.backing.store, turn.name, self._timeout_seconds)
+        outcome = take_turn(self.backing.store, turn.name, self._timeout_seconds, counts=self._lookups)
         if isinstance(outcome, RemoteTurn):
             turn.join(outcome.end)
             return None
@@ -227,7 +228,10 @@ class BackedReads:
     def _found(self, name: str) -> tuple[bytes, bytes] | None:
         stamps = self.backing.seen.stamps()
         loaded = self.backing.store.load(name)
-        return None if loaded is None else self._kept(name, loaded, stamps)
+        if loaded is None:
+            return None
+        self._lookups.misses -= 1  # as the directory alone counted it
+        return self._kept(name, loaded, stamps)
 
     def _kept(self, name: str, loaded: tuple[bytes, bytes], stamps: Stamps) -> tuple[bytes, bytes]:
         """Store what the server has, unless the directory has or had something else meanwhile; return it either way.
@@ -236,7 +240,7 @@ class BackedReads:
         """
         written = store_copy(self._writer, self.backing.seen, name, loaded, stamps)
         self._counts["evictions"] += written.evicted.entries
-        self.hits += 1
+        self._lookups.hits += 1
         return loaded
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 from lockcache.arguments import POLICY_VARIABLES, coerce_seconds, default_cap, variables_left_alone
 from lockcache.explain import Stated, statement_of
 from lockcache.filestream.accounting import Miss, Slot, count_shard, report_at_end, scan_shard
-from lockcache.filestream.cache_parts import Parts, coerce_arguments, lookups
+from lockcache.filestream.cache_parts import Parts, coerce_arguments
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import Record, as_entry
@@ -58,7 +58,8 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     Args:
         path: The directory; made with mode 0700 if missing. ``None``: ``$LOCKCACHE_DIR``, else ``lockcache`` in the
-            user cache directory. A directory that cuda.core's own ``FileStreamProgramCache`` filled is a valid one.
+            user cache directory; where there is no home for it, nothing is kept, with one warning. A directory that
+            cuda.core's own ``FileStreamProgramCache`` filled is a valid one.
         max_size_bytes: The directory's cap, in bytes or as ``"10G"``, for every process that uses it. ``None``:
             ``$LOCKCACHE_MAX_SIZE``, else the cap that it has, which for a new default directory is 10 GB. One that an
             operator set (the daemon, ``lockcache policy``) is not replaced. Likewise ``$LOCKCACHE_POLICY``, ``lru`` or
@@ -294,10 +295,10 @@ class FileStreamProgramCache(ProgramCacheResource):
             # Statistics must not take the job down.
             _log.debug("%s: the disk gives no answer, so stats are those of before: %s", self.path, error)
         reads = self._reader
-        hits, misses = lookups(reads, self._backed)
         return CacheStats(
-            hits=hits,
-            misses=misses,
+            hits=reads.hits,
+            misses=reads.misses,
+            waits=reads.waits,
             corrupt_entries=reads.corrupt_entries,
             unverified_hits=reads.unverified_hits,
             refused_entries=reads.refused_entries,
@@ -321,8 +322,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         try:
             entry = computed_entry(value, cost_ns)
             code, tail, cost_ns = coerce_entry(entry)
-            published = self._published_meanwhile(turn.name)
-            if published is not None:
+            loaded = self._once.published_meanwhile(turn.name)
+            if loaded is not None and (published := self._entry(*loaded)) is not None:
                 return published
             was_stored = self._write(turn.name, code, tail, cost_ns, stated)
             self._once.costs.remember(turn.name, cost_ns)
@@ -334,11 +335,6 @@ class FileStreamProgramCache(ProgramCacheResource):
         entry = computed_entry(value, cost_ns)
         self.put_entry(key, entry)  # counted, and never read again through this object
         return entry
-
-    def _published_meanwhile(self, name: str) -> Entry | None:
-        """Returns the entry that another process published, which took the turn over while this one was overdue."""
-        loaded = self._once.look(name)
-        return None if loaded is None else self._entry(*loaded)
 
     def _entry(self, payload: bytes, blob: bytes) -> Entry | None:
         return as_entry(self.path, payload, blob)
@@ -384,6 +380,10 @@ class FileStreamProgramCache(ProgramCacheResource):
     def _supersede(self, key: bytes) -> None:
         # Not self._write: nothing is lost, so nothing is counted or logged.
         self._writer.store(entry_name(key), b"", Record(0, 0, 0, b""))
+
+    def _recount(self, *, misses: int = 0, waits: int = 0) -> None:
+        self._reader.misses += misses
+        self._reader.waits += waits
 
     def _note_bypass(self) -> None:
         self._counts["dropped_writes"] += 1

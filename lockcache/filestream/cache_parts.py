@@ -22,6 +22,7 @@ from lockcache.arguments import (
     configured_manifest,
     configured_remote,
     resolve_path,
+    resolve_path_or_nowhere,
 )
 from lockcache.filestream.accounting import Counters, CountersReport, Report
 from lockcache.filestream.bundle import SeededReader
@@ -48,8 +49,9 @@ def coerce_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     Not the cap: it is the directory's by then, and may have been changed since. Raises :class:`TypeError` or
     :class:`ValueError` naming the value.
     """
+    place = resolve_path if given["read_only"] is False else resolve_path_or_nowhere
     return {
-        "path": resolve_path(given["path"]),
+        "path": place(given["path"]),
         "lock_timeout_seconds": coerce_seconds("lock_timeout_seconds", given["lock_timeout_seconds"]),
         "fsync": coerce_switch("fsync", given["fsync"]),
         "record_files": coerce_switch("record_files", given["record_files"]),
@@ -97,7 +99,7 @@ class Parts:
         self.backing = self._find_backing(keys, str(arguments["signing_key_file"]))
         compile_once = arguments["compile_once"]
         reader = self._make_reader(keys, recorder, verified_only=arguments["verified_only"], compile_once=compile_once)
-        self.once = CompileOnce(layout, reader, lease_timeout)
+        self.once = CompileOnce(layout, reader, self.reader, lease_timeout)
         #: The names that this process stored, if nothing else is to be read.
         self.renewed = renewed_keys(layout.root)
         is_alone = self.directory.is_read_only or self.renewed is not None
@@ -107,14 +109,14 @@ class Parts:
         writer = EntryWriter(self.directory, timeout, fsync=fsync, use_record_files=files, keys=keys)
         self.backed: BackedReads | None = None
         if self.backing is not None and self.renewed is None:
-            self.backed = self.backing.reads(writer, load, self.implicit, lease_timeout, self.counts)
+            self.backed = self.backing.reads(writer, load, self.reader, self.implicit, lease_timeout, self.counts)
             load = self.backed.load
             self.backing.prefetch(manifest, writer, self.counts)
         self.load, self.writer = in_mode(self.reader, load, writer, self.renewed)
         if recorder is not None and self.renewed is not None:  # where most is hidden from the reader
             self.load = recorder.recording(self.load).load
         self.viewer = Viewer(self.directory, self.writer, timeout, self.counts, keys, is_seeded=self.seeded is not None)
-        counted = partial(_counted, self.reader, self.counts, self.backed)
+        counted = partial(_counted, self.reader, self.counts)
         along: list[Report | None] = [recorder, None if self.backing is None else self.backing.report]
         self.report = CountersReport(layout, counted, is_read_only=self.directory.is_read_only, along=along)
 
@@ -160,19 +162,13 @@ def _find_recorder(manifest: str) -> Recorder | None:
     return recorder_of(manifest)
 
 
-def _counted(reader: EntryReader, counts: dict[str, int], backed: BackedReads | None) -> Counters:
-    hits, misses = lookups(reader, backed)
+def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:
     return Counters(
-        hits=hits,
-        misses=misses,
+        hits=reader.hits,
+        misses=reader.misses,
+        waits=reader.waits,
         corrupt_entries=reader.corrupt_entries,
         unverified_hits=reader.unverified_hits,
         saved_ns=reader.saved_ns,
         **counts,
     )
-
-
-def lookups(reader: EntryReader, backed: BackedReads | None) -> tuple[int, int]:
-    """Returns hits and misses of lookups: what a server had is a hit, which the reader missed."""
-    found = 0 if backed is None else backed.hits
-    return reader.hits + found, reader.misses - found

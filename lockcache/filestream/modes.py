@@ -2,7 +2,8 @@
 
 Decides, once and at opening, so that no read and no write has to ask: ``read_only`` and ``$LOCKCACHE_READONLY``, or a
 directory that may be read and not written, give a cache that makes and changes nothing; ``$LOCKCACHE_DISABLE`` gives a
-cache without a directory, which is empty and stores nothing; ``$LOCKCACHE_RECACHE`` hides what this process has not
+cache without a directory, which is empty and stores nothing, and so do the lack of a home for the default directory and
+a disk that is too full for a new one; ``$LOCKCACHE_RECACHE`` hides what this process has not
 stored itself. In none of the three modes does a lookup wait for another process.
 
 Keeps invariant 2 (last write wins) for an object that writes where only reading is allowed: it no longer reads the
@@ -18,11 +19,12 @@ import os
 from collections.abc import Callable, Collection
 from typing import Final, Literal
 
-from lockcache.arguments import is_disabled
+from lockcache.arguments import is_disabled, warn_once
+from lockcache.default_directory import NOWHERE
 from lockcache.errors import UnsafeCacheDirError, in_words
 from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, Space, nearest_seen, ownership
+from lockcache.filestream.disk import DISK_FULL, Layout, Space, nearest_seen, ownership
 from lockcache.filestream.entry import EntryReader, Record
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import PolicyFile
@@ -31,21 +33,18 @@ from lockcache.filestream.writer import EntryWriter, Written
 
 _log = logging.getLogger("lockcache")
 
-#: A path below a file, so that nothing exists there and nothing can be made.
-_NOWHERE: Final = f"{os.devnull}/lockcache"
-
 _DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 Load = Callable[[str], "tuple[bytes, bytes] | None"]
 
 
 class _NoDirectory(CacheDirectory):
-    """The directory of a cache that is off, or that only reads and has no directory: empty, and stays so."""
+    """The directory of a cache that is off, that has no place, or that only reads and finds none: empty, for good."""
 
     is_nowhere = True
 
     def __init__(self) -> None:
-        self.layout = Layout(_NOWHERE)
+        self.layout = Layout(NOWHERE)
         self.layout.space = Space(1)
         self.is_shared = False
         self.policy = PolicyFile(self.layout)
@@ -74,24 +73,15 @@ def open_in_mode(
 
     Raises what opening it raises; with ``read_only=False`` :class:`PermissionError` where it may only be read.
     """
-    if is_disabled():
+    if is_disabled() or root == NOWHERE:
         return _NoDirectory()
     only_reads = read_only is True
     try:
         found = CacheDirectory(
             root, lock_timeout_seconds, group=group, first_cap_bytes=first_cap_bytes, is_read_only=only_reads
         )
-    except FileNotFoundError:
-        if not only_reads:
-            raise
-        _log.warning("%s: there is no cache to read here, so every lookup misses", root)
-        return _NoDirectory()
-    except PermissionError as error:
-        if isinstance(error, UnsafeCacheDirError):
-            raise
-        seen = nearest_seen(root if error.filename is None else os.fsdecode(error.filename))
-        why = f"{error.strerror}: {seen} is {ownership(seen)}; run lockcache doctor on the cache directory"
-        raise PermissionError(error.errno, why, root) from error
+    except OSError as error:
+        return _without(root, error, read_only)
     if not only_reads:
         try:
             found.usage()
@@ -103,6 +93,21 @@ def open_in_mode(
                 raise PermissionError(error.errno, what, root) from error
             found.only_read(in_words(error))
     return found
+
+
+def _without(root: str, error: OSError, read_only: bool | Literal["auto"]) -> CacheDirectory:
+    """Returns what stands for a directory that cannot be opened. Raises ``error`` unless a program does without it."""
+    if read_only is True and isinstance(error, FileNotFoundError):
+        _log.warning("%s: there is no cache to read here, so every lookup misses", root)
+        return _NoDirectory()
+    if read_only is not False and error.errno in DISK_FULL:
+        warn_once(f"{in_words(error)}; this program stores nothing")
+        return _NoDirectory()
+    if not isinstance(error, PermissionError) or isinstance(error, UnsafeCacheDirError):
+        raise error
+    seen = nearest_seen(root if error.filename is None else os.fsdecode(error.filename))
+    why = f"{error.strerror}: {seen} is {ownership(seen)}; run lockcache doctor on the cache directory"
+    raise PermissionError(error.errno, why, root) from error
 
 
 def in_mode(

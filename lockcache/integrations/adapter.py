@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from lockcache.arguments import is_disabled
+from lockcache.arguments import is_disabled, resolve_path
 from lockcache.calling import FILES, joined_files, parted_files
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream import FileStreamProgramCache
@@ -67,10 +67,9 @@ class Shared:
             scopes = self._open_scopes()
             if not scopes:
                 return self.cache.get(self._prefix + key, turn=False)
-            try:
-                found = self.cache.begin(self._prefix + key, label=label)
-            except ReentrantComputeError:  # it looks again before it stores
-                return self.cache.get(self._prefix + key, turn=False)
+            if any(key in scope for scope in scopes):
+                return None  # it looks again before it stores: no further miss
+            found = self.cache.begin(self._prefix + key, label=label)
             if isinstance(found, Turn):
                 scopes[-1][key] = found
                 return None
@@ -189,7 +188,10 @@ def open_shared(
     Raises what :class:`FileStreamProgramCache` does, and :class:`UnsupportedError` where members of a group could have
     others run their code.
     """
+    resolve_path(path)
     cache = FileStreamProgramCache(path, max_size_bytes=cap_bytes, compile_once=False)
+    if cache._directory.is_nowhere:
+        raise UnsupportedError(f"{cache.path} has no place to store anything")
     if runs_code and cache.is_forgeable:
         raise UnsupportedError(
             f"{cache.path} is shared with a group, and loading its values runs code: sign them (lockcache key new)"

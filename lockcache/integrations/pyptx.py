@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import platformdirs
-
-from lockcache.arguments import configured_switch, is_disabled
+from lockcache.arguments import configured_switch, is_disabled, warn_once
+from lockcache.default_directory import NOWHERE, user_cache_dir
+from lockcache.errors import NoDefaultDirError
 from lockcache.fork import after_fork_in_child
 from lockcache.integrations.pyptx_directory import Loaded, PyptxFiles
 from lockcache.resource import CacheStats
@@ -34,9 +34,19 @@ __all__ = ["DEFAULT_CACHE_DIR", "CacheEntry", "CacheKey", "CubinCache", "get_glo
 
 _log = logging.getLogger("lockcache")
 
+_REMEDY: Final = "set PYPTX_CACHE_DIR or name a directory"
+
+
+def _find_default() -> Path:
+    try:
+        return Path(os.environ.get("PYPTX_CACHE_DIR") or user_cache_dir("pyptx", _REMEDY))
+    except NoDefaultDirError:
+        return Path(NOWHERE)
+
+
 #: ``$PYPTX_CACHE_DIR`` if that is set and not empty, else ``pyptx`` in the user cache directory; as it is when this
-#: module is imported.
-DEFAULT_CACHE_DIR = Path(os.environ.get("PYPTX_CACHE_DIR") or platformdirs.user_cache_dir("pyptx", appauthor=False))
+#: module is imported. A path where nothing can be, if this user has no such directory.
+DEFAULT_CACHE_DIR = _find_default()
 
 # What may become a file name.
 _HASH: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
@@ -83,7 +93,8 @@ class CubinCache:
     """Entries in memory, and in a directory that other processes, and pyptx, may use at the same time.
 
     Args:
-        cache_dir: The directory, made with mode 0700 if it is missing. ``None``: :data:`DEFAULT_CACHE_DIR`.
+        cache_dir: The directory, made with mode 0700 if it is missing. ``None``: :data:`DEFAULT_CACHE_DIR`; where this
+            user has none, there is only memory, with one warning.
         enable_disk: Without it there is only memory.
 
     Under ``$LOCKCACHE_DISABLE`` nothing is read or stored, not in memory either; under ``$LOCKCACHE_RECACHE`` only
@@ -97,6 +108,9 @@ class CubinCache:
     def __init__(self, cache_dir: str | os.PathLike[str] | None = None, enable_disk: bool = True) -> None:
         directory = os.path.abspath(os.fspath(cache_dir or DEFAULT_CACHE_DIR))
         self._is_off, self._renews = is_disabled(), configured_switch("LOCKCACHE_RECACHE")
+        if enable_disk and not self._is_off and directory == NOWHERE:
+            warn_once(f"no directory for pyptx's cache, which is in memory alone: {_REMEDY}")
+            enable_disk = False
         self._files = PyptxFiles(directory) if enable_disk and not self._is_off else None
         self._held: dict[str, _Held] = {}
         names = ("hits", "misses", "puts", "dropped_writes", "corrupt_entries", "unverified_hits")

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 import platformdirs
-from platformdirs import user_cache_dir
 
-from lockcache.errors import LockcacheError
+from lockcache.default_directory import user_cache_dir
+from lockcache.errors import LockcacheError, NoDefaultDirError
 from lockcache.filestream.disk import TAG_NAME, open_folder
 from lockcache.integrations.pyptx_directory import guest_layout, parse_name
 from lockcache.layouts.openat import folder, open_root
@@ -89,14 +89,22 @@ def _by_place(root: str) -> str:
     """Returns which program will fill an empty directory: on a new node the daemon starts before that program."""
     places = {
         "triton": os.environ.get("TRITON_CACHE_DIR") or "~/.triton/cache",
-        "pyptx": os.environ.get("PYPTX_CACHE_DIR") or user_cache_dir("pyptx", appauthor=False),
-        "warp": os.environ.get("WARP_CACHE_PATH") or user_cache_dir("warp", appauthor=False),
+        "pyptx": os.environ.get("PYPTX_CACHE_DIR") or _default_of("pyptx"),
+        "warp": os.environ.get("WARP_CACHE_PATH") or _default_of("warp"),
     }
     here = os.path.realpath(root)
     for layout, place in places.items():
-        if os.path.realpath(os.path.expanduser(place)) == here:
+        if place and os.path.realpath(os.path.expanduser(place)) == here:
             return layout
     return "lockcache"
+
+
+def _default_of(program: str) -> str:
+    """Returns the folder of a program in the user cache directory; empty where there is none."""
+    try:
+        return user_cache_dir(program, "")
+    except NoDefaultDirError:
+        return ""
 
 
 def guests_in(root: str) -> list[str]:
@@ -235,9 +243,8 @@ def _is_in_a_system_tree(real: Path) -> bool:
 def _homes() -> list[tuple[Path, str]]:
     """Returns the folders in which people and all of their programs keep files, with their names in words."""
     home = Path(os.path.realpath(os.path.expanduser("~")))
-    dirs = platformdirs.PlatformDirs()
-    shared = (dirs.user_cache_path, dirs.user_config_path, dirs.user_data_path, dirs.user_state_path)
-    return [
-        (home, "your home directory"),
-        *((Path(os.path.realpath(path)), "where all programs of a user keep files") for path in shared),
-    ]
+    dirs, found = platformdirs.PlatformDirs(), [(home, "your home directory")]
+    for name in ("user_cache_dir", "user_config_dir", "user_data_dir", "user_state_dir"):
+        with contextlib.suppress(RuntimeError):  # a user without a home
+            found.append((Path(os.path.realpath(getattr(dirs, name))), "where all programs of a user keep files"))
+    return found

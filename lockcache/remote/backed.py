@@ -44,9 +44,9 @@ class BackedProgramCache(ProgramCacheResource):
     def get_entry(self, key: bytes | str) -> Entry | None:
         """The entry of the cache in front; else that of the one behind it, which the cache in front gets."""
         name = coerce_key(key)
-        entry = self._front.get_entry(name)
-        if entry is not None:
-            return entry
+        return self._front.get_entry(name) or self._from_behind(name)
+
+    def _from_behind(self, name: bytes) -> Entry | None:
         entry = self._behind.get_entry(name)
         if entry is not None and not self._is_only_read:
             # A front that may not be written, or keeps no metadata, has no copy.
@@ -96,7 +96,7 @@ class BackedProgramCache(ProgramCacheResource):
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """The entry, as soon as a process of this host stores it; else that of the cache behind."""
         name, seconds = coerce_key(key), coerce_seconds("timeout_seconds", timeout_seconds)
-        return self._front.wait(name, seconds) or self.get_entry(name)
+        return self._front.wait(name, seconds) or self._from_behind(name)
 
     def view_files(self, key: bytes | str) -> str | None:
         """As the cache in front has it, after the one behind it was asked."""
@@ -124,12 +124,13 @@ class BackedProgramCache(ProgramCacheResource):
         self._front.clear()
 
     def stats(self) -> CacheStats:
-        """Returns the statistics of the cache in front, with the damage that either found."""
+        """Returns the statistics of the cache in front, with the damage and the waits of both."""
         front, behind = self._front.stats(), self._behind.stats()
         return dataclasses.replace(
             front,
             corrupt_entries=front.corrupt_entries + behind.corrupt_entries,
             unverified_hits=front.unverified_hits + behind.unverified_hits,
+            waits=front.waits + behind.waits,
         )
 
     def close(self) -> None:

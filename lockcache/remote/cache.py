@@ -142,7 +142,8 @@ class RemoteProgramCache(ProgramCacheResource):
         if self._is_off:
             return Turn(in_namespace(namespace, computed_entry))
         flight = take_off(self, raw)
-        outcome = take_turn(self._store, entry_name(raw), self._arguments["lease_timeout_seconds"])
+        timeout_seconds = self._arguments["lease_timeout_seconds"]
+        outcome = take_turn(self._store, entry_name(raw), timeout_seconds, has_waited=flight.has_waited)
         if not isinstance(outcome, RemoteTurn):
             flight.land()
             entry = as_entry(self.url, *outcome)
@@ -173,6 +174,7 @@ class RemoteProgramCache(ProgramCacheResource):
         return CacheStats(
             hits=counts.hits,
             misses=counts.misses,
+            waits=counts.waits,
             puts=counts.puts,
             dropped_writes=counts.lost_puts,
             corrupt_entries=counts.corrupt_entries,
@@ -200,6 +202,10 @@ class RemoteProgramCache(ProgramCacheResource):
     def close(self) -> None:
         """Send what waits to be sent, as :meth:`flush`, and close the connections. The cache may be used again."""
         self._store.close()
+
+    def _recount(self, *, misses: int = 0, waits: int = 0) -> None:
+        self._store.counts.misses += misses
+        self._store.counts.waits += waits
 
     def _load(self, key: bytes) -> tuple[bytes, bytes] | None:
         return None if self._is_off else self._store.load(entry_name(key))

@@ -53,6 +53,8 @@ class CacheStats:
     entries: int = 0
     #: Misses on entries that are signed where there is no key for them, or not signed where there is one.
     refused_entries: int = 0
+    #: Hits among ``hits`` that were served after waiting for another caller, who computed the entry.
+    waits: int = 0
 
 
 _renewed: defaultdict[str, set[Any]] = defaultdict(set)
@@ -120,6 +122,9 @@ class ProgramCacheResource(ABC):
 
     def _note_bypass(self) -> None:  # noqa: B027 - most back ends have no summary
         """Count a compilation that ``$LOCKCACHE_DISABLE`` keeps from this cache, where it has a summary."""
+
+    def _recount(self, *, misses: int = 0, waits: int = 0) -> None:  # noqa: B027 - not all count
+        """Add to the counters: a look-up that missed looks again, or has waited."""
 
     # ``in`` would otherwise fall back to __getitem__(0), (1), ... and answer with a puzzling TypeError.
     __contains__ = None
@@ -200,10 +205,12 @@ class ProgramCacheResource(ABC):
         refuse_reentrance(self, name)
         if self._is_off:  # nothing will be stored that anybody could wait for
             return Turn(computed_entry)
+        self._recount(misses=-1)  # the second look decides
         flight = take_off(self, name)
         found = self.get_entry(name)
         if found is not None:
             flight.land()
+            self._recount(waits=flight.has_waited)
             return found
         flight.begin()
         return Turn(in_namespace(namespace, functools.partial(self._publish, name, flight)), flight.land)
@@ -308,8 +315,11 @@ class ProgramCacheResource(ABC):
         found = self.get_entry(name)
         if found is not None:
             return found
-        wait_for_flight(self, name, seconds)
-        return self.get_entry(name)
+        self._recount(misses=-1)  # the second look decides
+        has_waited = wait_for_flight(self, name, seconds)
+        found = self.get_entry(name)
+        self._recount(waits=has_waited and found is not None)
+        return found
 
     def _publish(self, name: bytes, flight: Flight, value: object, cost_ns: int) -> Entry:
         try:

@@ -18,7 +18,8 @@ import os
 import threading
 from typing import Any, Final
 
-from lockcache.arguments import coerce_seconds, is_disabled, resolve_path
+from lockcache.arguments import coerce_seconds, is_disabled, resolve_path_or_nowhere
+from lockcache.default_directory import NOWHERE
 from lockcache.fork import after_fork_in_child
 from lockcache.resource import (
     CacheStats,
@@ -49,7 +50,8 @@ class SQLiteProgramCache(ProgramCacheResource):
 
     Args:
         path: The file; made with mode 0600 if missing, its directory with 0700. ``None``: ``programs.sqlite3`` in
-            ``$LOCKCACHE_DIR``, else in ``lockcache`` in the user cache directory.
+            ``$LOCKCACHE_DIR``, else in ``lockcache`` in the user cache directory; where this user has none, nothing is
+            kept, with one warning.
         max_size_bytes: Bound for the bytes of code and metadata (a number, or ``"2G"``), for what this object writes;
             ``None`` means no bound.
             The file is a few per cent larger, and its log (``-wal``) takes up to 4 MiB or the largest entry next to it.
@@ -80,13 +82,13 @@ class SQLiteProgramCache(ProgramCacheResource):
         from lockcache.sqlite.store import Store
 
         self._rows = rows
-        self._is_off = is_disabled()
-        self._store = Store(resolve_path(path, FILE_NAME), self._wait_seconds)
+        self._store = Store(resolve_path_or_nowhere(path, FILE_NAME), self._wait_seconds)
+        self._is_off = is_disabled() or self.path == NOWHERE
         # The keys that this process stored, if nothing else is to be read.
         self._renewed = renewed_keys(self.path)
         self._counting = threading.RLock()
         after_fork_in_child(self)
-        names = ("hits", "misses", "puts", "evictions", "dropped_writes", "corrupt_entries")
+        names = ("hits", "misses", "puts", "evictions", "dropped_writes", "corrupt_entries", "waits")
         self._counts = dict.fromkeys(names, 0)
         self._said: set[str] = set()
         if not self._is_off:
@@ -147,6 +149,9 @@ class SQLiteProgramCache(ProgramCacheResource):
     def close(self) -> None:
         """Write what is noted of the order of use, and close the file. The next use opens it again."""
         self._store.close()
+
+    def _recount(self, *, misses: int = 0, waits: int = 0) -> None:
+        self._count(misses=misses, waits=waits)
 
     def _open(self) -> None:
         try:

@@ -19,6 +19,7 @@ from cuda.core import ProgramOptions  # noqa: E402
 
 from lockcache import FileStreamProgramCache, InMemoryProgramCache, UncacheableError  # noqa: E402
 from lockcache.cuda import Program  # noqa: E402
+from lockcache.lowlevel import Layout, read_counters  # noqa: E402
 from tests.cuda.programs import NAMES, NVVM, PLAIN, TEMPLATE, options  # noqa: E402
 from tests.processes.crowd import run_all  # noqa: E402
 
@@ -210,18 +211,24 @@ def test_a_closed_program_says_so(cache) -> None:
         program.compile("cubin", cache=cache)
 
 
-def _herd(path: str) -> int:
-    cache = FileStreamProgramCache(path)
+def _herd(path: str) -> None:
+    with FileStreamProgramCache(path) as cache:
+        _compile_templates(cache)
+
+
+def _compile_templates(cache: FileStreamProgramCache) -> None:
     for number in range(8):
         source = TEMPLATE.replace("T(1)", f"T({number})")
         compiled = Program(source, "c++", options()).compile("cubin", name_expressions=NAMES, cache=cache)
         assert set(compiled.symbol_mapping) == set(NAMES)
-    return cache.stats().puts
 
 
 @pytest.mark.long
 def test_a_cold_herd_compiles_each_template_once(cache_path: Path) -> None:
-    assert sum(run_all("spawn", _herd, [(str(cache_path),)] * 8)) == 8
+    run_all("spawn", _herd, [(str(cache_path),)] * 8)
+    counted = read_counters(Layout(str(cache_path)))
+    assert (counted.hits, counted.misses, counted.puts) == (7 * 8, 8, 8)
+    assert 0 < counted.waits <= counted.hits
 
 
 def _restrict(path: str) -> tuple[bytes, int]:

@@ -41,6 +41,8 @@ def test_a_holder_that_is_overdue_is_not_waited_for_and_what_was_published_first
     go_on.set()
     thread.join(HANG_SECONDS)
     assert late == [b"first"]
+    assert (slow.stats().hits, slow.stats().misses, slow.stats().puts) == (0, 1, 0)
+    assert (impatient.stats().hits, impatient.stats().misses, impatient.stats().waits) == (0, 1, 0)
     assert impatient["k"] == b"first"
     assert leases(cache_path) == []
 

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,8 @@ from tests.daemon.daemon_process import until
 from tests.daemon.http_client import Watched
 from tests.daemon.test_metrics import lint
 from tests.remote.servers import FaultProxy, Valkey, free_port
+from tests.threads import running
+from tests.waiting import telling_of_waits
 
 pytestmark = pytest.mark.usefixtures("behind_directories")
 
@@ -219,3 +222,19 @@ def test_a_killed_program_loses_its_own_counts_alone(server: Valkey, tmp_path: P
     assert ended.returncode == -signal.SIGKILL
     _fill(tmp_path)
     assert _seen(tmp_path)["puts"] == 2
+
+
+def test_a_host_that_waits_for_another_one_and_is_served_is_a_hit(server: Valkey, tmp_path: Path) -> None:
+    one, other = (FileStreamProgramCache(tmp_path / name) for name in ("one", "other"))
+    waiting = threading.Event()
+    turn = one.begin("k")
+    with telling_of_waits(waiting.set), running(other.get_or_compute, [("k", lambda: b"again")]) as served:
+        assert waiting.wait(60)
+        turn.store(b"code")
+    assert [each.result() for each in served] == [b"code"]
+    for cache in (one, other):
+        cache.close()
+    counted = [read_counters(Layout(cache.path)) for cache in (one, other)]
+    assert [(each.hits, each.misses, each.waits) for each in counted] == [(0, 1, 0), (1, 0, 1)]
+    seen = [_seen(tmp_path / name) for name in ("one", "other")]
+    assert [(each["hits"], each["misses"], each["waits"]) for each in seen] == [(0, 1, 0), (1, 0, 1)]

@@ -241,9 +241,9 @@ def test_a_removal_is_later_than_what_it_removes_whatever_the_clocks_say(ahead: 
     assert found is not None
     del ahead["k"]
     store.flush()
-    _behind(ahead).reads(ahead._writer, lambda name: None, None, None, dict.fromkeys(["evictions"], 0))._kept(
-        _NAME, found, _behind(ahead).seen.stamps()
-    )
+    _behind(ahead).reads(
+        ahead._writer, lambda name: None, ahead._reader, None, None, dict.fromkeys(["evictions"], 0)
+    )._kept(_NAME, found, _behind(ahead).seen.stamps())
     assert len(ahead) == 0
 
 

@@ -15,14 +15,13 @@ from lockcache.arguments import (
     coerce_key_file,
     coerce_lease_timeout,
     configured_cap,
-    default_path,
     resolve_path,
 )
 
 
 def test_the_environment_variable_comes_first(monkeypatch, tmp_path):
     monkeypatch.setenv("LOCKCACHE_DIR", str(tmp_path / "x"))
-    assert default_path() == resolve_path(None) == str(tmp_path / "x")
+    assert resolve_path(None) == str(tmp_path / "x")
     with FileStreamProgramCache() as cache:
         assert cache.path == str(tmp_path / "x")
 

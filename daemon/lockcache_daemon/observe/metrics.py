@@ -87,7 +87,16 @@ _COUNTERS: Final = (
         "Lookups that found an entry, in all programs that reported.",
         lambda view: view.clients.hits,
     ),
-    _Value("lockcache_client_misses", "Lookups that found none.", lambda view: view.clients.misses),
+    _Value(
+        "lockcache_client_misses",
+        "Lookups that found none, and were not served by another process that compiled it meanwhile.",
+        lambda view: view.clients.misses,
+    ),
+    _Value(
+        "lockcache_client_waits",
+        "Hits that were served after waiting until another process had compiled.",
+        lambda view: view.clients.waits,
+    ),
     _Value("lockcache_client_puts", "Values that programs stored.", lambda view: view.clients.puts),
     _Value(
         "lockcache_client_evictions", "Entries that programs evicted to make room.", lambda view: view.clients.evictions
@@ -217,6 +226,12 @@ _BY_SERVER: Final[
     ),
     (CounterMetricFamily, "hits", "Lookups that it had an entry for.", lambda seen: seen.counters.hits),
     (CounterMetricFamily, "misses", "Lookups that it had none for, or no answer.", lambda seen: seen.counters.misses),
+    (
+        CounterMetricFamily,
+        "waits",
+        "Hits that were served after waiting until another host had compiled.",
+        lambda seen: seen.counters.waits,
+    ),
     (
         CounterMetricFamily,
         "prefetched",

@@ -16,7 +16,8 @@ from typing import Final
 
 from lockcache import __version__
 from lockcache.filestream.entry import UNKNOWN
-from lockcache.filestream.remote import ServerSeen
+from lockcache.filestream.remote import ServerCounters, ServerSeen
+from lockcache.lowlevel import Counters
 from lockcache.sizes import counted, format_duration, format_size
 from lockcache_daemon.observe.board import Board, DirectoryView, Limits, shown
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
@@ -136,9 +137,7 @@ def _tiles(view: DirectoryView, now: float) -> str:
         (
             "hit ratio",
             "not reported" if ratio is None else f"{ratio:.1%}",
-            "no program has reported yet"
-            if ratio is None
-            else f"{_many(clients.hits, 'hit')}, {_many(clients.misses, 'miss', 'misses')}",
+            "no program has reported yet" if ratio is None else _lookups(clients),
             "",
         ),
     ]
@@ -155,14 +154,16 @@ def _tiles(view: DirectoryView, now: float) -> str:
 
 def _server_tile(seen: ServerSeen) -> tuple[str, str, str, str]:
     counters, ratio = seen.counters, seen.counters.hit_ratio
-    more = ", ".join(
-        [_many(counters.hits, "hit"), _many(counters.misses, "miss", "misses"), _many(counters.puts, "put")]
-    )
-    more = f"{shown(seen.server)}: {more}"
+    more = f"{shown(seen.server)}: {_lookups(counters)}, {_many(counters.puts, 'put')}"
     for count, one, many in ((counters.lost_puts, "put lost", "puts lost"), (counters.errors, "error", "errors")):
         more += f", {_many(count, one, many)}" if count else ""
     figure = "not asked now" if seen.is_resting else "not reported" if ratio is None else f"{ratio:.1%} hits"
     return "server", figure, more, ""
+
+
+def _lookups(counters: Counters | ServerCounters) -> str:
+    waits = f" ({counters.waits:,} after waiting)" if counters.waits else ""
+    return f"{_many(counters.hits, 'hit')}{waits}, {_many(counters.misses, 'miss', 'misses')}"
 
 
 def _tile(title: str, figure: str, more: str, meter: str) -> str:

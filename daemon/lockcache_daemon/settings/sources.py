@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from lockcache.arguments import resolve_path
+from lockcache.errors import NoDefaultDirError
 from lockcache_daemon.settings.model import DirectorySettings, Settings, distinct_paths, find_contradictions
 from lockcache_daemon.settings.toml_file import Document, MalformedError
 
@@ -183,15 +184,14 @@ class _Loading:
     def _chosen(self, tables: Mapping[str, _Values]) -> dict[str, _Values]:
         """Returns the directories to keep, with the file's settings of each."""
         try:
-            named = [resolve_path(directory) for directory in self._sources.directories]
-        except ValueError as error:
+            given: list[str | None] = [*self._sources.directories] or ([] if tables else [None])
+            named = [resolve_path(directory) for directory in given]
+        except (ValueError, NoDefaultDirError) as error:
             raise SettingsError([f"DIR: {error}"]) from error
-        if not named and tables:
+        if not named:
             return dict(tables)
         by_place = {os.path.realpath(path): table for path, table in tables.items()}
-        return {
-            path: by_place.get(os.path.realpath(path), {}) for path in distinct_paths(named or [resolve_path(None)])
-        }
+        return {path: by_place.get(os.path.realpath(path), {}) for path in distinct_paths(named)}
 
     def _valid(self, model: type[_M], values: _Values) -> _M | None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from lockcache.arguments import default_cap, resolve_path
+from lockcache.arguments import default_cap, is_default_path
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream import detach_if_too_large, replace_policy
 from lockcache.filestream.entry import name_namespace
@@ -51,7 +51,7 @@ class ShardStore:
     def __init__(self, opening: Opening) -> None:
         """Raises what :class:`CacheDirectory` raises, and :class:`Stopped`."""
         self._stop = opening.stop
-        is_default = opening.rules.max_size_bytes is None and opening.root == resolve_path(None)
+        is_default = opening.rules.max_size_bytes is None and is_default_path(opening.root)
         self.directory = CacheDirectory(
             opening.root,
             _LOCK_TIMEOUT_SECONDS,

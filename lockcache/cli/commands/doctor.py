@@ -79,7 +79,7 @@ def command(
     """
     if remote is not None and (pair or directory is not None or timeout is not None):
         raise click.UsageError("--remote: a server is tried by itself, without a directory, --pair or --timeout")
-    root = resolve_path(directory)
+    root = "" if remote is not None else resolve_path(directory)
     end_in_order()
     report: Report
     if remote is not None:

@@ -28,7 +28,7 @@ from lockcache.cli.running.ranks import is_first
 from lockcache.cli.running.seeded import SeededRun, missing_seed
 from lockcache.cli.signals import held_back
 from lockcache.doctor.path_source import check_variables
-from lockcache.errors import LockcacheError
+from lockcache.errors import LockcacheError, NoDefaultDirError
 from lockcache.filestream.accounting import saved_in_words
 from lockcache.filestream.manifest import read_manifest
 from lockcache.filestream.remote import parse_url, require_client
@@ -118,14 +118,16 @@ def command(
     """
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
     variables = _variables(directory, max_size, _behind(remote) | _listed(manifest))
-    layout = Layout(resolve_path(directory))
+    try:
+        layout = Layout(resolve_path(directory))
+    except NoDefaultDirError as error:
+        return _go_without(words, str(error))
     if directory is not None:  # a slip of this very command, unlike a variable that is set for all
         _refuse_other(layout, directory)
     _say(missing_seed(bundle), *starmap(unknown_in_words, unknown_variables(os.environ).items()))
     why, nothing = _why_unusable(layout, directory), contextlib.nullcontext()
     if why:
-        _say(f"{why}; the command goes on without lockcache")
-        return end_as(_run_in(words, _without_lockcache(os.environ), nothing, nothing))
+        return _go_without(words, why)
     if bundle is not None:
         bundle.prepare(layout.root, max_size)
         variables["LOCKCACHE_SEED"] = bundle.path
@@ -138,6 +140,12 @@ def command(
     elif not quiet:
         _say(f"{_difference(before, read_counters(layout))}, in {layout.root}")
     return end_as(status)
+
+
+def _go_without(words: tuple[str, ...], why: str) -> int:
+    _say(f"{why}; the command goes on without lockcache")
+    nothing = contextlib.nullcontext()
+    return end_as(_run_in(words, _without_lockcache(os.environ), nothing, nothing))
 
 
 def _say(*lines: str) -> None:

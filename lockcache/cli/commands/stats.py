@@ -254,8 +254,7 @@ def _server_in_words(found: dict[str, Any]) -> str:
     if counters.hit_ratio is None:
         words += "none reported lookups yet"
     else:
-        lookups = counters.hits + counters.misses
-        words += f"{counters.hit_ratio:.1%} hits ({counters.hits} of {lookups})"
+        words += _hits(counters)
     words += f", {counted(counters.puts, 'put', 'puts')}"
     words += f", {counters.prefetched} prefetched" if counters.prefetched else ""
     not_believed = counters.corrupt_entries + counters.refused_entries + counters.stale_entries
@@ -280,11 +279,15 @@ def _counters(since: dict[str, Any]) -> Counters:
     return Counters(**{name: since[name] for name in Counters._fields if name in since})
 
 
+def _hits(counters: Counters | ServerCounters) -> str:
+    waits = f", {counters.waits} after waiting" if counters.waits else ""
+    return f"{counters.hit_ratio:.1%} hits ({counters.hits} of {counters.hits + counters.misses}{waits})"
+
+
 def _programs(counters: Counters, last_report_ns: int) -> str:
     if counters.hit_ratio is None:
         return "none reported hits or misses yet"
-    lookups, puts = counters.hits + counters.misses, counted(counters.puts, "put", "puts")
-    words = f"{counters.hit_ratio:.1%} hits ({counters.hits} of {lookups}), {puts}"
+    words = f"{_hits(counters)}, {counted(counters.puts, 'put', 'puts')}"
     for count, what in (
         (counters.evictions, "eviction"),
         (counters.dropped_writes, "dropped write"),

@@ -12,7 +12,7 @@ import click
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, key_name, resolve_name
-from lockcache.cli.open_directory import are_swapped, look
+from lockcache.cli.open_directory import are_swapped, default_cache, look
 from lockcache.cli.output import elapsed, plain, print_json
 from lockcache.cli.progress import step_bar
 from lockcache.errors import in_words
@@ -114,8 +114,8 @@ def _is_directory(text: str) -> bool:
     """Returns whether a single argument is DIR. Raises :class:`click.UsageError` where it is a stored key as well."""
     if not os.path.isdir(os.path.expanduser(text)):
         return False
-    default = Layout(resolve_path(None))
-    if "/" not in text and is_cache(default) and _is_stored(default, text):
+    default = default_cache()
+    if "/" not in text and default is not None and _is_stored(default, text):
         raise click.UsageError(
             f"{text!r} is a directory here and a key in {default.root}; write --dir {text}, or {text} {default.root}"
         )

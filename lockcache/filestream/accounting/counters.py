@@ -61,6 +61,8 @@ class Counters(NamedTuple):
     last_report_ns: int = 0
     #: The compile times in ns, summed over hits on entries whose records state them.
     saved_ns: int = 0
+    #: Among ``hits``: callers that waited until another one had compiled.
+    waits: int = 0
 
     @property
     def hit_ratio(self) -> float | None:
@@ -175,7 +177,8 @@ class CountersReport:
         if self._reporting.setdefault(None, mine.mark) is not mine.mark:
             return
         try:
-            now = self._counts()
+            # Never less than before: a miss that became a hit since the last report is taken off the next ones.
+            now = tuple(map(max, self._counts(), self._reported))
             self._due_ns = time.time_ns() + _INTERVAL_NS
             if now != self._reported:
                 if self._page.add(difference(now, self._reported), patience_seconds, self._keep_misses_locked):

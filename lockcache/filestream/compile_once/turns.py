@@ -30,7 +30,7 @@ from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, take_lease
 from lockcache.filestream.compile_once.polling import ALONE, REMOTE, WOKEN
 from lockcache.filestream.disk import Layout, Sleeper, bell_of, myself, revalidate, unlink_below
-from lockcache.filestream.entry import Loader, is_on_server
+from lockcache.filestream.entry import EntryReader, Loader, is_on_server
 from lockcache.fork import after_fork_in_child
 
 _log = logging.getLogger("lockcache")
@@ -97,9 +97,11 @@ class LeaseTurn:
 class CompileOnce:
     """Decides whose turn it is, for one directory."""
 
-    def __init__(self, layout: Layout, reader: Loader, timeout_seconds: float | None) -> None:
+    def __init__(self, layout: Layout, reader: Loader, counts: EntryReader, timeout_seconds: float | None) -> None:
+        """``counts``: where ``reader`` counts."""
         self.layout = layout
         self._reader = reader
+        self.counts = counts
         #: Reads an entry.
         self.load = reader.load
         self._timeout_seconds = timeout_seconds
@@ -126,6 +128,8 @@ class CompileOnce:
         ``label`` tells people what the entry is. If another caller still has the turn at ``until`` (monotonic seconds),
         returns a turn for which no one waits.
 
+        For after a look-up that was counted as a miss. While this waits it counts as neither, and served as a hit.
+
         Raises :class:`ReentrantComputeError` if this thread is computing it already.
         """
         turns = self._turns()
@@ -138,16 +142,14 @@ class CompileOnce:
                 lease = take_lease(self.layout, name, wait.generation, label)
             except OSError as error:
                 _log.debug("%s: no leases here (%s): every process compiles for itself", self.layout.root, error)
-                wait.end()
-                return self.look(name, is_last=True) or LeaseTurn(turns, name, None)
+                return self._without_lease(name, wait)
             # A waiter that did not get the lease has just looked, which on a network file system is two calls to the
             # server.
             loaded = None if lease is None and self.layout.is_network else self.look(name, is_last=lease is not None)
             if loaded is not None:
                 if lease is not None:
                     lease.release(is_published=True)
-                wait.end()
-                return loaded
+                return wait.end_served(loaded)
             if lease is not None and self._was_taken_over(name, wait.generation):
                 lease.release()
                 wait.go_on()
@@ -156,13 +158,23 @@ class CompileOnce:
                 return LeaseTurn(turns, name, _unless_dropped(lease))
             if wait.is_over(until):
                 return LeaseTurn(turns, name, None)
-            wait.pause(until)
+            self.counts.misses -= 1
+            try:
+                wait.pause(until)
+            finally:
+                self.counts.misses += 1
             # Look before asking for the lease: all waiters wake at once, and taking a free lease makes and removes a
             # file.
             loaded = self.look(name)
             if loaded is not None:
-                wait.end()
-                return loaded
+                return wait.end_served(loaded)
+
+    def _without_lease(self, name: str, wait: _Wait) -> tuple[bytes, bytes] | LeaseTurn:
+        loaded = self.look(name, is_last=True)
+        if loaded is not None:
+            return wait.end_served(loaded)
+        wait.end()
+        return LeaseTurn(self._turns(), name, None)
 
     def look(self, name: str, *, is_last: bool = False) -> tuple[bytes, bytes] | None:
         """Returns the entry if it is published. A look that finds nothing is not counted as a miss.
@@ -171,7 +183,21 @@ class CompileOnce:
         """
         path = self.layout.entry(name)
         is_there = is_on_server(self.layout, path, is_sure=True) if is_last else self._is_published(name)
-        return self._reader.load(name) if is_there else None
+        if not is_there:
+            return None
+        loaded = self._reader.load(name)
+        self.counts.misses -= loaded is None  # damaged, or removed just now
+        return loaded
+
+    def published_meanwhile(self, name: str) -> tuple[bytes, bytes] | None:
+        """Returns the entry that another process published, which took the turn over while this one was overdue.
+
+        It is not counted as a hit: this one computed it, and was counted as a miss.
+        """
+        loaded = self.look(name)
+        if loaded is not None:
+            self.counts.take_back(loaded)
+        return loaded
 
     def poll(self, name: str, generation: int) -> Hashable:
         """Returns whether the entry is there, and the state of the lease file: two calls, so that many may poll them.
@@ -235,6 +261,7 @@ class _Wait:
         self._holder: tuple[str, int, int] | None = None
         # The time that the holder still has.
         self._left_seconds = 0.0
+        self._has_paused = False
         self._polled: Hashable = None
         self._sleeper = Sleeper(once.layout, bell_of(once.lease_path(name, 0)))
         self._notices = list(_NOTICES)
@@ -268,6 +295,7 @@ class _Wait:
 
         Not beyond ``until``, in monotonic seconds.
         """
+        self._has_paused = True
         self._sleeper.listen()
         pace = WOKEN if self._sleeper.is_woken else REMOTE if self._once.layout.is_network else ALONE
         now = time.monotonic()
@@ -288,6 +316,14 @@ class _Wait:
             if self._sleeper.sleep(min(seconds, ask - now)):
                 return
             now = time.monotonic()
+
+    def end_served(self, loaded: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+        """End, and count the look-up that missed as a hit, which ``loaded`` is by itself. Returns ``loaded``."""
+        self.end()
+        counts = self._once.counts
+        counts.misses -= 1
+        counts.waits += self._has_paused
+        return loaded
 
     def end(self) -> None:
         """Remove the bell, for which no process waits any more."""

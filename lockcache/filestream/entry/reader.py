@@ -88,6 +88,7 @@ class EntryReader:
         "refused_entries",
         "saved_ns",
         "unverified_hits",
+        "waits",
     )
 
     def __init__(
@@ -113,6 +114,8 @@ class EntryReader:
         # Incremented without a lock, on the hot path: CPython switches threads between function calls and loops, so
         # that an increment between them is not cut in two. Nor is a signal handled there: it may read and add as well.
         self.hits = self.misses = self.unverified_hits = 0
+        #: Hits of callers that waited for another one to compute the entry: :mod:`..compile_once` counts them.
+        self.waits = 0
         #: What compiling took, of each hit, as its record says. Free of charge: the head is unpacked for the length.
         self.saved_ns = 0
         #: Misses on entries with a signature that cannot be verified here, or without a required one.
@@ -201,6 +204,12 @@ class EntryReader:
         if is_corrupt:
             self.note_corrupt(self._layout.entry(name))
         return None
+
+    def take_back(self, loaded: tuple[bytes, bytes]) -> None:
+        """Count a hit on ``loaded`` no more: no caller looked it up."""
+        self.hits -= 1
+        self.unverified_hits -= not loaded[1]
+        self.saved_ns -= cost_of(loaded[1])
 
     def note_corrupt(self, path: str) -> None:
         """Count a damaged entry, and warn of it."""

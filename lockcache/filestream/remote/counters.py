@@ -27,7 +27,7 @@ __all__ = ["ServerCounters", "ServerSeen", "read_servers", "report_of", "reset_s
 _log = logging.getLogger("lockcache")
 
 _KIND: Final = b"LCserve"
-# Of 15 fields, and room for as many.
+# Of 16 fields, and room for as many less one.
 _PAGE_BYTES: Final = 256
 _LONGEST_NAME: Final = 500
 # A directory has one server, or the few that it ever had.
@@ -56,6 +56,8 @@ class ServerCounters(NamedTuple):
     last_report_ns: int = 0
     #: Entries that were fetched because a manifest lists them. Not among the hits.
     prefetched: int = 0
+    #: Among ``hits``: look-ups that waited until another host had compiled.
+    waits: int = 0
 
     @property
     def hit_ratio(self) -> float | None:

@@ -75,6 +75,8 @@ class RemoteCounts:
     answers_ns: int = 0
     #: Entries that were fetched because a manifest lists them. Not among the hits.
     prefetched: int = 0
+    #: Among ``hits``: look-ups that waited until another host had compiled.
+    waits: int = 0
 
 
 class RemoteStore:

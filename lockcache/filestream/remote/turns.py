@@ -16,8 +16,9 @@ import secrets
 import threading
 import time
 import weakref
+from collections.abc import Iterable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from lockcache.filestream.remote.calls import read_in_parallel
 from lockcache.filestream.remote.store import RemoteStore, do_nothing
@@ -132,11 +133,28 @@ def _renew(tokens: dict[str, str], transport: Transport) -> None:
 _heart = _Heart()
 
 
-def take_turn(store: RemoteStore, name: str, timeout_seconds: float | None = None) -> tuple[bytes, bytes] | RemoteTurn:
+class _Lookups(Protocol):
+    """Counters of look-ups."""
+
+    misses: int
+    waits: int
+
+
+def take_turn(
+    store: RemoteStore,
+    name: str,
+    timeout_seconds: float | None = None,
+    *,
+    counts: _Lookups | None = None,
+    has_waited: bool = False,
+) -> tuple[bytes, bytes] | RemoteTurn:
     """Returns the entry once the node that computes it stored it, or this process's turn to compute it.
 
-    For after a miss. A holder is waited for as long as it lives and the server answers, ``timeout_seconds`` at most.
+    For after a look-up that ``store``, and ``counts``, counted as a miss. While this waits it counts as neither, and
+    served as a hit; ``has_waited``: it waited before, for a thread. A holder is waited for as long as it lives and the
+    server answers, ``timeout_seconds`` at most.
     """
+    missed = [store.counts, *([] if counts is None else [counts])]
     if not store.url.may_lease:
         # Not asked for: an answer without the server would count as a sign that it works.
         return RemoteTurn(store, name, None)
@@ -155,6 +173,7 @@ def take_turn(store: RemoteStore, name: str, timeout_seconds: float | None = Non
         if loaded is not None:
             store.patience.waits_share = 1.0
             turn.end()
+            _recount(missed, misses=-1, waits=has_waited)
             return loaded
         waited = time.monotonic() - began
         if waited > longest and not turn.is_held:
@@ -162,7 +181,18 @@ def take_turn(store: RemoteStore, name: str, timeout_seconds: float | None = Non
         if turn.is_held or waited > longest:
             return turn
         pause = min(max(waited * 0.2, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
-        time.sleep(pause * (0.5 + random.random() / 2))
+        has_waited = True
+        _recount(missed, misses=-1)
+        try:
+            time.sleep(pause * (0.5 + random.random() / 2))
+        finally:
+            _recount(missed, misses=1)
+
+
+def _recount(lookups: Iterable[_Lookups], *, misses: int, waits: int = 0) -> None:
+    for each in lookups:
+        each.misses += misses
+        each.waits += waits
 
 
 class _Answer(enum.Enum):

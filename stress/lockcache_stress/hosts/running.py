@@ -17,9 +17,8 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import Final
 
-import platformdirs
-
-from lockcache.errors import how_to_install
+from lockcache.default_directory import user_cache_dir
+from lockcache.errors import NoDefaultDirError, how_to_install
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts.kernel import prepare
 from lockcache_stress.hosts.machine import Guest, find_accelerator, in_namespaces, in_qemu
@@ -67,7 +66,11 @@ def prepare_guest(options: HostsOptions, show: Show) -> Starter:
         raise UnusableError(why)
     if options.file_system != "nfs":
         return in_namespaces
-    boot = prepare(platformdirs.user_cache_path("lockcache-stress"), lambda words: show("preparing", 0.0, words))
+    try:
+        folder = Path(user_cache_dir("lockcache-stress", "set XDG_CACHE_HOME"))
+    except NoDefaultDirError as error:
+        raise UnusableError(str(error)) from error
+    boot = prepare(folder, lambda words: show("preparing", 0.0, words))
     show("preparing", 0.5, "is there KVM?")
     accelerator = find_accelerator(boot)
     show("booting", 0.0, f"{boot.release}, {accelerator[1]}")

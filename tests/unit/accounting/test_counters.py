@@ -204,6 +204,27 @@ def test_a_page_of_before_there_was_a_sum_of_what_is_saved_goes_on(layout: Layou
     assert (read_counters(layout).hits, read_counters(layout).saved_ns) == (4, 9)
 
 
+def test_a_page_of_before_there_were_waits_goes_on(layout: Layout) -> None:
+    program = Program(layout)
+    program.count(hits=3, saved_ns=9)
+    assert Path(layout.counters).read_bytes()[88:] == bytes(40), "what an older version writes there"
+    program.count(hits=4, waits=1)
+    found = read_counters(layout)
+    assert (found.hits, found.saved_ns, found.waits) == (4, 9, 1)
+
+
+def test_a_miss_that_was_reported_and_became_a_hit_is_taken_off_the_next_ones(layout: Layout) -> None:
+    program = Program(layout)
+    program.count(misses=1)
+    program.count(misses=0, hits=1)
+    found = read_counters(layout)
+    assert (found.hits, found.misses) == (1, 1), "no metric may fall"
+    program.count(misses=1)
+    assert read_counters(layout).misses == 1
+    program.count(misses=2)
+    assert read_counters(layout).misses == 2
+
+
 def test_on_a_network_file_system_a_report_does_not_ask_the_server_about_a_page_that_nobody_else_can_replace(
     cache_path, monkeypatch
 ):

@@ -52,6 +52,7 @@ def test_a_lookup_in_a_compilation_has_the_turn_until_the_store(shared: Shared) 
         assert leases(shared) == []
 
     shared.compiling(compile_)()
+    assert shared.cache.stats().misses == 1
     assert shared.look("k") == b"code"
     assert not shared.has_failed
 

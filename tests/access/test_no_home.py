@@ -1,0 +1,203 @@
+"""Users without a home, as containers with random uids have them: each program says what to set."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import FileStreamProgramCache, LockcacheError, SQLiteProgramCache
+from lockcache.arguments import warn_once
+from lockcache.cli import program
+from lockcache.integrations import pyptx
+from lockcache.integrations.adapter import install, open_shared
+from lockcache.layouts import kept_as
+from lockcache.layouts.recognition import refuse_unless_cache
+from lockcache_daemon import command as daemon
+from tests.access.group_members import MALLORY, run_as
+
+pytestmark = pytest.mark.root
+
+#: The environment of such a user; the first cannot name a directory, the others can make none there.
+HOMELESS = [{}, {"HOME": "/"}, {"HOME": "/nonexistent"}, {"XDG_CACHE_HOME": "/nonexistent"}]
+NAMELESS: dict[str, str] = HOMELESS[0]
+
+
+def as_homeless(work: Callable[[], Any], home: dict[str, str] = NAMELESS, **variables: str) -> Any:
+    """Returns the result of ``work`` in a process of a user without a home, and the warnings that it logged."""
+
+    def child() -> tuple[Any, list[str]]:
+        os.environ.clear()
+        os.environ.update({"PATH": os.defpath, "LOCKCACHE_DIR": "", **home, **variables})
+        warn_once.cache_clear()
+        logged, log = _Logged(), logging.getLogger("lockcache")
+        log.addHandler(logged)
+        return work(), logged.lines
+
+    return run_as(MALLORY, child)
+
+
+class _Logged(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def said_by(main: Callable[[Sequence[str]], int], *words: str) -> Callable[[], tuple[int, str]]:
+    """Returns a function that runs a program, and returns its exit code and what it wrote to stderr."""
+
+    def work() -> tuple[int, str]:
+        err = io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+            return main(words), err.getvalue()
+
+    return work
+
+
+@pytest.mark.parametrize("home", HOMELESS, ids=str)
+def test_a_cache_keeps_nothing_and_warns_once(home: dict[str, str]) -> None:
+    def use() -> tuple[bytes, bytes | None, int, int]:
+        for _ in range(2):
+            with FileStreamProgramCache() as cache:
+                code = cache.get_or_compute("k", lambda: b"code")
+                cache["other"] = b"code"
+                stats = cache.stats()
+        return code, cache.get("k"), stats.misses, stats.dropped_writes
+
+    found, warnings = as_homeless(use, home)
+    assert found == (b"code", None, 1, 2)
+    [warning] = warnings
+    assert "set LOCKCACHE_DIR" in warning
+
+
+def test_sqlite_keeps_nothing_and_warns_once() -> None:
+    def use() -> tuple[bytes, int]:
+        SQLiteProgramCache().close()
+        with SQLiteProgramCache() as cache:
+            return cache.get_or_compute("k", lambda: b"code"), len(cache)
+
+    found, [warning] = as_homeless(use)
+    assert found == (b"code", 0)
+    assert "set LOCKCACHE_DIR" in warning
+
+
+def test_pyptx_keeps_its_entries_in_memory_and_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = pyptx.CacheKey("f", (), (), "sm_90")
+
+    def use() -> tuple[str, bool]:
+        pyptx.DEFAULT_CACHE_DIR = pyptx._find_default()
+        pyptx.CubinCache()
+        cache = pyptx.CubinCache()
+        cache.put(pyptx.CacheEntry(key, "ptx", None))
+        found = cache.get(key)
+        assert found is not None
+        return found.ptx_source, cache.stats().entries == 1
+
+    found, [warning] = as_homeless(use)
+    assert found == ("ptx", True)
+    assert "set PYPTX_CACHE_DIR" in warning
+
+
+def test_who_asks_for_a_directory_to_write_to_gets_an_error() -> None:
+    def use() -> str:
+        with pytest.raises(LockcacheError) as caught:
+            FileStreamProgramCache(read_only=False)
+        assert isinstance(caught.value, OSError)
+        return str(caught.value)
+
+    assert as_homeless(use) == ("no home directory: set LOCKCACHE_DIR or name a directory", [])
+
+
+@pytest.mark.parametrize("kind", [FileStreamProgramCache, SQLiteProgramCache])
+def test_a_cache_that_is_off_needs_no_directory(kind: Callable[[], Any]) -> None:
+    assert as_homeless(lambda: kind().get("k"), LOCKCACHE_DISABLE="1") == (None, [])
+
+
+def test_a_framework_goes_on_with_its_own_cache_and_one_warning() -> None:
+    def use() -> list[bool]:
+        return [install("some", lambda: open_shared("some", "1.0", None, None)) for _ in range(2)]
+
+    found, [warning] = as_homeless(use)
+    assert found == [False, False]
+    assert "some goes on with its own cache" in warning
+    assert "set LOCKCACHE_DIR" in warning
+
+
+@pytest.mark.parametrize("home", HOMELESS, ids=str)
+def test_lockcache_run_runs_its_command_and_says_why_it_does_nothing_else(home: dict[str, str]) -> None:
+    (code, said), _ = as_homeless(said_by(program.run, "run", "--", "sh", "-c", "exit $LOCKCACHE_DISABLE"), home)
+    assert code == 1
+    assert "set LOCKCACHE_DIR or name a directory; the command goes on without lockcache" in said
+    assert said.count("\n") == 1
+
+
+COMMANDS = [
+    ["clear", "--yes"], ["config"], ["doctor"], ["evict", "--to", "1G"], ["inspect", "3f2a"], ["ls"], ["pack", "-"],
+    ["path"], ["policy", "get"], ["recount"], ["rm", "3f2a"], ["stats"], ["top", "--once"], ["verify"], ["why", "k"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_a_command_says_in_one_line_what_to_set(words: list[str]) -> None:
+    (code, said), _ = as_homeless(said_by(program.run, *words))
+    assert (code, said) == (2, "lockcache: no home directory: set LOCKCACHE_DIR or name a directory\n")
+
+
+@pytest.mark.parametrize("words", [["env", "jax"], ["completion", "bash"]], ids=lambda words: words[0])
+def test_a_command_that_needs_no_directory_works(words: list[str]) -> None:
+    assert as_homeless(said_by(program.run, *words)) == ((0, ""), [])
+
+
+@pytest.mark.parametrize("words, ends_with", [(["why"], 1), (["stats"], 0), (["inspect", "3f2a"], 2)])
+def test_a_command_with_a_directory_needs_no_home(words: list[str], ends_with: int) -> None:
+    def use() -> tuple[int, str]:
+        with tempfile.TemporaryDirectory() as root:
+            with FileStreamProgramCache(root) as cache:
+                cache.stats()
+            code, said = said_by(program.run, *words, root)()
+            return code, said.replace(root, "DIR")
+
+    (code, said), _ = as_homeless(use)
+    assert "LOCKCACHE_DIR" not in said
+    assert (code, said.count("\n")) == (ends_with, int(ends_with > 0))
+
+
+def test_the_daemon_says_in_one_line_what_to_set() -> None:
+    (code, said), _ = as_homeless(said_by(daemon.run, "--once", "--max-size", "1G"))
+    assert code == 2
+    assert said == "lockcache-daemon: DIR: no home directory: set LOCKCACHE_DIR or name a directory\n"
+
+
+def test_a_directory_that_is_named_needs_no_home() -> None:
+    def use() -> tuple[str, int]:
+        with tempfile.TemporaryDirectory() as root:
+            refuse_unless_cache(root)
+            return kept_as(root), said_by(daemon.run, "--once", "--max-size", "1G", root)()[0]
+
+    assert as_homeless(use)[0] == ("lockcache", 0)
+
+
+def test_a_new_directory_on_a_disk_without_inodes_keeps_nothing_and_warns_once(
+    mount_tmpfs: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = mount_tmpfs("size=1m,nr_inodes=2")
+    (disk / "file").touch()
+    warn_once.cache_clear()
+    for _ in range(2):
+        with FileStreamProgramCache(disk / "cache") as cache:
+            assert cache.get_or_compute("k", lambda: b"code") == b"code"
+    with pytest.raises(OSError, match="No space left"):
+        FileStreamProgramCache(disk / "cache", read_only=False)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{disk}/cache: No space left on device; this program stores nothing"
+    ]
