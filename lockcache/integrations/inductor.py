@@ -22,13 +22,13 @@ from lockcache.integrations.adapter import (
     Shared,
     UnsupportedError,
     install as install_adapter,
+    looking_for_doors,
     open_shared,
-    refuse_older,
 )
 
 __all__ = ["install"]
 
-_OLDEST = (2, 13)
+_OLDEST_TRIED = (2, 13)
 
 
 def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int | None = None) -> bool:
@@ -43,16 +43,15 @@ def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int |
 def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
     import torch
 
-    refuse_older("torch", torch.__version__, _OLDEST)
-    from torch._inductor import compile_fx, remote_cache
+    with looking_for_doors("torch", torch.__version__, _OLDEST_TRIED):
+        from torch._inductor import compile_fx, remote_cache
 
-    # All that is needed, before anything is changed.
-    own_compile = compile_fx._compile_fx_inner
-    graphs, autograd = remote_cache.RemoteFxGraphCache, remote_cache.RemoteAOTAutogradCache
-    for cache in (graphs, autograd):
-        if cache.backend_override_cls is not None:
-            raise UnsupportedError(f"its {cache.__name__} has another back end")
-    switches = _switches()
+        own_compile = compile_fx._compile_fx_inner
+        graphs, autograd = remote_cache.RemoteFxGraphCache, remote_cache.RemoteAOTAutogradCache
+        for cache in (graphs, autograd):
+            if cache.backend_override_cls is not None:
+                raise UnsupportedError(f"its {cache.__name__} has another back end")
+        switches = _switches()
     shared = open_shared("inductor", torch.__version__, path, cap_bytes, runs_code=True)
 
     compile_fx._compile_fx_inner = shared.compiling(own_compile)
