@@ -13,8 +13,8 @@ Triton, and nobody waits for it. Inductor's compile workers know only what is in
 Values are pickles: who may write to the directory may run code in the processes that read it. A directory that others
 write to needs a signing key.
 
-Tried with torch 2.6.0 and 2.13.0. If its private parts are others, or it has a remote cache already, Inductor keeps
-what it has, with a warning.
+Tried with torch 2.6.0, 2.13.0 and 2.15.0. If its private parts are others, or it has a remote cache already, Inductor
+keeps what it has, with a warning.
 """
 
 from __future__ import annotations
