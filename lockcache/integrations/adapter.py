@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from lockcache.filestream import ViewPath
 
-__all__ = ["Shared", "UnsupportedError", "install", "installed", "open_shared", "refuse_older"]
+__all__ = ["Shared", "UnsupportedError", "install", "installed", "looking_for_doors", "open_shared"]
 
 _log = logging.getLogger("lockcache")
 
@@ -40,7 +40,7 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 class UnsupportedError(Exception):
-    """This framework cannot be adapted: it is too old, or its doors are not those that the adapter knows."""
+    """This framework cannot be adapted: it lacks a door that the adapter needs, or somebody else has taken it."""
 
 
 class Shared:
@@ -60,6 +60,10 @@ class Shared:
     def is_storing(self) -> bool:
         """Whether anything can be stored: lockcache has not failed, and the directory is not only read."""
         return not (self.has_failed or self.cache._is_only_read)
+
+    def never_raising(self) -> _NeverRaising:
+        """A block whose error is one warning: then lockcache has failed, and the framework's own cache takes over."""
+        return _NeverRaising(self)
 
     def look_up(self, key: str, label: str = "") -> bytes | None:
         """The value of ``key``. On a miss within :meth:`compiling` this thread has the turn to compute it."""
@@ -199,11 +203,29 @@ def open_shared(
     return Shared(framework, version, cache)
 
 
-def refuse_older(framework: str, version: str, oldest: tuple[int, int]) -> None:
-    """Raise :class:`UnsupportedError` if a framework's version, ``1.2.3rc1+cu13`` say, is older than ``oldest``."""
-    numbers = re.match(r"(\d+)(?:\.(\d+))?", version)
-    if numbers is None or (int(numbers[1]), int(numbers[2] or 0)) < oldest:
-        raise UnsupportedError(f"{framework} {version} is older than {oldest[0]}.{oldest[1]}")
+@contextlib.contextmanager
+def looking_for_doors(package: str, version: str, oldest_tried: tuple[int, ...]) -> Iterator[None]:
+    """A block that looks for all that an adapter needs of a framework, before it changes anything.
+
+    The doors decide, and not the version: a door that is missing ends the block with :class:`UnsupportedError`, which
+    names it. Where an older version than any that was tried has all of them, the adapter is used, and one line says so.
+    """
+    older = _describe_older(version, oldest_tried)
+    try:
+        yield
+    except (AttributeError, ImportError, UnsupportedError) as error:
+        raise UnsupportedError(f"{package} {version}: {error}" + (older and f" ({older})")) from error
+    if older and package not in _warned:
+        _warned.add(package)
+        _log.warning("%s %s is used with lockcache, but is %s", package, version, older)
+
+
+def _describe_older(version: str, oldest_tried: tuple[int, ...]) -> str:
+    """Returns that ``version``, ``1.2.3rc1+cu13`` say, is older than any that was tried; else nothing."""
+    numbers = re.match(r"\d+(\.\d+)*", version)
+    if numbers is None or tuple(map(int, numbers[0].split("."))) >= oldest_tried:
+        return ""
+    return f"older than {'.'.join(map(str, oldest_tried))}, the oldest version that was tried"
 
 
 def install(framework: str, action: Callable[[], Shared]) -> bool:

@@ -3,8 +3,7 @@
 :func:`install`, once CuPy is imported and before its first kernel. The directory is ``$LOCKCACHE_DIR``. CuPy makes a
 directory of its own when it is imported, whatever comes later; ``$CUPY_CACHE_DIR`` says where.
 
-Adapted: CuPy 14.1 and newer; tried with 14.2.0. If its private parts are others, CuPy keeps its own cache, with a
-warning.
+Tried with CuPy 14.1.1 and 14.2.0. If its private parts are others, CuPy keeps its own cache, with a warning.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from lockcache.integrations.adapter import (
     Shared,
     UnsupportedError,
     install as install_adapter,
+    looking_for_doors,
     open_shared,
-    refuse_older,
 )
 
 __all__ = ["install"]
 
-_OLDEST = (14, 1)
+_OLDEST_TRIED = (14, 1)
 
 
 def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int | None = None) -> bool:
@@ -36,15 +35,14 @@ def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int |
 def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
     import cupy
 
-    refuse_older("cupy", cupy.__version__, _OLDEST)
-    from cupy.cuda import compiler
-    from cupy.cuda._compiler_cache import KernelCacheBackend
+    with looking_for_doors("cupy", cupy.__version__, _OLDEST_TRIED):
+        from cupy.cuda import compiler
+        from cupy.cuda._compiler_cache import KernelCacheBackend
 
-    # All that is needed, before anything is changed.
-    own, own_compile = compiler._kernel_cache_backend, compiler._compile_with_cache_cuda
-    set_backend = compiler._set_kernel_cache_backend
-    if not isinstance(own, KernelCacheBackend):
-        raise UnsupportedError(f"its cache is a {type(own).__name__}, which the adapter does not know")
+        own, own_compile = compiler._kernel_cache_backend, compiler._compile_with_cache_cuda
+        set_backend = compiler._set_kernel_cache_backend
+        if not isinstance(own, KernelCacheBackend):
+            raise UnsupportedError(f"its cache is a {type(own).__name__}, which the adapter does not know")
 
     shared = open_shared("cupy", cupy.__version__, path, cap_bytes)
 

@@ -9,7 +9,7 @@ names a directory for JAX's own cache, that one is used for what lockcache does 
 Values are executables that JAX serialised: who may write to the directory may run code in the processes that read
 it. A directory that others write to needs a signing key.
 
-Adapted: jax 0.5 and newer; tried with 0.10.2. If its private parts are others, JAX keeps its own cache, with a warning.
+Tried with JAX 0.4.38 to 0.11.2. If its private parts are others, JAX keeps its own cache, with a warning.
 """
 
 from __future__ import annotations
@@ -22,11 +22,17 @@ from collections.abc import Callable
 from typing import Any
 
 from lockcache.arguments import is_asked_for
-from lockcache.integrations.adapter import Shared, install as install_adapter, open_shared, refuse_older
+from lockcache.integrations.adapter import (
+    Shared,
+    UnsupportedError,
+    install as install_adapter,
+    looking_for_doors,
+    open_shared,
+)
 
 __all__ = ["initialize", "install"]
 
-_OLDEST = (0, 5)
+_OLDEST_TRIED = (0, 4, 38)
 
 
 def initialize() -> None:
@@ -46,14 +52,16 @@ def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int |
 
 def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
     import jax
-    from jax._src import compilation_cache, compiler, config, distributed
-    from jax._src.compilation_cache_interface import CacheInterface
 
-    refuse_older("jax", jax.__version__, _OLDEST)
-    own_cache, own_compile = compilation_cache.get_file_cache, compiler.compile_or_get_cached
-    first_path, reset = config.compilation_cache_dir.value, compilation_cache.reset_cache
+    with looking_for_doors("jax", jax.__version__, _OLDEST_TRIED):
+        from jax._src import compilation_cache, compiler, config, distributed
+        from jax._src.compilation_cache_interface import CacheInterface
+
+        own_cache, own_compile = compilation_cache.get_file_cache, compiler.compile_or_get_cached
+        first_path, reset = config.compilation_cache_dir.value, compilation_cache.reset_cache
+        place = _place_of_callbacks(own_compile)
     shared = open_shared("jax", jax.__version__, path, cap_bytes, runs_code=True)
-    queueing = _queueing(own_compile, shared)
+    queueing = _queueing(own_compile, shared, place)
 
     def will_store() -> bool:
         """Returns whether JAX stores what it compiles now, however small its cost and size."""
@@ -97,13 +105,19 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     return shared
 
 
-def _queueing(own_compile: Callable[..., Any], shared: Shared) -> Callable[..., Any]:
+def _place_of_callbacks(own_compile: Callable[..., Any]) -> int:
+    """Returns the place of the argument by which JAX knows the programs that call back into Python."""
+    parameters = [*inspect.signature(own_compile).parameters]
+    if "host_callbacks" not in parameters:
+        raise UnsupportedError(f"its compile_or_get_cached takes {', '.join(parameters)}, and no host_callbacks")
+    return parameters.index("host_callbacks")
+
+
+def _queueing(own_compile: Callable[..., Any], shared: Shared, place: int) -> Callable[..., Any]:
     """``own_compile``, within which a miss takes the turn, but for programs that call back into Python.
 
-    Those (``jax.debug.print``, say) JAX never stores, and it knows them by an argument.
+    Those (``jax.debug.print``, say) JAX never stores.
     """
-    parameters = [*inspect.signature(own_compile).parameters]
-    place = parameters.index("host_callbacks")
     compiling = shared.compiling(own_compile)
 
     @functools.wraps(own_compile)

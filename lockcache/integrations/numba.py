@@ -7,8 +7,7 @@ Values are numba's pickles: who may write to the directory may run code in the p
 path and time of the source file, function, types, bytecode, device. A kernel whose key has an address in it, since an
 argument is an object without a name, stays in numba's own cache.
 
-Adapted: numba-cuda 0.20 and newer; tried with 0.30.4. If its private parts are others, numba keeps its own cache, with
-a warning.
+Tried with numba-cuda 0.22.2 to 0.30.4. If its private parts are others, numba keeps its own cache, with a warning.
 """
 
 from __future__ import annotations
@@ -18,11 +17,17 @@ import os
 import pickle
 from typing import Any, Final
 
-from lockcache.integrations.adapter import Shared, install as install_adapter, open_shared, refuse_older, warn
+from lockcache.integrations.adapter import (
+    Shared,
+    install as install_adapter,
+    looking_for_doors,
+    open_shared,
+    warn,
+)
 
 __all__ = ["install"]
 
-_OLDEST = (0, 20)
+_OLDEST_TRIED = (0, 22)
 # Of types in types.
 _DEEPEST: Final = 32
 
@@ -40,12 +45,12 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     import numba
     import numba_cuda
 
-    refuse_older("numba", numba_cuda.__version__, _OLDEST)
-    from numba.cuda.core.caching import IndexDataCacheFile
-    from numba.cuda.dispatcher import CUDADispatcher
+    with looking_for_doors("numba-cuda", numba_cuda.__version__, _OLDEST_TRIED):
+        from numba.cuda.core.caching import IndexDataCacheFile
+        from numba.cuda.dispatcher import CUDADispatcher
 
-    own_load, own_save, own_compile = IndexDataCacheFile.load, IndexDataCacheFile.save, CUDADispatcher.compile
-    own_flush = IndexDataCacheFile.flush
+        own_load, own_save, own_flush = IndexDataCacheFile.load, IndexDataCacheFile.save, IndexDataCacheFile.flush
+        own_compile = CUDADispatcher.compile
     version = f"{numba.__version__}/{numba_cuda.__version__}"
     shared = open_shared("numba", version, path, cap_bytes, runs_code=True)
     # Functions that this process compiles again, and their kernels that it has stored since.

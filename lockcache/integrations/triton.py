@@ -14,14 +14,14 @@ all that the compilation held.
 Results of autotuning are stored, and nobody waits for them: a benchmark may need all ranks. What
 ``TRITON_KERNEL_OVERRIDE``, ``TRITON_KERNEL_DUMP`` and ``USE_IR_LOC`` read and write is in Triton's own directories.
 
-Adapted: Triton 3.4 and newer; tried with 3.4.0 and 3.9.0. If its private parts are others, Triton keeps its own cache,
-with a warning.
+Tried with Triton 3.4.0 to 3.9.0. If its private parts are others, Triton keeps its own cache, with a warning.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import os
 import sys
@@ -37,8 +37,8 @@ from lockcache.integrations.adapter import (
     UnsupportedError,
     install as install_adapter,
     installed,
+    looking_for_doors,
     open_shared,
-    refuse_older,
     warn,
 )
 from lockcache.integrations.staged import reap_folder, staged_name
@@ -48,7 +48,7 @@ from lockcache.single_flight import Turn
 
 __all__ = ["install"]
 
-_OLDEST = (3, 4)
+_OLDEST_TRIED = (3, 4)
 _METHODS = {"get_file", "get_group", "put", "put_group"}
 _AUTOTUNED = ".autotune.json"
 _BINARIES = (".cubin", ".hsaco")
@@ -64,6 +64,7 @@ def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int |
 
 
 def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
+    _look_for_doors()
     from triton import knobs
 
     manager, other = _manager_class(), knobs.cache.manager_class
@@ -74,13 +75,23 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     return shared
 
 
+def _look_for_doors() -> None:
+    import triton
+
+    with looking_for_doors("triton", triton.__version__, _OLDEST_TRIED):
+        # Not by `from triton import`, which takes one that is missing for a circular import while Triton is imported.
+        knobs = importlib.import_module("triton.knobs")
+        from triton.runtime.cache import CacheManager
+
+        knobs.cache, knobs.compilation.use_ir_loc  # noqa: B018
+        if CacheManager.__abstractmethods__ != _METHODS:
+            raise UnsupportedError(f"its cache managers have {sorted(CacheManager.__abstractmethods__)}")
+
+
 def _open(path: str | os.PathLike[str] | None = None, cap_bytes: int | None = None) -> Shared:
     import triton
-    from triton.runtime.cache import CacheManager
 
-    refuse_older("triton", triton.__version__, _OLDEST)
-    if CacheManager.__abstractmethods__ != _METHODS:
-        raise UnsupportedError(f"its cache managers have {sorted(CacheManager.__abstractmethods__)}")
+    _look_for_doors()
     return open_shared("triton", triton.__version__, path, cap_bytes, runs_code=True)
 
 
@@ -100,8 +111,12 @@ def __getattr__(name: str) -> Any:
 
 @functools.cache
 def _manager_class() -> Any:
-    from triton import knobs
     from triton.runtime.cache import CacheManager, FileCacheManager
+
+    if importlib.util.find_spec("triton.knobs") is None:  # Triton 3.3, which the variable leads here all the same
+        _shared()  # says so
+        return FileCacheManager
+    from triton import knobs
 
     class LockcacheManager(CacheManager):  # type: ignore[misc]
         """The files of one Triton key: those of a kernel, or a launcher. One is made for each compilation."""

@@ -10,7 +10,7 @@ directory that others write to needs a signing key. Modules that are compiled ah
 caller's, or without a hash in their name, are not stored, nor are those that Warp compiles again each time, to verify
 how arrays are accessed.
 
-Adapted and tried: Warp 1.19. If its private parts are others, Warp keeps its own cache, with a warning.
+Tried with Warp 1.15 to 1.19. If its private parts are others, Warp keeps its own cache, with a warning.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from lockcache.integrations.adapter import (
     Shared,
     UnsupportedError,
     install as install_adapter,
+    looking_for_doors,
     open_shared,
-    refuse_older,
     warn,
 )
 from lockcache.integrations.staged import reap_folder, staged_name
 from lockcache.single_flight import Turn
 
-_OLDEST = (1, 19)
+_OLDEST_TRIED = (1, 15)
 _PARAMETERS = ["self", "device", "output_dir", "output_name", "output_arch", "use_ptx", "options"]
 
 
@@ -47,14 +47,15 @@ def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int |
 
 def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
     import warp
-    from warp._src import context
 
-    refuse_older("warp", warp.config.version, _OLDEST)
-    own = context.Module._compile
-    if [*inspect.signature(own).parameters] != _PARAMETERS:
-        raise UnsupportedError(f"its Module._compile takes {inspect.signature(own)}")
-    for name in ("get_module_hash", "_get_meta_name"):
-        getattr(context.Module, name)  # or it is another Warp than the adapter knows
+    with looking_for_doors("warp", warp.config.version, _OLDEST_TRIED):
+        from warp._src import context
+
+        own = context.Module._compile
+        if [*inspect.signature(own).parameters] != _PARAMETERS:
+            raise UnsupportedError(f"its Module._compile takes {inspect.signature(own)}")
+        for name in ("get_module_hash", "_get_meta_name"):
+            getattr(context.Module, name)
     shared = open_shared("warp", warp.config.version, path, cap_bytes, runs_code=True)
 
     def compile_module(

@@ -29,7 +29,7 @@ LAUNCHERS = (6, range(1000, 1004))
 
 def main() -> int:
     """Measure the frameworks that are installed, and print two tables."""
-    wanted = [name for name in sys.argv[1:] or HERDS if (VENVS / name).exists()]
+    wanted = [name for name in sys.argv[1:] or HERDS if name in HERDS and (VENVS / name).exists()]
     missed: list[str] = []
     print(
         f"{platform.processor() or platform.machine()}, Linux {platform.release()}, Python {platform.python_version()}"

@@ -56,11 +56,12 @@ def site_of(name: str) -> str:
 class Programs:
     """Processes that are ready to compile, and begin together."""
 
-    def __init__(self, name: str, tmp_path: Path) -> None:
+    def __init__(self, name: str, tmp_path: Path, *, venv: str = "") -> None:
+        """Find the interpreter. ``venv``: that of another version of the framework. Skips the test without it."""
         self.name = name
-        self.python = VENVS / name / "bin" / "python"
+        self.python = VENVS / (venv or name) / "bin" / "python"
         if not self.python.exists():
-            pytest.skip(f"needs {name}: make frameworks FRAMEWORKS={name}")
+            pytest.skip(f"needs {venv or name}: make frameworks FRAMEWORKS={venv or name}")
         self._tmp_path = tmp_path
         self.directory = tmp_path / "cache"
         self.errors = tmp_path / "stderr"

@@ -1,15 +1,107 @@
-"""Inductor on lockcache: ranks that talk to each other while they compile, and graphs of a backward pass."""
+"""Inductor on lockcache, the oldest torch that is tried and a new one: nodes, ranks, compile workers, autotuning."""
 
 from __future__ import annotations
 
+import json
+import os
 import select
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.frameworks.support import HANG_SECONDS, Programs, answer, tell
+from tests.frameworks.support import HANG_SECONDS, PROGRAMS, ROOT, Programs, answer, site_of, tell, total
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(params=["inductor-oldest", "inductor"])
+def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Programs:
+    return Programs("inductor", tmp_path, venv=request.param)
+
+
+def _with_triton(programs: Programs) -> dict[str, str]:
+    """Returns the variable by which a program finds Triton, which no torch for the CPU brings."""
+    is_oldest = "inductor-oldest" in programs.python.parts
+    return {"PYTHONPATH": str(ROOT) if is_oldest else f"{ROOT}{os.pathsep}{site_of('triton')}"}
+
+
+def _run_under_lockcache(programs: Programs, program: str, **variables: str) -> str:
+    """Returns the output of a program without a line of lockcache."""
+    command = [sys.executable, "-m", "lockcache", "run", "-q", "--", programs.python, PROGRAMS / f"{program}.py"]
+    environment = programs.environment(variables)
+    return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True, cwd="/").stdout
+
+
+def test_on_another_node_all_graphs_are_hits_forward_and_backward(programs: Programs, tmp_path: Path) -> None:
+    found = [
+        json.loads(
+            _run_under_lockcache(
+                programs,
+                "inductor_node",
+                TORCHINDUCTOR_AUTOGRAD_CACHE="1",  # as torch has it from 2.8 on
+                TORCHINDUCTOR_CACHE_DIR=str(tmp_path / node),
+            )
+        )
+        for node in ("first", "second")
+    ]
+    assert (found[0]["fxgraph_cache_miss"], found[0]["autograd_cache_miss"]) == (4, 2)
+    assert found[1] == {"fxgraph_cache_hit": 4, "autograd_cache_hit": 2}
+
+
+def test_where_torch_stores_nothing_of_autograd_lockcache_does_not_either(programs: Programs, tmp_path: Path) -> None:
+    for node, state in (("first", "miss"), ("second", "hit")):
+        variables = {"TORCHINDUCTOR_AUTOGRAD_CACHE": "0", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / node)}
+        assert json.loads(_run_under_lockcache(programs, "inductor_node", **variables)) == {f"fxgraph_cache_{state}": 4}
+
+
+def test_a_herd_of_the_oldest_torch_compiles_each_graph_once(tmp_path: Path) -> None:
+    programs = Programs("inductor", tmp_path, venv="inductor-oldest")
+    for compiled in (2, 0):
+        answers = programs.run(3, range(2))
+        assert [(found["wrong"], found["failed"], found["is_installed"]) for found in answers] == [(0, 0, True)] * 3
+        assert total(answers, "compiled") == compiled
+
+
+def test_a_compile_worker_has_the_adapters_too(programs: Programs, tmp_path: Path) -> None:
+    variables = {**_with_triton(programs), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    parent, worker = json.loads(_run_under_lockcache(programs, "inductor_workers", **variables))
+    is_adapted = "inductor" in programs.python.parts  # Triton 3.2, which belongs to the oldest torch, is not
+    triton = ["triton"] if is_adapted else []
+    assert parent == {"hooks": 1, "adapters": ["inductor", *triton]}
+    assert worker == {"hooks": 1, "adapters": triton}
+
+
+@pytest.mark.parametrize("is_of_worker", [False, True], ids=["here", "of-a-worker"])
+def test_what_one_process_tuned_another_one_with_the_same_gpu_reads(
+    is_of_worker: bool, programs: Programs, tmp_path: Path
+) -> None:
+    """Also where a compile worker, which has no adapter of Inductor's, made the object that stores it.
+
+    There is no GPU to tune for, so the program calls Inductor's classes itself, and says what the GPU is called.
+    """
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    for node in (first, second, third):
+        node.mkdir()
+
+    def call(*steps: str) -> list[str]:
+        variables = _with_triton(programs)
+        return programs.call(str(PROGRAMS / "inductor_tuned.py"), *steps, **variables).splitlines()
+
+    if is_of_worker:
+        call(f"pickle={first}=H100")
+    assert call(f"read={second}=H100", f"save={first}=H100") == ["None"]
+    # In the end lockcache fails: Inductor's own file comes first, and nothing raises.
+    found = call(
+        f"read={second}=H100",
+        f"read={third}=H200",
+        f"read={first}=broken",
+        f"read={third}=broken",
+        f"save={third}=broken",
+        f"read={third}=broken",
+    )
+    assert found == ["4", "None", "4", "None", "4"]
 
 
 def test_ranks_that_talk_to_each_other_while_they_compile_do_not_wait_for_each_other(tmp_path: Path) -> None:

@@ -64,6 +64,23 @@ def test_lockcache_run_and_a_manager_of_the_users(programs: Programs, tmp_path: 
     assert "it has another cache manager" in programs.errors.read_text()
 
 
+@pytest.mark.parametrize("way", [VARIABLE, {"LOCKCACHE_INSTALL": "triton", "PYTHONPATH": f"{HOOK}:{ROOT}"}])
+def test_a_triton_without_knobs_keeps_its_own_cache_and_that_is_said(way: dict[str, str], tmp_path: Path) -> None:
+    """Triton 3.2, which comes with torch 2.6."""
+    program = (
+        "import logging, sys; logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
+        "from triton.runtime.cache import get_cache_manager\n"
+        "get_cache_manager('ab' * 32).put(b'code', 'kernel.cubin'); get_cache_manager('cd' * 32)"
+    )
+    programs = Programs("triton", tmp_path, venv="inductor-oldest")
+    missing = (
+        "UnsupportedError: triton 3.2.0: No module named 'triton.knobs' (older than 3.4, the oldest version that was"
+    )
+    said = programs.call("-c", program, **way)
+    assert said == f"triton goes on with its own cache: {missing} tried)\n"
+    assert len([*(tmp_path / "own").glob("*/kernel.cubin")]) == 1
+
+
 def test_under_a_cap_entries_and_views_hold_no_more_and_nothing_raises(programs: Programs) -> None:
     cap = 160_000  # of some 36 kB a kernel, in twelve
     with FileStreamProgramCache(programs.directory, max_size_bytes=cap) as cache:

@@ -1,98 +1,24 @@
-"""Installs the adapters that ``$LOCKCACHE_INSTALL`` names, each when its framework is imported: for ``lockcache run``.
+"""Runs ``lockcache_hook``, next to this file, at the start of each Python that the command of ``lockcache run`` starts.
 
-Python runs this at its start, since ``lockcache run`` has put the folder in front of the others. The ``sitecustomize``
-that it hides is run too. Nothing here may fail: it runs in each Python that the command starts, whatever that is for.
+Any Python runs this, since ``lockcache run`` has put the folder in front of the others: the syntax is that of Python 2
+too. A Python that is too old for the hook runs the ``sitecustomize`` that this one hides, and nothing else.
 """
 
-from __future__ import annotations
-
-import contextlib
-import importlib
-import importlib.machinery
-import importlib.util
-import os
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from types import ModuleType
-from typing import Any
 
-# The module after whose import a framework can be adapted, if it is not the one of that name.
-_MODULES = {"inductor": "torch._inductor.compile_fx", "numba": "numba.cuda"}
+if sys.version_info >= (3, 7):  # noqa: UP036
+    import lockcache_hook  # type: ignore[import-not-found]  # in the folder from which Python takes this file
 
+    lockcache_hook.run(__file__)
+else:
+    import imp
+    import os
 
-class _Installer(MetaPathFinder):
-    """Finds nothing itself; has the adapter installed once the framework's module has run."""
-
-    def __init__(self, frameworks: dict[str, str]) -> None:
-        self._frameworks = frameworks
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        finders = [*sys.meta_path]
-        if fullname not in self._frameworks or self not in finders:
-            return None
-        for finder in finders[finders.index(self) + 1 :]:
-            find = getattr(finder, "find_spec", None)
-            spec: importlib.machinery.ModuleSpec | None = None if find is None else find(fullname, path, target)
-            if spec is not None:
-                # Not of those that only have load_module, which make the module themselves.
-                if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(fullname, spec.loader, self._frameworks)  # type: ignore[assignment]
-                return spec
-        return None
-
-
-class _Loader:
-    """Stands for the loader of one module until that runs.
-
-    The loader itself stays as it is: its attributes may be fixed, and it may load other modules too.
-    """
-
-    def __init__(self, fullname: str, own: Any, frameworks: dict[str, str]) -> None:
-        self._fullname = fullname
-        self._own = own
-        self._frameworks = frameworks
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # to isinstance it is what it stands for
-        return type(self._own)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "_own"), name)  # a copy that is being made has none yet
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the module, which has its own loader by then, and have the adapter installed."""
-        for holder, name in ((module, "__loader__"), (module.__spec__, "loader")):
-            if getattr(holder, name, None) is self:
-                setattr(holder, name, self._own)
-        self._own.exec_module(module)
-        framework = self._frameworks.pop(self._fullname, None)
-        if framework is not None:
-            _install(framework)
-
-
-def _install(framework: str) -> None:
+    _here = os.path.dirname(os.path.abspath(__file__))
+    _places = [_place for _place, _folder in enumerate(sys.path) if os.path.abspath(_folder) == _here]
     try:
-        importlib.import_module(f"lockcache.integrations.{framework}").install()
-    except Exception as error:  # noqa: BLE001 - an import of the user's must not fail because of it
-        if sys.stderr is not None:
-            with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream
-                sys.stderr.write(f"lockcache: {framework} goes on with its own cache: {error}\n")
-
-
-def _run_hidden() -> None:
-    """Run the ``sitecustomize`` that would have been run without this one."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is not None and spec.loader is not None:
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
-
-
-_wanted = filter(None, os.environ.get("LOCKCACHE_INSTALL", "").split(","))
-sys.meta_path.insert(0, _Installer({_MODULES.get(name, name): name for name in _wanted}))
-_run_hidden()
+        _hidden = imp.find_module("sitecustomize", sys.path[max(_places) + 1 :])
+    except ImportError:
+        pass
+    else:
+        imp.load_module("sitecustomize", *_hidden)

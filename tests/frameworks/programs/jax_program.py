@@ -11,7 +11,9 @@ from jax._src import compiler
 from protocol import run
 
 compiled = []
-_compile = compiler.backend_compile_and_load
+# In JAX 0.4 it has another name.
+_name = "backend_compile_and_load" if hasattr(compiler, "backend_compile_and_load") else "backend_compile"
+_compile = getattr(compiler, _name)
 
 
 def _counted(*args, **options):
@@ -20,7 +22,7 @@ def _counted(*args, **options):
     return found
 
 
-compiler.backend_compile_and_load = _counted
+setattr(compiler, _name, _counted)
 _door = compiler.compile_or_get_cached
 if "old-door" in sys.argv:
     del compiler.compile_or_get_cached

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import grp
+import importlib
+import json
 import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache, Turn
 from lockcache.integrations import adapter
-from lockcache.integrations.adapter import Shared, UnsupportedError, install, installed, open_shared, refuse_older
+from lockcache.integrations.adapter import (
+    Shared,
+    UnsupportedError,
+    install,
+    installed,
+    looking_for_doors,
+    open_shared,
+)
 
 HANG_SECONDS = 60
 
@@ -143,12 +153,41 @@ def test_where_lockcache_is_off_nothing_is_installed(
     assert ["LOCKCACHE_DISABLE: 'please' is not" in message for message in caplog.messages] == [True]
 
 
-@pytest.mark.parametrize("version", ["0.4.38", "0.4", "0", "0.4rc1+cuda13"])
-def test_an_older_framework_is_refused(version: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"older than 0\.5"):
-        refuse_older("jax", version, (0, 5))
-    for newer in ("0.5", "0.5.0rc1", "0.12.1", "1", "1.0+cu13"):
-        refuse_older("jax", newer, (0, 5))
+@pytest.mark.parametrize("version", ["0.4.37", "0.4", "0", "0.4rc1+cuda13"])
+def test_an_older_framework_that_has_all_doors_is_adapted_and_one_line_says_that_it_is_older(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for newer in ("0.4.38", "0.5.0rc1", "0.12.1", "1", "1.0+cu13", "a version of one's own"):
+        with looking_for_doors("jax", newer, (0, 4, 38)):
+            pass
+    assert caplog.messages == []
+    for _ in range(2):
+        with looking_for_doors("jax", version, (0, 4, 38)):
+            pass
+    older = "is used with lockcache, but is older than 0.4.38, the oldest version that was tried"
+    assert caplog.messages == [f"jax {version} {older}"]
+
+
+@pytest.mark.parametrize(
+    "look, named",
+    [
+        (lambda: importlib.import_module("json.no_such_part"), "No module named 'json.no_such_part'"),
+        (lambda: json._no_such_door, "module 'json' has no attribute '_no_such_door'"),
+        (lambda: json.JSONEncoder._compile, "type object 'JSONEncoder' has no attribute '_compile'"),
+    ],
+)
+@pytest.mark.parametrize("version", ["9.0", "1.0"])
+def test_a_door_that_is_missing_is_named_in_the_refusal_whatever_the_version(
+    version: str, look: Callable[[], object], named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def action() -> Shared:
+        with looking_for_doors("json", version, (2, 6)):
+            look()
+        raise AssertionError("the door is missing")
+
+    assert not install("some", action)
+    older = " (older than 2.6, the oldest version that was tried)" if version == "1.0" else ""
+    assert caplog.messages == [f"some goes on with its own cache: UnsupportedError: json {version}: {named}{older}"]
 
 
 def test_values_that_run_code_are_not_loaded_from_a_group_unless_they_are_signed(
