@@ -22,7 +22,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reader") / "venv"
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
-    command = [python, "-m", "pip", "install", "--quiet", f"{wheel}[cuda,daemon,redis]", *_MATERIAL]
+    command = [python, "-m", "pip", "install", "--quiet", f"{wheel}[cuda,cli,daemon,redis]", *_MATERIAL]
     subprocess.run(command, check=True, capture_output=True)
     return python
 
