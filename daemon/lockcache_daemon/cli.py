@@ -1,4 +1,4 @@
-"""The console script's entry point. Keeps one promise: a plain install gets one clear line, not a traceback."""
+"""The console script's entry point."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ def main() -> None:
 
         return run(arguments)
 
-    run_program("lockcache-daemon", "daemon", run)
+    run_program("lockcache-daemon", run)

@@ -15,7 +15,6 @@ from io import UnsupportedOperation
 from typing import Any, Final
 
 import click
-from pydantic import BaseModel
 
 from lockcache import __version__
 from lockcache.cli.output import reason
@@ -25,7 +24,7 @@ from lockcache_daemon.deploy import FOLDER, deployment_files, read_file, systemd
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe import Report, readable
 from lockcache_daemon.run import Request, carry_out
-from lockcache_daemon.settings import DirectorySettings, Setting, Settings, SettingsError, Sources, variable_of
+from lockcache_daemon.settings import DirectorySettings, Settings, SettingsError, Sources, settings_of, variable_of
 
 _BAD_OPTION: Final = 2
 _ALREADY_SERVED: Final = 3
@@ -63,18 +62,12 @@ def with_settings(command: click.Command) -> click.Command:
     return command
 
 
-def _options(model: type[BaseModel]) -> Iterator[click.Option]:
-    for name, info in model.model_fields.items():
-        setting = next((each for each in info.metadata if isinstance(each, Setting)), None)
-        if setting is not None:
-            key = info.alias or name
-            yield _option(key, setting, is_switch=info.annotation is bool)
-
-
-def _option(key: str, setting: Setting, *, is_switch: bool) -> click.Option:
-    default = "" if setting.default is None else f" [default: {setting.default}]"
-    how: dict[str, Any] = {"is_flag": True, "default": None} if is_switch else {"metavar": setting.metavar}
-    return click.Option([f"--{key.replace('_', '-')}", key], help=setting.help + default, **how)
+def _options(model: type[DirectorySettings | Settings]) -> Iterator[click.Option]:
+    for key, (_, setting) in settings_of(model).items():
+        default = "" if setting.default is None else f" [default: {setting.default}]"
+        is_switch = not setting.metavar
+        how: dict[str, Any] = {"is_flag": True, "default": None} if is_switch else {"metavar": setting.metavar}
+        yield click.Option([f"--{key.replace('_', '-')}", key], help=setting.help + default, **how)
 
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}

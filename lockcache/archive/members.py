@@ -1,6 +1,6 @@
 """Members of an archive: each one written and read.
 
-An archive is a zstd frame with a checksum that contains a tar: first the manifest, then the entries, the least recently
+An archive is a tar, usually in a zstd frame with a checksum: first the manifest, then the entries, the least recently
 used first, so that a small cap drops the oldest ones. Each entry is a file under its own name in ``entries/``; its
 record and its last use stand in its PAX header, where other tools have attributes and times too.
 
@@ -28,7 +28,8 @@ from lockcache.filestream.entry import XATTR, Record
 ARCHIVE_FORMAT: Final = 1
 
 _BLOCK: Final = tarfile.BLOCKSIZE
-_MANIFEST: Final = "lockcache-pack.json"
+#: The name of the first member.
+MANIFEST: Final = "lockcache-pack.json"
 _RECORD: Final = f"SCHILY.xattr.{XATTR}"
 _ENTRY: Final = re.compile(r"entries/([0-9a-f]{2})/([0-9a-f]{62})", re.ASCII)
 _SECONDS: Final = re.compile(rb"([0-9]{1,10})(?:\.([0-9]{1,9}))?")
@@ -93,7 +94,7 @@ class Member(NamedTuple):
 def manifest_member(manifest: Manifest) -> bytes:
     """Returns the first member, with its header."""
     body = json.dumps(asdict(manifest), indent=1, sort_keys=True).encode() + b"\n"
-    return _header(_MANIFEST, len(body), 0, {}) + body + padding(len(body))
+    return _header(MANIFEST, len(body), 0, {}) + body + padding(len(body))
 
 
 def entry_header(name: str, size_bytes: int, last_use_ns: int, record: bytes) -> bytes:
@@ -159,7 +160,7 @@ class Members:
 
     def _read_manifest(self) -> Manifest:
         header = self._header()
-        if header is None or header.name != _MANIFEST or header.type != tarfile.REGTYPE:
+        if header is None or header.name != MANIFEST or header.type != tarfile.REGTYPE:
             raise ArchiveError("this is not an archive of `lockcache pack`: it does not begin with a manifest")
         if not 0 <= header.size <= _LARGEST_MANIFEST_BYTES:
             raise ArchiveError(f"the manifest is {header.size} bytes long, which none is")

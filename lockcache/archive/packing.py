@@ -5,7 +5,7 @@ leaves the directory as it was: an entry that is packed was not used, so its pla
 Takes no lock; writers and evictors go on, and what they remove meanwhile is left out.
 
 The same entries, with the same last uses, give the same bytes: on any file system, for any owner, at any time (with one
-release of libzstd and of lockcache).
+release of libzstd, if they are compressed, and of lockcache).
 """
 
 from __future__ import annotations
@@ -15,17 +15,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
-import zstandard
-
+from lockcache.archive.compression import DEFAULT_LEVEL, compressing
 from lockcache.archive.gathering import Choice, Gathered, Gatherer
 from lockcache.archive.members import Manifest, end_of_archive, entry_header, manifest_member, padding
 from lockcache.filestream.entry import unpack
 from lockcache.lowlevel import Found, Layout, load_keys
 from lockcache.metadata import decode
-
-#: The levels of the zstd command. Cubins shrink to a third at 3 and to a quarter at 19, forty times as slowly.
-LEVELS: Final = range(1, 23)
-DEFAULT_LEVEL: Final = 3
 
 #: The fields of the manifest that count values of metadata.
 _COUNTED: Final = {"kind": "kinds", "arch": "arches", "compiler": "compilers"}
@@ -54,12 +49,6 @@ def pack_directory(
     return _Packing(layout, choice or Choice(), progress).run(out, level)
 
 
-def is_archive(path: str) -> bool:
-    """Returns whether a file begins as what zstd compressed. Raises :class:`OSError`."""
-    with open(path, "rb") as file:
-        return file.read(len(zstandard.FRAME_HEADER)) == zstandard.FRAME_HEADER
-
-
 class _Packing:
     def __init__(self, layout: Layout, choice: Choice, progress: Callable[[int, int], object]) -> None:
         self._gatherer = Gatherer(layout, choice, load_keys(None), progress, reads=2)
@@ -70,7 +59,7 @@ class _Packing:
         failed_before = self._failed
         gatherer.expect([found for found, _ in chosen])
         packed_entries = packed_bytes = seeded = 0
-        with zstandard.ZstdCompressor(level=level, write_checksum=True).stream_writer(out, closefd=False) as stream:
+        with compressing(out, level) as stream:
             stream.write(manifest_member(manifest))
             for found, payload, record in self._read(chosen):
                 stream.write(entry_header(found.name, len(payload), found.last_use_ns, record))

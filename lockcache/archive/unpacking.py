@@ -15,10 +15,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final
 
-import zstandard
-
+from lockcache.archive.compression import Decompressed
 from lockcache.archive.members import Manifest, Member, Members, possible
 from lockcache.archive.reading import Onlooker, StatedUse
 from lockcache.errors import ArchiveError
@@ -29,9 +28,6 @@ from lockcache.sizes import counted
 
 #: The largest entry that is accepted by default: it has to fit into memory, and no known kernel is a tenth.
 LARGEST_ENTRY_BYTES: Final = 1 << 30
-
-# The window that `zstd -22` needs and `zstd -d` allows: 128 MiB. A larger one could fill the memory.
-_LARGEST_WINDOW_BYTES: Final = 1 << 27
 
 # The bytes that the name of an entry takes, however it is compressed: 32 of a hash. And members that any archive may
 # have.
@@ -98,39 +94,21 @@ def unpack_archive(
     Raises :class:`ArchiveError` for a file that is not an archive, is damaged or cut off (what came before stays,
     whole), and the :class:`OSError` of a directory that may not be written.
     """
-    packed = _Counting(file)
-    unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES)
-    source = unpacker.stream_reader(cast(BinaryIO, packed), closefd=False)
-    try:
-        members = Members(source)
-    except zstandard.ZstdError as error:
-        raise ArchiveError(f"this is not an archive of `lockcache pack`: {error}") from error
+    source = Decompressed(file)
+    members = Members(source)
     unpacking = _Unpacking(open_directory(), acceptance or Acceptance())
     done_bytes = 0
     progress(done_bytes, members.manifest)
     try:
         for count, member in enumerate(members, 1):
-            if count > _ALWAYS_ALLOWED + packed.read_bytes // _LEAST_MEMBER_BYTES:
-                raise ArchiveError(f"{count} members in {packed.read_bytes} bytes, which no entries are")
+            if count > _ALWAYS_ALLOWED + source.packed_bytes // _LEAST_MEMBER_BYTES:
+                raise ArchiveError(f"{count} members in {source.packed_bytes} bytes, which no entries are")
             unpacking.take(member, members.payload)
             done_bytes += member.size_bytes
             progress(done_bytes, members.manifest)
-    except (zstandard.ZstdError, ArchiveError) as error:
+    except ArchiveError as error:
         raise ArchiveError(f"{error} ({counted(unpacking.done.stored, 'entry')} stored before that)") from error
     return members.manifest, unpacking.done
-
-
-class _Counting:
-    """A file, and how much of it was read."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.read_bytes = 0
-
-    def read(self, size: int = -1, /) -> bytes:
-        part = self._file.read(size)
-        self.read_bytes += len(part)
-        return part
 
 
 class _Unpacking:

@@ -1,7 +1,7 @@
 """``lockcache``, the operator's command: parses and prints, decides nothing.
 
-Here is what its entry point has in common with those of ``lockcache-daemon`` and ``lockcache-stress``: without its
-extra a program says so in one line, in the words of all our commands, and exits with 2.
+Here is what its entry point has in common with those of ``lockcache-daemon`` and ``lockcache-stress``: where a program
+needs an extra it says so in one line, in the words of all our commands, and exits with 2.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ __all__ = ["fill_closed_streams", "main", "run_program"]
 # reported.
 _CLOSED: Final = {"stdin": "w", "stdout": "r", "stderr": "w"}
 
-# The packages that the programs' extras install. Any other missing package is a broken install, and worth a traceback.
-_EXTRA: Final = ("click", "pydantic", "rich", "tomli", "zstandard")
+# The extra of the packages that are imported when they are needed. Any other missing package is a broken install, and
+# worth a traceback.
+_EXTRA: Final = "cli"
+_OF_EXTRA: Final = ("rich", "zstandard")
 
 
 def main() -> None:
@@ -30,22 +32,22 @@ def main() -> None:
 
         return run(arguments)
 
-    run_program("lockcache", "cli", run)
+    run_program("lockcache", run)
 
 
-def run_program(name: str, extra: str, run: Callable[[Sequence[str]], int]) -> None:
-    """Exit with what ``run`` returns for the arguments. Its modules are imported in it: they need ``extra``."""
+def run_program(name: str, run: Callable[[Sequence[str]], int]) -> None:
+    """Exit with what ``run`` returns for the arguments. Its modules are imported in it: some need an extra."""
     if sys.platform != "linux":
         print(f"{name}: needs Linux, and this is {sys.platform}", file=sys.stderr)
         sys.exit(2)
     try:
         code = run(sys.argv[1:])
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
+        if error.name is None or error.name.partition(".")[0] not in _OF_EXTRA:
             raise
         from lockcache.errors import how_to_install
 
-        print(f"{name}: needs {error.name}: {how_to_install(extra)}", file=sys.stderr)
+        print(f"{name}: needs {error.name}: {how_to_install(_EXTRA)}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)  # before the command was reached: modules were being loaded

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -18,14 +19,12 @@ from typing import Any, Final
 
 import click
 
+from lockcache.cli.tables import GAP, align
 from lockcache.errors import in_words
 from lockcache.filestream import Seed
 from lockcache.filestream.disk import denial
 from lockcache.lowlevel import Described
 from lockcache.sizes import counted, format_size, printable
-
-# Columns.
-_ANY_LINE: Final = 100_000
 
 
 def plain(text: object) -> str:
@@ -79,7 +78,7 @@ def print_facts(
         ((labels or {}).get(name, name.replace("_", " ").removesuffix(" bytes")), plain(in_one_word(value)))
         for name, value in {**found, **(shown or {})}.items()
     ]
-    # Not a table of rich's, which shortens what is wider than the terminal: a path is there to be copied.
+    # Not wrapped as a table is: a path is there to be copied.
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         click.echo(f"{name:<{width}}  {text}")
@@ -87,25 +86,37 @@ def print_facts(
 
 def print_table(title: str, heads: tuple[str, ...], rows: Iterable[Iterable[object]]) -> None:
     """Print a table under a title: text to the left, numbers to the right, and nothing cut short."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     cells = [list(row) for row in rows]
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for column, head in enumerate(heads):
-        is_text = all(isinstance(row[column], str) for row in cells)
-        table.add_column(head, justify="left" if is_text else "right", overflow="fold")
-    for row in cells:
-        table.add_row(*(Text(plain(cell)) for cell in row))
-    click.echo(f"\n{title}")
-    Console(width=table_width()).print(table)
+    numbers = {column for row in cells for column, cell in enumerate(row) if not isinstance(cell, str)}
+    texts = [[plain(cell) for cell in row] for row in (heads, *cells)]
+    click.echo(f"\n{title}\n")
+    for lines in align(texts, numbers, table_width()):
+        for line in lines:
+            click.echo(GAP.join(line).rstrip())
 
 
 def table_width() -> int | None:
-    """Returns the width to give a console: ``None`` for that of its terminal, else enough for any line."""
-    return None if sys.stdout.isatty() else _ANY_LINE
+    """Returns the width of the terminal that stdout is; ``None`` if it is something else, where no line is too long."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+# By names, in the words of click.
+_STYLES: Final[dict[str, dict[str, Any]]] = {
+    "bold": {"bold": True},
+    "bold red": {"fg": "red", "bold": True},
+    "cyan": {"fg": "cyan"},
+    "dim": {"dim": True},
+    "green": {"fg": "green"},
+    "red": {"fg": "red"},
+    "reverse": {"reverse": True},
+    "yellow": {"fg": "yellow"},
+}
+
+
+def paint(text: str, style: str) -> str:
+    """Returns a text in a style, for :func:`click.echo`, which takes it off again where stdout is not a terminal."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if is_plain or not style else click.style(text, **_STYLES[style])
 
 
 _SHORT_NAME: Final = 12

@@ -16,7 +16,7 @@ _INTERRUPTED = 130
 
 def main() -> None:
     """Run the console script."""
-    run_program("lockcache-stress", "cli", _run)
+    run_program("lockcache-stress", _run)
 
 
 def _run(arguments: Sequence[str]) -> int:

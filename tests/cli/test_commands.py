@@ -185,7 +185,6 @@ def test_setting_a_policy_says_nothing_of_a_daemon_that_was_killed(filled: Path)
 
 
 PROGRAMS = {
-    "lockcache": "lockcache.cli",
     "lockcache-daemon": "lockcache_daemon.cli",
     "lockcache-stress": "lockcache_stress.cli",
 }
@@ -198,14 +197,9 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "words, missing, extra",
     [
-        ("lockcache", "click", "cli"),
-        *(
-            ("lockcache-daemon --max-size 1G --interval 0.5s --dry-run .", missing, "daemon")
-            for missing in ("click", "pydantic")
-        ),
         ("lockcache-daemon --metrics 127.0.0.1:0 --max-size 1M .", "prometheus_client", "daemon"),
         ("lockcache-daemon --metrics-file a.prom --max-size 1M .", "prometheus_client", "daemon"),
-        *(("lockcache-stress same-key", missing, "cli") for missing in ("click", "rich")),
+        ("lockcache-stress same-key", "rich", "cli"),
         ("lockcache-stress same-key --report file", "matplotlib", "report"),
         ("lockcache-stress same-key --report file", "jinja2", "report"),
         ("lockcache-stress same-key --junit file", "junitparser", "report"),

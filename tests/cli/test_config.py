@@ -11,8 +11,8 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.arguments import PROGRAM_VARIABLES, SWITCHES, VARIABLES, unknown_variables
 from lockcache.lowlevel import Layout, Policy, PolicyFile
-from lockcache_daemon.settings.model import DirectorySettings, Settings
-from lockcache_daemon.settings.sources import keys_of, variable_of
+from lockcache_daemon.settings.model import DirectorySettings, Settings, settings_of
+from lockcache_daemon.settings.sources import variable_of
 from tests.cli.command import run
 
 
@@ -79,7 +79,7 @@ def test_the_documents_have_each_variable() -> None:
 
 def _of_the_daemon() -> list[str]:
     """The variables of the daemon's settings, in the order of its options, that programs do not obey as well."""
-    keys = (*keys_of(DirectorySettings), *keys_of(Settings), "config")
+    keys = (*settings_of(DirectorySettings), *settings_of(Settings), "config")
     return [name for name in map(variable_of, keys) if name not in VARIABLES]
 
 
@@ -108,7 +108,7 @@ def test_the_doctor_finds_a_variable_on_which_programs_fail(cache_path: Path, va
 
 
 @pytest.mark.parametrize(
-    "name", [*map(variable_of, (*keys_of(Settings), *keys_of(DirectorySettings), "config")), *VARIABLES]
+    "name", [*map(variable_of, (*settings_of(Settings), *settings_of(DirectorySettings), "config")), *VARIABLES]
 )
 def test_no_variable_of_the_daemon_or_of_programs_is_taken_for_a_mistake(name: str) -> None:
     assert not unknown_variables({name: "1"})

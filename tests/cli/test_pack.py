@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from zstandard import FRAME_HEADER
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.errors import how_to_install
 from lockcache.lowlevel import Layout, Policy, PolicyFile
 from tests.cli.command import LOCKCACHE, give_to_somebody, run, run_as_somebody
 from tests.crash.measure import assert_one_recount_repairs_all
@@ -57,6 +60,38 @@ def test_a_cache_goes_through_a_pipe(filled: Path, tmp_path: Path) -> None:
     ended = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended
     assert len(FileStreamProgramCache(tmp_path / "other")) == len(KEYS)
+
+
+def test_a_file_in_tar_is_not_compressed_and_level_0_is_not_either(filled: Path, tmp_path: Path) -> None:
+    assert run("pack", tmp_path / "warm.tar", filled).returncode == 0
+    assert run("pack", "--level", "0", tmp_path / "other.tar.zst", filled).returncode == 0
+    assert run("pack", "--level", "3", tmp_path / "small.tar", filled).returncode == 0
+    with tarfile.open(tmp_path / "warm.tar", "r:") as tar:
+        assert len(tar.getnames()) == 1 + len(KEYS)
+    assert (tmp_path / "other.tar.zst").read_bytes() == (tmp_path / "warm.tar").read_bytes()
+    assert (tmp_path / "small.tar").read_bytes().startswith(FRAME_HEADER)
+    assert json.loads(run("unpack", "--json", tmp_path / "warm.tar", tmp_path / "made").stdout)["stored"] == len(KEYS)
+    assert run("pack", tmp_path / "warm.tar", filled).returncode == 0  # an archive may be replaced
+
+
+def test_without_zstd_an_archive_is_not_compressed_or_one_line_says_what_to_install(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("pack", tmp_path / "warm.tar.zst", filled).returncode == 0
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    before = sorted(tmp_path.iterdir())
+    install = f"zstandard: {how_to_install('cli')}"
+    for file in (tmp_path / "other.tar.zst", "-"):
+        ended = run("pack", file, filled)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert install in ended.stderr
+        assert "--level 0" in ended.stderr
+    ended = run("unpack", tmp_path / "warm.tar.zst", tmp_path / "made")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", f"lockcache: needs {install}\n")
+    assert sorted(tmp_path.iterdir()) == before
+    assert run("pack", tmp_path / "warm.tar", filled).returncode == 0
+    assert run("unpack", tmp_path / "warm.tar", tmp_path / "made").returncode == 0
+    assert len(FileStreamProgramCache(tmp_path / "made")) == len(KEYS)
 
 
 @pytest.mark.long

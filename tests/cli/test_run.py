@@ -330,8 +330,8 @@ def test_a_daemon_keeps_the_cap_that_an_operator_set_and_runs_nothing_of_where_i
     cache_path: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "ctypes.py").write_text("raise SystemExit(3)")
-    (tmp_path / "here" / "pydantic.py").write_text("raise SystemExit(3)")
+    for module in ("ctypes.py", "tomllib.py", "tomli.py"):
+        (tmp_path / "here" / module).write_text("raise SystemExit(3)")
     assert run("policy", "set", "--max-size", "50M", cache_path).returncode == 2  # there is nothing yet
     with FileStreamProgramCache(cache_path):
         assert run("policy", "set", "--max-size", "50M", cache_path).returncode == 0

@@ -40,7 +40,7 @@ def _interrupted(program: str, module: str, tmp_path: Path, *words: str) -> subp
         ("lockcache", "click"),
         ("lockcache", "lockcache.cli.commands.stats"),
         ("lockcache-daemon", "lockcache"),
-        ("lockcache-daemon", "pydantic"),
+        ("lockcache-daemon", "lockcache_daemon.settings"),
         ("lockcache-stress", "lockcache"),
         ("lockcache-stress", "lockcache_stress.commands"),
     ],

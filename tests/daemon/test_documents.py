@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lockcache_daemon.settings.model import DirectorySettings, Settings
-from lockcache_daemon.settings.sources import Sources, keys_of
+from lockcache_daemon.settings.model import DirectorySettings, Settings, settings_of
+from lockcache_daemon.settings.sources import Sources
 
 PAGE = (Path(__file__).parents[2] / "docs" / "daemon.md").read_text()
 
@@ -22,4 +22,4 @@ def test_the_file_in_the_documentation_is_valid_and_has_every_setting(tmp_path: 
         (20 * 10**9, 10**9),
     ]
     written = set(re.findall(r"^(\w+) =", text, re.MULTILINE))
-    assert written == {*keys_of(Settings), *keys_of(DirectorySettings), "path"}
+    assert written == {*settings_of(Settings), *settings_of(DirectorySettings), "path"}

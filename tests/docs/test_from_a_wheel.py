@@ -20,7 +20,7 @@ _MATERIAL = ("pytest", "pyyaml")
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment in which a reader installed the wheel."""
-    return _install(tmp_path_factory.mktemp("reader") / "venv", f"{wheel}[cuda,daemon,redis]", *_MATERIAL)
+    return _install(tmp_path_factory.mktemp("reader") / "venv", f"{wheel}[cuda,cli,daemon,redis]", *_MATERIAL)
 
 
 @pytest.fixture(scope="module")

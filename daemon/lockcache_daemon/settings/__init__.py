@@ -18,9 +18,9 @@ else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "model": "DirectorySettings Settings",
+            "model": "DirectorySettings Settings settings_of",
             "rules": "Excess Exceeded Rules Watermarks of_namespaces of_size own_budgets rules_for",
             "sources": "SettingsError Sources variable_of",
-            "values": "Address AddressError Free Setting listen",
+            "values": "Address AddressError Free listen",
         },
     )

@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from typing import Annotated, Final
-
-from pydantic import BaseModel, ConfigDict, Field
+from dataclasses import dataclass, field, fields
+from typing import Final
 
 from lockcache.errors import PolicyError
 from lockcache.filestream import PRIORITIES
@@ -35,64 +34,43 @@ from lockcache_daemon.settings.values import (
     Share,
     Size,
     Switch,
+    setting,
 )
 
 #: The layouts that can be named; see :mod:`.stores.layouts`.
 LAYOUTS: Final = ("lockcache", "cuda.core", *GUESTS)
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, arbitrary_types_allowed=True)
-
-
-class DirectorySettings(_Model):
+@dataclass(frozen=True, kw_only=True)
+class DirectorySettings:
     """The settings of one directory. A setting outside of a directory's table holds for every directory."""
 
     path: str
-    max_size: Annotated[int | None, Size, Setting("SIZE", "Size limit of each DIR, such as 10G.")] = None
-    max_entries: Annotated[int | None, Count, Setting("N", "Most entries in each DIR, such as 1M.")] = None
-    min_free: Annotated[
-        Free | None,
-        FreeSpace,
-        Setting("SHARE|SIZE", "Disk space to leave free: 5% or 10G."),
-    ] = None
-    max_age: Annotated[float | None, Age, Setting("DURATION", "Evict what was not used for so long: 30d.")] = None
-    namespaces: Annotated[
-        tuple[tuple[str, int], ...],
-        Namespaces,
-        Setting("NAME=SIZE,...", "Size limits within each DIR: triton=2G."),
-    ] = ()
-    low_watermark: Annotated[float, Share, Setting("SHARE", "Where eviction ends.", "90%")] = 0.9
-    policy: Annotated[
-        Priority,
-        Choice(*PRIORITIES),
-        Setting(
-            f"[{'|'.join(PRIORITIES)}]",
-            "Evict by last use or cost.",
-            "lru",
-        ),
-    ] = "lru"
-    floor: Annotated[int | None, Size, Setting("SIZE", "What --total and --min-free leave each DIR.")] = None
-    scrub_rate: Annotated[
-        int,
-        Rate,
-        Setting("SIZE", "Verify so much a second.", "10M"),
-    ] = 10_000_000
-    layout: Annotated[
-        str,
-        Choice("auto", *LAYOUTS),
-        Setting("LAYOUT", "Whose files are in DIR.", "auto"),
-    ] = "auto"
-    settle: Annotated[
-        float,
-        Age,
-        Setting("DURATION", "Spare files this new.", "1m"),
-    ] = SETTLE_SECONDS
-    group: Annotated[
-        bool | str,
-        Group,
-        Setting("GROUP", "Share DIR with this group.", "no"),
-    ] = False
+    max_size: int | None = field(default=None, metadata=setting(Size, "SIZE", "Size limit of each DIR, such as 10G."))
+    max_entries: int | None = field(default=None, metadata=setting(Count, "N", "Most entries in each DIR, such as 1M."))
+    min_free: Free | None = field(
+        default=None, metadata=setting(FreeSpace, "SHARE|SIZE", "Disk space to leave free: 5% or 10G.")
+    )
+    max_age: float | None = field(
+        default=None, metadata=setting(Age, "DURATION", "Evict what was not used for so long: 30d.")
+    )
+    namespaces: tuple[tuple[str, int], ...] = field(
+        default=(), metadata=setting(Namespaces, "NAME=SIZE,...", "Size limits within each DIR: triton=2G.")
+    )
+    low_watermark: float = field(default=0.9, metadata=setting(Share, "SHARE", "Where eviction ends.", "90%"))
+    policy: Priority = field(
+        default="lru",
+        metadata=setting(Choice(*PRIORITIES), f"[{'|'.join(PRIORITIES)}]", "Evict by last use or cost.", "lru"),
+    )
+    floor: int | None = field(
+        default=None, metadata=setting(Size, "SIZE", "What --total and --min-free leave each DIR.")
+    )
+    scrub_rate: int = field(default=10_000_000, metadata=setting(Rate, "SIZE", "Verify so much a second.", "10M"))
+    layout: str = field(
+        default="auto", metadata=setting(Choice("auto", *LAYOUTS), "LAYOUT", "Whose files are in DIR.", "auto")
+    )
+    settle: float = field(default=SETTLE_SECONDS, metadata=setting(Age, "DURATION", "Spare files this new.", "1m"))
+    group: bool | str = field(default=False, metadata=setting(Group, "GROUP", "Share DIR with this group.", "no"))
 
     @property
     def has_budget(self) -> bool:
@@ -101,27 +79,32 @@ class DirectorySettings(_Model):
         return any(each is not None for each in budgets) or _has_cap(self.path)
 
 
-class Settings(_Model):
+@dataclass(frozen=True, kw_only=True)
+class Settings:
     """The settings of the daemon as a whole, and those of its directories."""
 
-    interval: Annotated[float, Interval, Setting("DURATION", "Time between two checks.", "0.5s")] = 0.5
-    total: Annotated[int | None, Size, Setting("SIZE", "One size limit for all DIRs together.")] = None
-    metrics: Annotated[
-        Address | None,
-        MetricsAddress,
-        Setting("ADDRESS", "Serve metrics and a status page there."),
-    ] = None
-    metrics_file: Annotated[
-        str | None, MetricsPath, Setting("FILE.prom", "Write metrics there, for node exporter.")
-    ] = None
-    alive_file: Annotated[
-        str | None,
-        FilePath,
-        Setting("FILE", "Touch it every 10 s, for liveness probes."),
-    ] = None
-    standby: Annotated[bool, Switch, Setting("", "Wait for DIRs of another daemon; take over.")] = False
-    as_json: Annotated[bool, Switch, Setting("", "One JSON object per line on stdout.")] = Field(False, alias="json")
+    interval: float = field(default=0.5, metadata=setting(Interval, "DURATION", "Time between two checks.", "0.5s"))
+    total: int | None = field(default=None, metadata=setting(Size, "SIZE", "One size limit for all DIRs together."))
+    metrics: Address | None = field(
+        default=None, metadata=setting(MetricsAddress, "ADDRESS", "Serve metrics and a status page there.")
+    )
+    metrics_file: str | None = field(
+        default=None, metadata=setting(MetricsPath, "FILE.prom", "Write metrics there, for node exporter.")
+    )
+    alive_file: str | None = field(
+        default=None, metadata=setting(FilePath, "FILE", "Touch it every 10 s, for liveness probes.")
+    )
+    standby: bool = field(default=False, metadata=setting(Switch, "", "Wait for DIRs of another daemon; take over."))
+    as_json: bool = field(
+        default=False, metadata=setting(Switch, "", "One JSON object per line on stdout.", key="json")
+    )
     directories: tuple[DirectorySettings, ...] = ()
+
+
+def settings_of(model: type[DirectorySettings | Settings]) -> dict[str, tuple[str, Setting]]:
+    """Returns the settings of a model by their keys, each with the name of its field."""
+    found = ((each.name, each.metadata["setting"]) for each in fields(model) if each.metadata)
+    return {described.key or name: (name, described) for name, described in found}
 
 
 def find_contradictions(settings: Settings) -> Iterable[tuple[DirectorySettings | None, str, str]]:

@@ -13,19 +13,23 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
-
-from pydantic import BaseModel, ValidationError
 
 from lockcache.arguments import resolve_path
 from lockcache.errors import NoDefaultDirError
-from lockcache_daemon.settings.model import DirectorySettings, Settings, distinct_paths, find_contradictions
+from lockcache_daemon.settings.model import (
+    DirectorySettings,
+    Settings,
+    distinct_paths,
+    find_contradictions,
+    settings_of,
+)
 from lockcache_daemon.settings.toml_file import Document, MalformedError
 
 _TABLES: Final = "directory"
 
-_M = TypeVar("_M", bound=BaseModel)
+_M = TypeVar("_M", DirectorySettings, Settings)
 
 
 class SettingsError(ValueError):
@@ -45,12 +49,6 @@ class _Given:
 
 
 _Values = dict[str, _Given]
-
-
-def keys_of(model: type[BaseModel]) -> list[str]:
-    """Returns the settings of a model, as people write them."""
-    structure = ("path", "directories")
-    return [info.alias or name for name, info in model.model_fields.items() if name not in structure]
 
 
 def variable_of(key: str) -> str:
@@ -81,23 +79,23 @@ class _Loading:
         self._sources = sources
         self._errors: list[str] = []
         self._document = self._read(sources.config)
-        self._top = self._file_values((), [*keys_of(Settings), *keys_of(DirectorySettings), _TABLES])
+        self._top = self._file_values((), [*settings_of(Settings), *settings_of(DirectorySettings), _TABLES])
         layers = (self._top, self._from_environ(), self._from_flags())
         for layer in layers:  # each on its own: a mistake is reported also where another layer counts over it
-            self._valid(Settings, self._of(Settings, layer))
-            self._valid(DirectorySettings, {"path": _Given("", ""), **self._of(DirectorySettings, layer)})
+            self._valid(Settings, layer)
+            self._valid(DirectorySettings, layer, path="")
         self._above = {**layers[1], **layers[2]}
 
     def settings(self) -> Settings:
         tables = self._tables()
         directories = [
-            self._valid(DirectorySettings, {**self._of(DirectorySettings, self._top), **table, **self._over(path)})
+            self._valid(DirectorySettings, {**self._top, **table, **self._above}, path=path)
             for path, table in self._chosen(tables).items()
         ]
-        whole = self._valid(Settings, {**self._of(Settings, self._top), **self._of(Settings, self._above)})
+        whole = self._valid(Settings, {**self._top, **self._above})
         if self._errors or whole is None:
             raise SettingsError(self._errors)
-        settings = whole.model_copy(update={"directories": tuple(each for each in directories if each is not None)})
+        settings = replace(whole, directories=tuple(each for each in directories if each is not None))
         self._contradict(settings, tables)
         return settings
 
@@ -112,19 +110,12 @@ class _Loading:
             raise SettingsError([f"{path}: {error.strerror}; accepted: a file of settings in TOML"]) from error
 
     def _from_environ(self) -> _Values:
-        names = {key: variable_of(key) for key in (*keys_of(Settings), *keys_of(DirectorySettings))}
+        names = {key: variable_of(key) for key in (*settings_of(Settings), *settings_of(DirectorySettings))}
         environ = self._sources.environ
         return {key: _Given(environ[name], name) for key, name in names.items() if environ.get(name)}
 
     def _from_flags(self) -> _Values:
         return {key: _Given(value, f"--{key.replace('_', '-')}") for key, value in self._sources.flags.items()}
-
-    def _over(self, path: str) -> _Values:
-        return {"path": _Given(path, "DIR"), **self._of(DirectorySettings, self._above)}
-
-    @staticmethod
-    def _of(model: type[BaseModel], values: _Values) -> _Values:
-        return {key: values[key] for key in keys_of(model) if key in values}
 
     def _file_values(self, table: tuple[str | int, ...], accepted: Sequence[str]) -> _Values:
         """Returns the values of one table of the file. Keys that are not ``accepted`` are mistakes."""
@@ -154,11 +145,11 @@ class _Loading:
             return {}
         tables: dict[str, _Values] = {}
         for number in range(len(given.value)):
-            table = self._file_values((_TABLES, number), ["path", *keys_of(DirectorySettings)])
+            table = self._file_values((_TABLES, number), ["path", *settings_of(DirectorySettings)])
             table = {key: _Given(each.value, str(number)) for key, each in table.items()}
             path = self._path_of(number, table, tables)
             if path is not None:
-                self._valid(DirectorySettings, table)
+                self._valid(DirectorySettings, table, path=path)
                 tables[path] = table
         return tables
 
@@ -193,15 +184,18 @@ class _Loading:
         by_place = {os.path.realpath(path): table for path, table in tables.items()}
         return {path: by_place.get(os.path.realpath(path), {}) for path in distinct_paths(named)}
 
-    def _valid(self, model: type[_M], values: _Values) -> _M | None:
-        try:
-            return model.model_validate({key: given.value for key, given in values.items()})
-        except ValidationError as error:
-            for each in error.errors():
-                key = str(each["loc"][0])
-                why = each.get("ctx", {}).get("error", each["msg"])
-                self._errors.append(f"{self._place(key, values[key])}: {why}")
-            return None
+    def _valid(self, model: type[_M], values: _Values, **structure: Any) -> _M | None:
+        """Returns the settings with these values. Notes every value that is a mistake; ``None`` if there is one."""
+        parsed: dict[str, Any] = {}
+        before = len(self._errors)
+        for key, (name, setting) in settings_of(model).items():
+            if key not in values:
+                continue
+            try:
+                parsed[name] = setting.parse(values[key].value)
+            except ValueError as error:
+                self._errors.append(f"{self._place(key, values[key])}: {error}")
+        return model(**structure, **parsed) if len(self._errors) == before else None
 
     def _place(self, key: str, given: _Given) -> str:
         """Returns words that say where a value was given."""

@@ -13,9 +13,7 @@ import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
-
-from pydantic import BeforeValidator
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from lockcache.arguments import coerce_group
 from lockcache.errors import LockcacheError
@@ -34,14 +32,28 @@ _LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 64
 
 
+#: Makes the value of a setting of what was written for it. Raises :class:`ValueError`.
+Parser: TypeAlias = Callable[[object], Any]
+
+
 @dataclass(frozen=True)
 class Setting:
-    """How a field of the settings is shown to people; its name is the flag's, the variable's and the key's."""
+    """How a field of the settings is read and shown; its key is the variable's and, with dashes, the flag's name."""
 
+    parse: Parser
     metavar: str
     help: str
     #: As people write it; ``None``: not set.
     default: str | None = None
+    #: Where the name of the field cannot be the key.
+    key: str | None = None
+
+
+def setting(
+    parse: Parser, metavar: str, text: str, default: str | None = None, key: str | None = None
+) -> dict[str, Setting]:
+    """Returns a :class:`Setting` as the metadata of a field."""
+    return {"setting": Setting(parse, metavar, text, default, key)}
 
 
 @dataclass(frozen=True)
@@ -165,8 +177,8 @@ def _parse_switch(text: str) -> bool:
     raise ValueError(f"{text!r} is neither yes nor no; accepted: true, yes, on, 1, false, no, off, 0")
 
 
-def Choice(*accepted: str) -> BeforeValidator:  # noqa: N802 (reads as a kind of value, like Size and Share)
-    """Returns a validator that accepts these words."""
+def Choice(*accepted: str) -> Parser:  # noqa: N802 (reads as a kind of value, like Size and Share)
+    """Returns a parser that accepts these words."""
 
     def parse(text: str) -> str:
         if text not in accepted:
@@ -176,20 +188,20 @@ def Choice(*accepted: str) -> BeforeValidator:  # noqa: N802 (reads as a kind of
     return _by(parse)
 
 
-def _by(parse: Callable[[str], Any]) -> BeforeValidator:
-    """Returns a validator that parses text. Numbers and booleans of files mean the same as their text."""
+def _by(parse: Callable[[str], Any]) -> Parser:
+    """Returns a parser of what is text, or stands for it. Numbers and booleans of files mean the same as their text."""
 
     def convert(value: object) -> Any:
         if isinstance(value, bool):
             value = str(value).lower()
         return parse(value if isinstance(value, str) else str(value))
 
-    return BeforeValidator(convert)
+    return convert
 
 
 #: Bytes of each namespace, as pairs.
-Namespaces = BeforeValidator(_parse_namespaces)
-#: Bytes. Like all of these also for fields that may be unset: ``Annotated[int | None, Size]``.
+Namespaces: Parser = _parse_namespaces
+#: Bytes.
 Size = _by(parse_size)
 #: More than 0, at most 1.
 Share = _by(parse_share)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
@@ -14,8 +13,10 @@ import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.output import plain, print_json, table_width
+from lockcache.cli.output import paint, plain, print_json, table_width
+from lockcache.cli.progress import status_line
 from lockcache.cli.signals import end_in_order
+from lockcache.cli.tables import GAP, align
 from lockcache.doctor.examine import TIMEOUT_SECONDS, examine
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, Report
 from lockcache.doctor.pair import TIMEOUT_SECONDS as PAIR_TIMEOUT_SECONDS, WAITING, Certificate, certify, prints
@@ -123,29 +124,22 @@ def _saying_that_it_waits(watch: Callable[[str, int, int], None]) -> Callable[[s
 @contextlib.contextmanager
 def _watched() -> Iterator[Callable[[str, int, int], None]]:
     """Show on a terminal which check is running."""
-    if not sys.stderr.isatty():
-        yield lambda check, done, of: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("examining") as status:
-        yield lambda check, done, of: status.update(check if check == WAITING else f"{check} ({done + 1} of {of})")
+    with status_line() as show:
+        show("examining")
+        yield lambda check, done, of: show(check if check == WAITING else f"{check} ({done + 1} of {of})")
 
 
 def _print(report: Report) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for title in ("check", "verdict", "found"):
-        table.add_column(title, overflow="fold", no_wrap=title != "found")
+    rows, styles = [("check", "verdict", "found")], [("", "")]
     for finding in report.findings:
         style = _STYLES.get(finding.verdict, "dim")
-        table.add_row(finding.check, Text(finding.verdict, style), Text(plain(finding.found)))
+        rows.append((finding.check, finding.verdict, plain(finding.found)))
+        styles.append((style, ""))
         for text in (finding.means, finding.advice and f"-> {finding.advice}"):
             if text:
-                table.add_row("", "", Text(f"   {plain(text)}", "dim" if finding.verdict in (GOOD, NOTE) else style))
-    console = Console(markup=False, highlight=False, emoji=False, width=table_width())
-    console.print(table)
-    console.print(Text(_SUMMARIES[report.verdict], _STYLES[report.verdict]))
+                rows.append(("", "", f"   {plain(text)}"))
+                styles.append(("", "dim" if finding.verdict in (GOOD, NOTE) else style))
+    for lines, (of_verdict, of_text) in zip(align(rows, width=table_width()), styles, strict=True):
+        for check, verdict, text in lines:
+            click.echo(GAP.join((check, paint(verdict, of_verdict), paint(text.rstrip(), of_text))).rstrip())
+    click.echo(paint(_SUMMARIES[report.verdict], _STYLES[report.verdict]))

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import click
 
+from lockcache.archive.compression import DEFAULT_LEVEL, LEVELS, UNCOMPRESSED, is_archive, why_no_zstd
 from lockcache.archive.gathering import Choice, Gathered, describe_seeded
-from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Packed, is_archive, pack_directory
+from lockcache.archive.packing import Packed, pack_directory
 from lockcache.cli import options
 from lockcache.cli.catalogue import Own, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
@@ -31,7 +32,9 @@ _STDOUT: Final = "-"
 _MOST_SHOWN: Final = 20
 
 
-_HELP: Final = f"""Pack a cache into FILE, a zstd-compressed tar: for an image, a cluster, or CI.
+_HELP: Final = f"""Pack a cache into FILE, a tar compressed by zstd: for an image, a cluster, or CI.
+
+A FILE whose name ends in ".tar" is not compressed, which needs no extra of lockcache.
 
 Only entries that match their digest are packed, with their metadata and the time of their last use; packing does not
 count as a use. If the directory has a seed, the programs that it serves are packed too, unless the filter is on times:
@@ -62,10 +65,9 @@ Examples:
 )
 @click.option(
     "--level",
-    type=options.WholeNumber(LEVELS[0], LEVELS[-1]),
-    default=DEFAULT_LEVEL,
-    show_default=True,
-    help="Compression level of zstd: 1 is fastest, 19 smallest; higher levels need much memory.",
+    type=options.WholeNumber(UNCOMPRESSED, LEVELS[-1]),
+    help="Compression level of zstd: 1 is fastest, 19 smallest; higher levels need much memory; 0 does not compress. "
+    f"[default: {DEFAULT_LEVEL}, and {UNCOMPRESSED} for a FILE in .tar]",
 )
 @options.as_json
 def command(
@@ -73,11 +75,14 @@ def command(
     directory: str | None,
     selection: Selection,
     include_unverified: bool,
-    level: int,
+    level: int | None,
     as_json: bool,
 ) -> int:
     """Pack a directory. The help is above, because it contains text shared with other commands."""
     _check_output(file, as_json)
+    level = _level_of(file) if level is None else level
+    if level != UNCOMPRESSED and (why := why_no_zstd()):
+        raise click.UsageError(f"{why}; --level {UNCOMPRESSED}, or a FILE in .tar, does without")
     if are_swapped(file, directory) or (directory is None and os.path.isdir(os.path.expanduser(file))):
         raise click.UsageError(f"FILE comes first: lockcache pack {directory or 'FILE'} {file}")
     layout = look(directory)
@@ -126,6 +131,10 @@ def _pack(file: str, layout: Layout, choice: Choice, level: int) -> tuple[Packed
             packed = pack_directory(layout, out, choice, level, show)
             out.flush()
             return packed, os.fstat(out.fileno()).st_size
+
+
+def _level_of(file: str) -> int:
+    return UNCOMPRESSED if file.endswith(".tar") else DEFAULT_LEVEL
 
 
 def _check_output(file: str, as_json: bool) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import click
@@ -13,8 +15,9 @@ import click
 from lockcache.cli import options
 from lockcache.cli.catalogue import open_catalogue
 from lockcache.cli.keyboard import single_keys, wait_for_key
+from lockcache.cli.output import paint
 from lockcache.cli.top.sample import Watch, watch
-from lockcache.cli.top.view import draw
+from lockcache.cli.top.view import Line, draw
 
 
 def _parse_interval(text: str) -> float:
@@ -75,18 +78,13 @@ def _stream(watches: list[Watch], interval: float | None) -> None:
 
 
 def _watch(watches: list[Watch], interval: float) -> None:
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
     is_helping = False
     try:
-        with single_keys(), Live(console=(console := Console()), screen=True, auto_refresh=False) as live:
+        with single_keys(), _screen() as show:
             while True:
                 looks = [each.look() for each in watches]
-                lines = draw(looks, console.width, console.height, interval, is_helping=is_helping)
-                styled = (Text(line.text, _STYLES.get(line.style, ""), no_wrap=True) for line in lines)
-                live.update(Text("\n").join(styled), refresh=True)
+                width, height = shutil.get_terminal_size()
+                show(draw(looks, width, height, interval, is_helping=is_helping))
                 key = wait_for_key(interval, "q?")
                 if key == "q":
                     return
@@ -95,5 +93,21 @@ def _watch(watches: list[Watch], interval: float) -> None:
         return  # how a view is left; there is nothing to undo
 
 
-_STYLES: Final = {"title": "reverse", "head": "bold", "bad": "red"}
+@contextlib.contextmanager
+def _screen() -> Iterator[Callable[[Sequence[Line]], None]]:
+    """Use the terminal's other screen, without a cursor. Yields a function that fills it with lines."""
+
+    def show(lines: Sequence[Line]) -> None:
+        # Each line is cleared in front of its text: behind a full line the cursor stands on the last character.
+        shown = "\r\n".join(f"\x1b[2K{paint(line.text, line.style)}" for line in lines)
+        click.echo(f"\x1b[H{shown}\x1b[J", nl=False)
+
+    click.echo("\x1b[?1049h\x1b[?25l", nl=False)
+    try:
+        yield show
+    finally:
+        with contextlib.suppress(OSError):  # the terminal was closed: there is nothing to restore
+            click.echo("\x1b[?25h\x1b[?1049l", nl=False)
+
+
 _WIDTH_OF_A_LOG: Final = 160

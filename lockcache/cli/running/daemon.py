@@ -7,7 +7,6 @@ that they share, which the kernel frees.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -22,7 +21,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.arguments import PROGRAM_VARIABLES, configured_cap, default_cap, variables_left_alone
 from lockcache.cli.output import plain, say
 from lockcache.cli.running.ranks import Leaving, is_first, is_rank, staying, wait_for_last
-from lockcache.errors import LockcacheError, how_to_install, in_words
+from lockcache.errors import LockcacheError, in_words
 from lockcache.lowlevel import Layout, PolicyFile
 from lockcache.sizes import parse_size
 
@@ -66,8 +65,6 @@ def _has_cap(layout: Layout, directory: str | None, max_size: str | None) -> boo
 
     The daemon keeps the directory's own cap: one that it was given would be an operator's, also after the run.
     """
-    if importlib.util.find_spec("lockcache_daemon") is None or importlib.util.find_spec("pydantic") is None:
-        raise click.UsageError(f"--daemon: {how_to_install('daemon')}")
     asked = configured_cap() if max_size is None else parse_size(max_size)
     has_cap = PolicyFile(layout).load().max_size_bytes is not None
     cap = asked if asked is not None or has_cap else default_cap(directory)

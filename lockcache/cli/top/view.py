@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from rich.cells import cell_len, set_cell_size
-
 from lockcache.cli.output import elapsed, plain, span
+from lockcache.cli.tables import GAP, fit, width_of
 from lockcache.cli.top.sample import Look
 from lockcache.filestream.entry import UNKNOWN
 from lockcache.lowlevel import Described
@@ -22,7 +21,6 @@ from lockcache.sizes import counted, format_size
 _NAME: Final = 12
 _LONGEST_LABEL: Final = 40
 _BAR: Final = 20
-_GAP: Final = "  "
 
 _HELP: Final = (
     "q or Ctrl-C quits, ? shows and hides this.",
@@ -33,7 +31,7 @@ _HELP: Final = (
 
 
 class Line(NamedTuple):
-    """One line, and how it stands out: ``title``, ``head``, ``bad`` or not at all."""
+    """One line, and how it stands out: the name of a style, or nothing."""
 
     text: str
     style: str = ""
@@ -43,7 +41,7 @@ def draw(
     looks: Sequence[Look], width: int, height: int | None, interval: float | None, *, is_helping: bool = False
 ) -> list[Line]:
     """Returns the lines of the view. ``height``: ``None`` for no limit; ``interval``: ``None`` if it is drawn once."""
-    lines = [Line(_title(width, interval), "title")]
+    lines = [Line(_title(width, interval), "reverse")]
     if is_helping:
         lines += [Line(text) for paragraph in _HELP for text in textwrap.wrap(paragraph, width)]
     heads = [_head(seen, width) for seen in looks]
@@ -58,7 +56,7 @@ def draw(
     if rest:
         more = counted(rest, "more directory", "more directories")
         lines.append(Line(f"and {more}, for which there is no room"))
-    return [Line(set_cell_size(text, min(cell_len(text), width)), style) for text, style in lines][:height]
+    return [Line(fit(text, min(width_of(text), width)), style) for text, style in lines][:height]
 
 
 def shorten_path(path: str, width: int) -> str:
@@ -66,15 +64,15 @@ def shorten_path(path: str, width: int) -> str:
     shown, dots = plain(path), plain("…")
     if len(dots) > 1:  # this terminal has no such character
         dots = "..."
-    if cell_len(shown) <= width:
+    if width_of(shown) <= width:
         return shown
     parts = shown.split("/")
     for first in range(1, len(parts)):
         shorter = "/".join([dots, *parts[first:]])
-        if cell_len(shorter) <= width:
+        if width_of(shorter) <= width:
             return shorter
     name = parts[-1]
-    while name and cell_len(dots + name) > width:
+    while name and width_of(dots + name) > width:
         name = name[1:]
     return dots + name
 
@@ -87,26 +85,26 @@ def _title(width: int, interval: float | None) -> str:
     left = ""
     # The keys stay longest: who does not see how it ends is caught.
     for left in (f"lockcache top  {clock}  every {span(int(interval * 1e9))}", f"top  {clock}", "top", ""):
-        if cell_len(left) + len(_GAP) + len(keys) <= width:
+        if width_of(left) + len(GAP) + len(keys) <= width:
             break
-    return left + " " * (width - cell_len(left) - len(keys)) + keys
+    return left + " " * (width - width_of(left) - len(keys)) + keys
 
 
 def _head(seen: Look, width: int) -> list[Line]:
     if seen.gone is not None:
         words = f"gone: {plain(seen.gone)}"
-        return [Line(shorten_path(seen.path, width), "head"), Line(f"{_GAP}{words}", "bad")]
+        return [Line(shorten_path(seen.path, width), "bold"), Line(f"{GAP}{words}", "red")]
     kept = f"daemon {plain(seen.daemon)}" if seen.daemon else "no daemon"
-    who = f"{_GAP}{seen.layout}, {kept}"
-    room = width - cell_len(who)
-    if room < min(cell_len(plain(seen.path)), width // 2):
-        who = f"{_GAP}{seen.layout}"
-        room = width - cell_len(who)
+    who = f"{GAP}{seen.layout}, {kept}"
+    room = width - width_of(who)
+    if room < min(width_of(plain(seen.path)), width // 2):
+        who = f"{GAP}{seen.layout}"
+        room = width - width_of(who)
     cap, held = seen.max_size_bytes, format_size(seen.bytes)
     full = f"{held}, no cap"
     if cap:
         full = f"{held} of {format_size(cap)} {_bar(seen.bytes / cap)} {seen.bytes / cap:.1%}"
-        if cell_len(_GAP + full) > width:
+        if width_of(GAP + full) > width:
             full = f"{held} of {format_size(cap)} {seen.bytes / cap:.1%}"
     ratio = "-" if seen.hit_ratio is None else f"{seen.hit_ratio:.1%}"
     entries = counted(seen.entries, "entry")
@@ -115,10 +113,10 @@ def _head(seen: Look, width: int) -> list[Line]:
         counts.append(f"saved {span(seen.saved_ns)}")
     rates = [f"{name} {seen.rates[key]:.1f}" for key, name in _RATES.items() if key in seen.rates]
     return [
-        Line(shorten_path(seen.path, room) + who, "head"),
-        *(Line(_GAP + text) for text in _joined(counts, width - len(_GAP))),
-        *(Line(_GAP + text) for text in _joined(_sizes_by_namespace(seen), width - len(_GAP))),
-        *(Line(_GAP + text) for text in _joined(rates, width - len(_GAP))),
+        Line(shorten_path(seen.path, room) + who, "bold"),
+        *(Line(GAP + text) for text in _joined(counts, width - len(GAP))),
+        *(Line(GAP + text) for text in _joined(_sizes_by_namespace(seen), width - len(GAP))),
+        *(Line(GAP + text) for text in _joined(rates, width - len(GAP))),
     ]
 
 
@@ -141,8 +139,8 @@ def _joined(parts: Sequence[str], width: int) -> list[str]:
     """Returns the lines, each with as many of the parts as fit."""
     lines: list[str] = []
     for part in parts:
-        if lines and cell_len(f"{lines[-1]}{_GAP}{part}") <= width:
-            lines[-1] += _GAP + part
+        if lines and width_of(f"{lines[-1]}{GAP}{part}") <= width:
+            lines[-1] += GAP + part
         else:
             lines.append(part)
     return lines
@@ -199,18 +197,18 @@ def _table(entries: Sequence[Described], width: int) -> list[Line]:
             # A hash says enough by its beginning, a path by its end.
             rows[column] = [shorten_path(text, _LONGEST_LABEL) if "/" in text else text[:_NAME] for text in texts]
         else:
-            rows[column] = [set_cell_size(text, min(cell_len(text), _LONGEST_LABEL)) for text in texts]
-    widths = {column: max(cell_len(text) for text in (column.head, *texts)) for column, texts in rows.items()}
+            rows[column] = [fit(text, min(width_of(text), _LONGEST_LABEL)) for text in texts]
+    widths = {column: max(width_of(text) for text in (column.head, *texts)) for column, texts in rows.items()}
     left, shown = width, set()
     for column in sorted(_COLUMNS, key=lambda each: each.rank):
-        if all(text == "-" for text in rows[column]) or widths[column] + len(_GAP) > left:
+        if all(text == "-" for text in rows[column]) or widths[column] + len(GAP) > left:
             continue  # says nothing, or has no room; a narrower one may
         shown.add(column)
-        left -= widths[column] + len(_GAP)
+        left -= widths[column] + len(GAP)
     columns = [column for column in _COLUMNS if column in shown]
-    heads = "".join(f"{_GAP}{set_cell_size(column.head, widths[column])}" for column in columns)
+    heads = "".join(f"{GAP}{fit(column.head, widths[column])}" for column in columns)
     lines = [
-        "".join(f"{_GAP}{set_cell_size(rows[column][number], widths[column])}" for column in columns)
+        "".join(f"{GAP}{fit(rows[column][number], widths[column])}" for column in columns)
         for number in range(len(entries))
     ]
     return [Line(text.rstrip()) for text in (heads, *lines)]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import os
 import stat
+import tarfile
 import time
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.archive.compression import DEFAULT_LEVEL, UNCOMPRESSED
 from lockcache.archive.gathering import Choice, LeftOut
 from lockcache.archive.unpacking import Acceptance, unpack_archive
 from lockcache.errors import ArchiveError
@@ -52,10 +55,19 @@ def uses(root: Path) -> list[tuple[int, str]]:
     return sorted((found.last_use_ns, found.name) for found in all_entries(Layout(str(root))))
 
 
-def test_the_order_of_uses_survives_to_the_nanosecond(filled: Path, tmp_path: Path) -> None:
-    unpacked(packed(filled)[0], tmp_path / "other")
+@pytest.mark.parametrize("level", [UNCOMPRESSED, DEFAULT_LEVEL])
+def test_the_order_of_uses_survives_to_the_nanosecond(level: int, filled: Path, tmp_path: Path) -> None:
+    unpacked(packed(filled, level=level)[0], tmp_path / "other")
     assert uses(tmp_path / "other") == uses(filled)
     assert [name for _, name in uses(filled)] == [entry_name(key) for key in ENTRIES]
+
+
+def test_an_archive_that_is_not_compressed_is_what_the_compressed_one_holds(filled: Path) -> None:
+    plain, compressed = (packed(filled, level=level)[0] for level in (UNCOMPRESSED, DEFAULT_LEVEL))
+    assert zstandard.ZstdDecompressor().decompressobj().decompress(compressed) == plain
+    with tarfile.open(fileobj=io.BytesIO(plain)) as tar:
+        assert tar.getnames()[0] == "lockcache-pack.json"
+        assert len(tar.getnames()) == 1 + len(ENTRIES)
 
 
 def test_the_same_entries_make_the_same_bytes_wherever_they_are(filled: Path, tmp_path: Path) -> None:

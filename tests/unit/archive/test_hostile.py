@@ -222,6 +222,8 @@ NO_ARCHIVES = {
     "an empty frame": (compress(b""), "cut off"),
     "an empty file": (b"", "cut off"),
     "another file": (b"PK\3\4 no zstd", "not an archive"),
+    "the beginning of a name": (b"lockcache-pa", "cut off"),
+    "another tar": (entry_header(entry_name(b"e"), 0, 1, b"") + end_of_archive(), "not an archive"),
     "a window of a gigabyte": (_frame(30), "not an archive"),
     "a frame cut off": (archive_of(*good())[:-9], "cut off|decompress"),
 }
@@ -240,6 +242,8 @@ def test_an_archive_cut_anywhere_is_an_error_and_leaves_whole_entries(cache_path
     for length in range(0, len(plain) - 1024, 100):
         with pytest.raises(ArchiveError, match="cut off"):
             unpacked(compress(plain[:length]), cache_path)
+        with pytest.raises(ArchiveError, match="cut off"):
+            unpacked(plain[:length], cache_path)
     with FileStreamProgramCache(cache_path) as cache:
         assert {key: cache.get(key) for key in GOOD} == GOOD
 
@@ -261,16 +265,17 @@ def test_no_altered_archive_brings_in_anything_that_was_not_packed(
     altered = bytearray(_plain)
     for start, content in changes:
         altered[start : start + len(content)] = content
-    root = tmp_path_factory.mktemp("hostile") / "cache"
-    try:
-        unpacked(compress(bytes(altered)), root, Acceptance(include_unverified=False))
-    except ArchiveError:
-        pass
-    assert outside(root) == []
-    with FileStreamProgramCache(root) as cache:
-        found = {key: cache.get(key) for key in GOOD}
-        assert all(value in (None, GOOD[key]) for key, value in found.items())
-        assert len(cache) == sum(value is not None for value in found.values())
+    for archive in (compress(bytes(altered)), bytes(altered)):
+        root = tmp_path_factory.mktemp("hostile") / "cache"
+        try:
+            unpacked(archive, root, Acceptance(include_unverified=False))
+        except ArchiveError:
+            pass
+        assert outside(root) == []
+        with FileStreamProgramCache(root) as cache:
+            found = {key: cache.get(key) for key in GOOD}
+            assert all(value in (None, GOOD[key]) for key, value in found.items())
+            assert len(cache) == sum(value is not None for value in found.values())
 
 
 @pytest.mark.long
@@ -278,7 +283,8 @@ def test_no_altered_archive_brings_in_anything_that_was_not_packed(
 @given(st.binary(max_size=3000))
 def test_noise_is_no_archive(tmp_path_factory: pytest.TempPathFactory, noise: bytes) -> None:
     root = tmp_path_factory.mktemp("noise") / "cache"
-    for archive in (noise, compress(noise), archive_of(noise)):
+    plain = manifest_member(Manifest(100, 1 << 40)) + noise
+    for archive in (noise, compress(noise), archive_of(noise), plain):
         try:
             done = unpacked(archive, root)
         except ArchiveError:
@@ -286,7 +292,8 @@ def test_noise_is_no_archive(tmp_path_factory: pytest.TempPathFactory, noise: by
         assert done.stored == 0
 
 
-def test_a_reader_that_gives_a_byte_at_a_time_is_read_to_the_end(cache_path: Path) -> None:
+@pytest.mark.parametrize("archive", [archive_of(*good()), _plain], ids=["zstd", "tar"])
+def test_a_reader_that_gives_a_byte_at_a_time_is_read_to_the_end(archive: bytes, cache_path: Path) -> None:
     from lockcache.archive.unpacking import unpack_archive
     from lockcache.filestream.directory import CacheDirectory
 
@@ -294,7 +301,7 @@ def test_a_reader_that_gives_a_byte_at_a_time_is_read_to_the_end(cache_path: Pat
         def read(self, size: int | None = -1, /) -> bytes:
             return super().read(min(1, size or 0) if size and size > 0 else size)
 
-    _, done = unpack_archive(Slow(archive_of(*good())), lambda: CacheDirectory(str(cache_path), 5.0))
+    _, done = unpack_archive(Slow(archive), lambda: CacheDirectory(str(cache_path), 5.0))
     assert done.stored == 2
 
 

@@ -111,7 +111,7 @@ def test_what_cannot_be_touched_counts_for_a_total_and_loses_nothing(tmp_path: P
     fill(tmp_path / "open", 50, 10_000)
     fill(tmp_path / "private", 50, 10_000, first=50)
     keepers = [keep(tmp_path / name).keeper for name in ("open", "private")]
-    budgets, plenty = SharedBudgets(), Settings.model_validate({"total": "10M"})
+    budgets, plenty = SharedBudgets(), Settings(total=10_000_000)
     for keeper in keepers:
         keeper.tick()
     budgets.tick(plenty, keepers)
@@ -119,7 +119,7 @@ def test_what_cannot_be_touched_counts_for_a_total_and_loses_nothing(tmp_path: P
     for keeper in keepers:
         keeper.tick()
     before = photograph(tmp_path / "open")
-    budgets.tick(Settings.model_validate({"total": "800k"}), keepers)
+    budgets.tick(Settings(total=800_000), keepers)
     assert photograph(tmp_path / "open") == before
     assert bytes_of(tmp_path / "private") <= 300_000
 

@@ -21,7 +21,7 @@ def report() -> Report:
 
 
 def settings(path: Path | None) -> Settings:
-    return Settings() if path is None else Settings.model_validate({"alive_file": str(path)})
+    return Settings(alive_file=None if path is None else str(path))
 
 
 def test_it_is_as_old_as_the_last_sign_of_life(tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from lockcache_daemon.settings.model import Settings
 
 
 def settings(path: Path | None) -> Settings:
-    return Settings() if path is None else Settings.model_validate({"metrics_file": str(path)})
+    return Settings(metrics_file=None if path is None else str(path))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import ExitStack
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,15 @@ def test_a_tilde_in_the_file_is_the_home_directory(config: Path, monkeypatch: py
     monkeypatch.setenv("HOME", "/home/somebody")
     config.write_text('max_size = "1G"\n[[directory]]\npath = "~/kernels"\n')
     assert [each.path for each in load(config).directories] == ["/home/somebody/kernels"]
+
+
+def test_settings_that_were_read_stay_as_they_are_and_there_are_no_others() -> None:
+    settings = load(None, {"max_size": "1G"}, "/a")
+    for model, name in ((settings, "total"), (settings.directories[0], "max_size")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(model, name, 1)
+    with pytest.raises(TypeError, match="colour"):
+        Settings(colour=1)  # type: ignore[call-arg]
 
 
 def test_an_empty_variable_is_none(config: Path) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
 
 from lockcache_daemon.settings import values
 from lockcache_daemon.settings.values import Free, parse_address
-
-
-def of(kind: Any, given: object) -> Any:
-    return TypeAdapter(Annotated[Any, kind]).validate_python(given)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +27,8 @@ def of(kind: Any, given: object) -> Any:
         (values.Namespaces, {"triton": "1k"}, (("triton", 1000),)),
     ],
 )
-def test_a_value_is_what_people_write(kind: Any, given: object, value: object) -> None:
-    assert of(kind, given) == value
+def test_a_value_is_what_people_write(kind: values.Parser, given: object, value: object) -> None:
+    assert kind(given) == value
 
 
 @pytest.mark.parametrize(
@@ -57,10 +52,9 @@ def test_a_value_is_what_people_write(kind: Any, given: object, value: object) -
         (values.Choice("lru", "cost"), "fifo", "'fifo' is not known; accepted: lru, cost"),
     ],
 )
-def test_anything_else_is_named_with_what_is_accepted(kind: Any, given: object, said: str) -> None:
-    with pytest.raises(ValidationError) as error:
-        of(kind, given)
-    assert said in str(error.value)
+def test_anything_else_is_named_with_what_is_accepted(kind: values.Parser, given: object, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        kind(given)
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", "::1:9477", "1.2.3.4:65536", "a b:1", "http://a:1", "[a:1"])
