@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache_stress.trouble import why_no_fuse
 from tests.cli.doctor import until
 
 
@@ -38,10 +39,8 @@ def mount_faulty(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     servers: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def mount(*faults: str, server: str = "faulty_disk.py", backing: Path | None = None) -> Path:
-        try:
-            import mfusepy
-        except OSError:
-            pytest.skip("needs libfuse and fusermount (Debian: fuse3)")
+        if reason := why_no_fuse():
+            pytest.skip(reason)
         shown, path = backing or tmp_path / f"backing{len(servers)}", tmp_path / f"faulty{len(servers)}"
         shown.mkdir(mode=0o700, exist_ok=True)
         path.mkdir(mode=0o700)
@@ -49,7 +48,6 @@ def mount_faulty(tmp_path: Path) -> Iterator[Callable[..., Path]]:
             [sys.executable, Path(__file__).with_name(server), shown, path, *faults], stderr=subprocess.DEVNULL
         )
         servers.append((process, path))
-        assert mfusepy
         until(lambda: os.path.ismount(path) or process.poll() is not None)
         if process.poll() is not None:
             pytest.skip("this machine lets nobody mount FUSE")

@@ -12,9 +12,9 @@ import os
 import sys
 from typing import Any, Final
 
-import mfusepy
+from lockcache_stress.trouble import MOUNT_OPTIONS, Passthrough, load_mfusepy
 
-from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
+mfusepy = load_mfusepy()
 
 #: :mod:`tests.cli.test_doctor_pair_faults` and :mod:`tests.cli.test_two_clients` choose faults; a comment at the code
 #: of each names the file system that has it.

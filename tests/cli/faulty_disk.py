@@ -12,9 +12,9 @@ import sys
 import threading
 from typing import Any
 
-import mfusepy
+from lockcache_stress.trouble import MOUNT_OPTIONS, Passthrough, load_mfusepy
 
-from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
+mfusepy = load_mfusepy()
 
 _HOUR_NS = 3600 * 10**9
 _TICK_NS = 2 * 10**9

@@ -15,7 +15,7 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.eviction import evict_to_limit
-from lockcache_stress.trouble import has_failed, mount_failing_disk, set_failures, why_no_failing_disk
+from lockcache_stress.trouble import has_failed, mount_failing_disk, set_failures, why_no_fuse
 from tests.crash.failing_calls import KINDS, FailingCalls, failing_calls
 from tests.crash.interrupted import assert_nothing_is_held, assert_nothing_is_left
 from tests.matrix_sampling import all_but
@@ -224,7 +224,7 @@ CALLS = (
 @pytest.fixture(scope="module")
 def failing_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A mounted file system that fails the calls that it is asked to."""
-    reason = why_no_failing_disk()
+    reason = why_no_fuse()
     if reason is not None:
         pytest.skip(reason)
     path = tmp_path_factory.mktemp("failing") / "disk"

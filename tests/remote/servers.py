@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lockcache import RemoteProgramCache
 from lockcache_stress import servers
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.servers import FAULTS, FaultProxy, free_port
@@ -69,3 +70,10 @@ def valkey(folder: Path, *words: str) -> Iterator[Valkey]:
         yield server
     finally:
         server.kill()
+
+
+def store_all(cache: RemoteProgramCache, values: Iterable[tuple[str, bytes]]) -> None:
+    """Store each value once the one before has arrived: a flush of many waits for five seconds at most."""
+    for key, value in values:
+        cache[key] = value
+        cache.flush()

@@ -18,7 +18,7 @@ from lockcache.filestream.remote.wait_limits import _patience
 from lockcache_stress.trouble import can_mount, mounted_tmpfs
 from tests.matrix_sampling import all_but, diagonals
 from tests.remote.cluster import Cluster
-from tests.remote.servers import FAULTS, KINDS, FaultProxy, Nginx, Valkey, free_port
+from tests.remote.servers import FAULTS, KINDS, FaultProxy, Nginx, Valkey, free_port, store_all
 
 # What one process does: it looks for 40 programs, compiles what is missing, and says for how long it waited in vain.
 # That is the project's own count: how long it took is this machine's, which has more to do than processors.
@@ -208,8 +208,7 @@ def test_a_cluster_of_six_that_loses_a_node(tmp_path: Path, cache_at: Callable[.
     cluster = Cluster(tmp_path, masters=3, replicas=3)
     try:
         cache = cache_at(cluster.nodes[1].url)
-        cache.update((f"k{number}", b"code %d" % number) for number in range(100))
-        cache.flush()
+        store_all(cache, ((f"k{number}", b"code %d" % number) for number in range(100)))
         assert cache.stats().puts == 100
         cluster.nodes[0].kill()
         for number in range(100):
@@ -218,7 +217,8 @@ def test_a_cluster_of_six_that_loses_a_node(tmp_path: Path, cache_at: Callable[.
         cache.close()
         counts = cache.remote_stats()
         assert counts.errors > 0
-        assert counts.hits + counts.misses == 100
+        # A lookup whose call failed is a miss, and may find the entry when it looks again for its turn.
+        assert 100 <= counts.hits + counts.misses <= 100 + counts.errors
         cluster.await_takeover(0)
         _patience.clear()
         later = cache_at(cluster.nodes[1].url)

@@ -18,7 +18,7 @@ from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record
 from lockcache.filestream.remote import parse_url, seal
 from tests.remote.compute_processes import holder_of_a_turn, times_computed
-from tests.remote.servers import FaultProxy, Valkey, free_port, valkey
+from tests.remote.servers import FaultProxy, Valkey, free_port, store_all, valkey
 
 CacheAt = Callable[..., RemoteProgramCache]
 
@@ -59,8 +59,7 @@ def test_a_unix_socket_is_a_server_too(tmp_path: Path, cache_at: CacheAt) -> Non
 
 def test_many_are_one_round_trip(server: Valkey, cache_at: CacheAt, proxy_to: Callable[..., FaultProxy]) -> None:
     stored = cache_at(server.url)
-    stored.update((f"k{number}", b"x" * 16_384) for number in range(300))
-    stored.flush()
+    store_all(stored, ((f"k{number}", b"x" * 16_384) for number in range(300)))
     proxy = proxy_to(server.port)
     cache = cache_at(proxy.url)
     cache.get("to connect")

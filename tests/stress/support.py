@@ -23,9 +23,9 @@ def stress(*words: str, run_path: Path, timeout: float = 100) -> subprocess.Comp
     return run_forked(main, PROGRAM, *words, env=environment(run_path), timeout=timeout)
 
 
-def stress_json(*words: str, run_path: Path, code: int = 0) -> Any:
+def stress_json(*words: str, run_path: Path, code: int = 0, timeout: float = 100) -> Any:
     """Returns the output of :func:`stress` with ``--json``, after checking its exit code."""
-    ran = stress(*words, "--json", run_path=run_path)
+    ran = stress(*words, "--json", run_path=run_path, timeout=timeout)
     assert ran.returncode == code, ran.stdout + ran.stderr
     return json.loads(ran.stdout)
 

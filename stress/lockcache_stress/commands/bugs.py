@@ -14,7 +14,7 @@ from lockcache_stress.trouble import BUGS
 
 @click.command("bugs", short_help="plants bugs in the library: is each of them found?")
 @click.argument("names", nargs=-1, type=click.Choice(list(BUGS)))
-@click.option("--seconds", type=SECONDS, default=5.0, show_default=True, help="For each of them.")
+@click.option("--seconds", type=SECONDS, default=5.0, show_default=True, help="For each; up to 32 if it is not found.")
 @with_shell("bugs")
 def bugs_command(shell: Shell, names: tuple[str, ...], seconds: float) -> int:
     """Break the library in a known way, run the scenario that has to find it, and fail if it does not.

@@ -20,6 +20,8 @@ from lockcache_stress.scenarios import BYTE_SCENARIOS, TROUBLE_SCENARIOS
 from lockcache_stress.trouble import BUGS, Fault, mounted_image, needs_mounts, run_quietly, small_disk, unmount
 
 _SCENARIOS: Final = {scenario.name: scenario for scenario in (*BYTE_SCENARIOS, *TROUBLE_SCENARIOS)}
+# The longest run that looks for a bug, unless longer ones are asked for.
+_LONGEST_SECONDS: Final = 32.0
 
 
 def possible_bugs() -> tuple[str, ...]:
@@ -47,13 +49,23 @@ class Proven:
 
 
 def prove(names: tuple[str, ...], seconds: float, seed: int, show: Show) -> Iterator[Proven]:
-    """Plant each bug in the scenario that has to find it, and run the scenario. Yields the results one by one."""
+    """Plant each bug in the scenario that has to find it, and run the scenario. Yields the results one by one.
+
+    A scenario that does not find it runs again for twice as long: on a busy machine little happens in ``seconds``.
+    """
     for name in names:
-        bug = BUGS[name]
-        scenario = _SCENARIOS[bug.scenario]
-        options = Options(scenario.processes, seconds, scenario.max_size_bytes, seed, plant=name)
-        outcome = run_bytes(scenario, options, show)
-        yield Proven(name, bug, [check.name for check in outcome.checks() if not check.ok])
+        proven, longer = _run_planted(name, seconds, seed, show), 2 * seconds
+        while not proven.is_found and longer <= _LONGEST_SECONDS:
+            proven, longer = _run_planted(name, longer, seed, show), 2 * longer
+        yield proven
+
+
+def _run_planted(name: str, seconds: float, seed: int, show: Show) -> Proven:
+    bug = BUGS[name]
+    scenario = _SCENARIOS[bug.scenario]
+    options = Options(scenario.processes, seconds, scenario.max_size_bytes, seed, plant=name)
+    outcome = run_bytes(scenario, options, show)
+    return Proven(name, bug, [check.name for check in outcome.checks() if not check.ok])
 
 
 @contextmanager

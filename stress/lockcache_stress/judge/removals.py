@@ -112,12 +112,13 @@ class Watch:
             with contextlib.suppress(FileNotFoundError):
                 self._count_use_since_choice(os.fspath(path), name.hex())
             begun = self.recorder.begin(Kind.REMOVED, name)
-            kind = Kind.NOTHING
             try:
                 real(path, *arguments, **options)
-                kind = Kind.REMOVED
-            finally:
-                self.recorder.end(begun, kind, name)
+            except OSError:
+                self.recorder.end(begun, Kind.NOTHING, name)
+                raise
+            # After a signal handler's exception it stays open: Python runs the handler once the file is gone.
+            self.recorder.end(begun, Kind.REMOVED, name)
 
         return recorded
 

@@ -12,7 +12,7 @@ import time
 
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Check, Worker
-from lockcache_stress.trouble import mount_failing_disk, set_failures, why_no_failing_disk
+from lockcache_stress.trouble import mount_failing_disk, set_failures, why_no_fuse
 
 _KEYS = 24
 _SHARES = (0.005, 0.02, 0.1, 0.5)
@@ -63,7 +63,7 @@ SCENARIO = Scenario(
     max_size_bytes=MIB // 2,
     keys=_KEYS,
     place=mount_failing_disk,
-    why_not=why_no_failing_disk,
+    why_not=why_no_fuse,
     samples=False,
     excused=(
         "dropped, older value kept",

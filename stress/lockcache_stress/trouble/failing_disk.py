@@ -22,10 +22,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.processes import wait_until
-from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
+from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough, load_mfusepy
 from lockcache_stress.trouble.workspace import unmount
 
 _ERRORS: Final = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EINTR, errno.ENOSPC)
@@ -37,17 +36,6 @@ _OPERATIONS: Final = (
 # fmt: on
 _NEVER_FAIL: Final = ("release", "statfs", "listxattr", "chown", "fsyncdir", "removexattr")
 _START_SECONDS: Final = 30.0
-
-
-def why_no_failing_disk() -> str | None:
-    """Returns why a failing disk cannot be mounted here; ``None`` if it can."""
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        return "needs /dev/fuse"
-    try:
-        import mfusepy  # noqa: F401
-    except (ImportError, OSError) as error:
-        return f"needs mfusepy and libfuse ({error}): {how_to_install('stress')}, and apt-get install fuse3"
-    return None
 
 
 def set_failures(path: str, **said: Any) -> None:
@@ -154,8 +142,7 @@ def _calling(disk: _Disk, name: str) -> Callable[..., Any]:
 
 def main() -> None:
     """Mount the disk, and serve until it is unmounted."""
-    import mfusepy
-
+    mfusepy = load_mfusepy()
     backing, mount, control, seed = sys.argv[1:]
     disk = _Disk(backing, control, int(seed))
     calls = {name: _calling(disk, name) for name in (*_OPERATIONS, *_NEVER_FAIL)}

@@ -1,7 +1,7 @@
 """A FUSE file system that passes all calls on to a directory: the base of file systems with faults.
 
 A fault is a method of a subclass. Without ``flock``, locks are the kernel's own. Methods have the names and arguments
-that mfusepy wants, which is not needed to import this module.
+that mfusepy wants, which is not needed to import this module: :func:`load_mfusepy` loads it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from ctypes.util import find_library
 from typing import Any, Final
 
+from lockcache.errors import how_to_install
+
+__all__ = ["MOUNT_OPTIONS", "Passthrough", "load_mfusepy", "why_no_fuse"]
+
+# Read by mfusepy: the library that it calls.
+_LIBRARY: Final = "FUSE_LIBRARY_PATH"
 _STAT: Final = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
 _TIMES: Final = ("atime", "mtime", "ctime")
 # The time that stands for UTIME_NOW here.
@@ -27,6 +34,36 @@ MOUNT_OPTIONS: Final[dict[str, Any]] = {
     "hard_remove": True,
     "default_permissions": True,
 }
+
+
+def load_mfusepy() -> Any:
+    """Returns mfusepy, which calls libfuse 3: the one that ``FUSE_LIBRARY_PATH`` names, or the one that is installed.
+
+    By itself mfusepy takes libfuse 2 where both are installed. With libfuse 2 a file that is replaced is not found any
+    more by processes that have it open, which no local file system does.
+
+    Raises :class:`ImportError` without mfusepy, and :class:`OSError` without libfuse 3.
+    """
+    path = os.environ.get(_LIBRARY) or find_library("fuse3")
+    if not path:
+        raise OSError("libfuse 3 is not installed")
+    os.environ[_LIBRARY] = path
+    import mfusepy
+
+    if mfusepy.fuse_version_major != 3:
+        raise OSError(f"${_LIBRARY} names version {mfusepy.fuse_version_major} of libfuse: {path}")
+    return mfusepy
+
+
+def why_no_fuse() -> str | None:
+    """Returns why no FUSE file system can be served here; ``None`` if one can."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "needs /dev/fuse"
+    try:
+        load_mfusepy()
+    except (ImportError, OSError) as error:
+        return f"needs mfusepy and libfuse 3 ({error}): {how_to_install('stress')}, and apt-get install fuse3"
+    return None
 
 
 def _passed_on(call: Callable[..., object]) -> Callable[..., int]:

@@ -63,6 +63,47 @@ def test_a_cut_last_record_is_left_out(tmp_path, recorder):
     assert load_histories(str(tmp_path)) == {}
 
 
+class _InterruptError(BaseException):
+    pass
+
+
+def _interrupt(number, frame):
+    raise _InterruptError
+
+
+@pytest.fixture
+def interrupted_unlink(monkeypatch):
+    """A signal arrives while the system call is under way: its handler runs when the file is gone."""
+    unlink = os.unlink
+
+    def unlink_and_be_interrupted(path):
+        unlink(path)
+        signal.raise_signal(signal.SIGUSR1)
+
+    monkeypatch.setattr(os, "unlink", unlink_and_be_interrupted)
+    previous = signal.signal(signal.SIGUSR1, _interrupt)
+    yield
+    signal.signal(signal.SIGUSR1, previous)
+
+
+def test_a_removal_that_a_signal_interrupts_may_have_taken_effect(tmp_path, recorder, interrupted_unlink, watch):
+    path = tmp_path / "entries" / NAME.hex()[:2] / NAME.hex()[2:]
+    path.parent.mkdir(parents=True)
+    path.touch()
+    recorder.end(recorder.begin(Kind.READ, NAME, 0), Kind.MISS, NAME, 0)
+    with pytest.raises(_InterruptError):
+        os.unlink(path)
+    _, removed = load_histories(str(tmp_path))[0]
+    assert (path.exists(), removed.kind, removed.is_open) == (False, Kind.REMOVED, True)
+
+
+def test_a_removal_that_fails_is_none(tmp_path, recorder, watch):
+    recorder.end(recorder.begin(Kind.READ, NAME, 0), Kind.MISS, NAME, 0)
+    with pytest.raises(FileNotFoundError):
+        os.unlink(tmp_path / "entries" / NAME.hex()[:2] / NAME.hex()[2:])
+    assert kinds(tmp_path) == [Kind.MISS]
+
+
 @pytest.mark.parametrize("record_files", [False, True])
 def test_evictions_and_clear_are_removals_of_the_keys_that_they_take(tmp_path, recorder, watch, record_files):
     cache = FileStreamProgramCache(tmp_path / "cache", max_size_bytes=2500, record_files=record_files)
