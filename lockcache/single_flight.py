@@ -32,13 +32,14 @@ class Turn(Generic[_Entry]):
     ``with`` block is left, when nothing refers to it any more, and with its process; then one of those who wait has
     the turn, or all have the entry. A forked child holds none: what it stores is stored, and nobody waits for it. A
     thread may hold the turns of several keys, and any thread may end one. Two threads that each wait for the other's
-    turn wait until the lease timeout, and without leases for ever.
+    turn wait until the lease timeout, and without leases for ever. A ``with`` block that an :class:`Exception` leaves
+    has failed (:meth:`give_up`).
     """
 
     __slots__ = ("__weakref__", "_began_ns", "_end", "_publish")
 
-    def __init__(self, publish: Callable[[object, int], _Entry], end: Callable[[], object] | None = None) -> None:
-        """``publish(value, cost_ns)`` stores and returns the entry; ``end()``, which may come twice, frees the key.
+    def __init__(self, publish: Callable[[object, int], _Entry], end: Callable[[bool], object] | None = None) -> None:
+        """``publish(value, cost_ns)`` stores and returns the entry; ``end(failed)`` frees the key, and may come twice.
 
         Without ``end`` it is a turn for which nobody waits.
         """
@@ -69,11 +70,15 @@ class Turn(Generic[_Entry]):
         finally:
             self.give_up()
 
-    def give_up(self) -> None:
-        """End the turn without storing; nothing happens if it has ended. The next caller has the turn."""
+    def give_up(self, *, failed: bool = False) -> None:
+        """End the turn without storing; nothing happens if it has ended. The next caller has the turn.
+
+        ``failed``: the computation failed, and others would fail as well. Those who wait do not wait for each other
+        then: each computes for itself at once, and has its own error no later than the first.
+        """
         self._publish = None
         if self._end is not None:
-            self._end()
+            self._end(failed)
 
     def __enter__(self) -> Turn[_Entry]:
         return self
@@ -81,7 +86,7 @@ class Turn(Generic[_Entry]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.give_up()
+        self.give_up(failed=isinstance(error, Exception))
 
 
 _local = threading.local()
@@ -126,7 +131,7 @@ def refuse_reentrance(cache: object, key: bytes) -> None:
 class Flight:
     """One thread's turn for one key of one cache. It is held for as long as this lives, or until :meth:`land`."""
 
-    __slots__ = ("__del__", "__weakref__", "_key", "_others", "_over", "has_begun", "has_waited", "thread")
+    __slots__ = ("__del__", "__weakref__", "_failures", "_key", "_others", "_over", "has_begun", "has_waited", "thread")
 
     #: Not a method, in which an interrupt could come and be lost: the interpreter calls what stands in the slot.
     __del__: Callable[[], object]
@@ -142,21 +147,28 @@ class Flight:
         # this may be used by a destructor or a signal handler that interrupts its own use.
         self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.__del__ = functools.partial(self._over.put, None)
+        #: Not empty once the computation has failed.
+        self._failures: list[None] = []
 
     def begin(self) -> None:
         """State that its thread computes from now on."""
         self.has_begun = True
 
-    def land(self) -> None:
-        """End the flight, and let all waiters go. May be called twice."""
+    def land(self, failed: bool = False) -> None:
+        """End the flight, and let all waiters go: if it failed, without waiting for each other. May be called twice."""
         self.has_begun = False
         if self._others.get(self._key) is self:
             self._others.pop(self._key, None)
+        if failed:
+            self._failures.append(None)
         self._over.put(None)
 
     def end_of(self) -> Callable[[float | None], bool]:
-        """Returns what waits until this ends, for so many seconds at most, without keeping it alive."""
-        over = self._over
+        """Returns what waits until this ends, for so many seconds at most, without keeping it alive.
+
+        The result of that is whether the computation failed.
+        """
+        over, failures = self._over, self._failures
 
         def wait(seconds: float | None) -> bool:
             try:
@@ -164,7 +176,7 @@ class Flight:
             except queue.Empty:
                 return False
             over.put(None)
-            return True
+            return bool(failures)
 
         return wait
 
@@ -199,6 +211,8 @@ _flights = _Flights()
 def take_off(cache: object, key: bytes) -> Flight:
     """Wait until no one else has the turn of ``key`` in ``cache``, and return it.
 
+    After a computation that failed it is a turn for which nobody waits.
+
     Raises :class:`ReentrantComputeError` if this thread is computing it already.
     """
     others = _flights.of(cache)
@@ -212,7 +226,8 @@ def take_off(cache: object, key: bytes) -> Flight:
         wait = found.end_of()
         del found  # the waiters for its end must not keep it alive
         mine.has_waited = True
-        wait(None)
+        if wait(None):
+            return mine
 
 
 def wait_for_flight(cache: object, key: bytes, seconds: float) -> bool:

@@ -272,7 +272,7 @@ class TieredProgramCache(ProgramCacheResource):
         found = begin()
         if isinstance(found, Entry):
             return self._filled(name, version, found)
-        return Turn(lambda value, cost_ns: self._filled(name, version, found.store(value, cost_ns)), found.give_up)
+        return Turn(lambda value, cost_ns: self._filled(name, version, found.store(value, cost_ns)), found._end)
 
     def _filled(self, name: bytes, version: int, entry: Entry) -> Entry:
         self._fill(self._uppers, name, entry, version, is_truth=True)

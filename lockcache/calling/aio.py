@@ -31,8 +31,8 @@ async def aget_or_compute(cache: ProgramCacheResource, key: bytes, compute: Call
     try:
         with computing(cache, key):
             value = await _computed(compute)
-    except BaseException:
-        turn.give_up()
+    except BaseException as error:
+        turn.give_up(failed=isinstance(error, Exception))
         raise
     # However the task ends from here on, the thread ends the turn.
     return (await _in_thread(lambda: turn.store(value))).code

@@ -214,9 +214,12 @@ class BackedReads:
         return self._kept(turn.name, outcome, stamps)
 
     def joined(self, turn: LeaseTurn) -> tuple[bytes, bytes] | LeaseTurn:
-        """Returns what the server has, after ending ``turn``; else ``turn``, like :meth:`load_or_join`."""
+        """Returns what the server has, after ending ``turn``; else ``turn``, like :meth:`load_or_join`.
+
+        After a failure on this node, no other node is waited for either.
+        """
         try:
-            loaded = self.load_or_join(turn)
+            loaded = self._found(turn.name) if turn.after_failure else self.load_or_join(turn)
         except BaseException:
             turn.end()
             raise

@@ -146,13 +146,17 @@ class Shared:
     def _scope(self) -> Iterator[None]:
         scopes, mine = self._open_scopes(), dict[str, Turn[Entry]]()
         scopes.append(mine)
+        failed = False
         try:
             yield
+        except Exception:  # an interrupt says nothing of the kernel
+            failed = True
+            raise
         finally:
             scopes[:] = [scope for scope in scopes if scope is not mine]  # equal ones are others
             for turn in mine.values():
                 with _NeverRaising(self):
-                    turn.give_up()
+                    turn.give_up(failed=failed)
 
     def _open_scopes(self) -> list[dict[str, Turn[Entry]]]:
         scopes: list[dict[str, Turn[Entry]]] = self._scopes.__dict__.setdefault("open", [])

@@ -207,9 +207,9 @@ def _ending_turn(step: Callable[..., Any]) -> Callable[..., Any]:
         files = [None, *_compiling()][-1]
         try:
             return step(*args, **options)
-        except BaseException:
+        except BaseException as error:
             if files is not None:
-                files.give_up()
+                files.give_up(failed=isinstance(error, Exception))
             raise
 
     return call
@@ -258,11 +258,11 @@ class _Files:
             return None
         return None if found is None else self._shown_or_written(name, found)
 
-    def give_up(self) -> None:
-        """Let another process compile this: it cannot be compiled here."""
+    def give_up(self, *, failed: bool = False) -> None:
+        """Let another process compile this; all that wait for it, if it cannot be compiled."""
         turn, self._turn = self._turn, None
         if turn is not None:
-            turn.give_up()
+            turn.give_up(failed=failed)
 
     def path_of(self, filename: str) -> str | None:
         """The path of one file: of a group that is being compiled, or by itself."""

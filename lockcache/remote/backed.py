@@ -87,9 +87,9 @@ class BackedProgramCache(ProgramCacheResource):
             entry = turn.store(computed_entry(value, cost_ns), cost_ns)
             return every.store(entry, cost_ns)
 
-        def end() -> None:
-            turn.give_up()
-            every.give_up()
+        def end(failed: bool) -> None:
+            turn.give_up(failed=failed)
+            every.give_up(failed=failed)
 
         return Turn(publish, end)
 

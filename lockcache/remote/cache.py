@@ -230,6 +230,6 @@ class RemoteProgramCache(ProgramCacheResource):
         return f"{type(self).__name__}({self.url!r})"
 
 
-def _end(turn: RemoteTurn, flight: Flight) -> None:
+def _end(turn: RemoteTurn, flight: Flight, failed: bool = False) -> None:
     turn.end()
-    flight.land()
+    flight.land(failed)

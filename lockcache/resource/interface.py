@@ -227,12 +227,12 @@ class ProgramCacheResource(ABC):
         # Callers that wait for the turn of a key get the entry that is there, so this is the turn of another key, which
         # never has an entry. Refused: to remove the entry, which another caller may have replaced since.
         turn = self.begin(b"lockcache replaces " + name, label=label)
-        end = turn.give_up if isinstance(turn, Turn) else None
+        end = turn._end if isinstance(turn, Turn) else None
         found = self.get_entry(name)
         if found is None or not is_whole(found):
             return Turn(functools.partial(self._replace, name), end)
         if end is not None:
-            end()
+            end(False)
         return found
 
     def put_files(

@@ -98,8 +98,8 @@ def test_a_takeover_that_ended_without_a_word_holds_up_nobody(left: str, cache_p
     cache = FileStreamProgramCache(cache_path)
     layout = cache._directory.layout
     os.makedirs(layout.leases, mode=0o700)
-    dropped_ns = time.time_ns() if left == "by a dropped write" else 0
-    dead = Holder("host", myself().host, 1, "", time.monotonic_ns(), dropped_ns)
+    failed_ns = time.time_ns() if left == "by a dropped write" else 0
+    dead = Holder("host", myself().host, 1, "", time.monotonic_ns(), failed_ns)
     Path(layout.lease(entry_name(b"k"), 1)).write_text(json.dumps(dead._asdict()))
     assert cache.get_or_compute("k", lambda: b"code") == b"code"
     assert cache.get_or_compute("other", lambda: b"code") == b"code"

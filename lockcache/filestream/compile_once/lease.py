@@ -59,8 +59,8 @@ class Holder(NamedTuple):
     label: str
     #: On the monotonic clock, which all processes with this token share.
     start_ns: int
-    #: When the holder's write was dropped, so that there was nothing to wait for; else 0.
-    dropped_ns: int = 0
+    #: When the holder's computation failed or its write was dropped, so that there was nothing to wait for; else 0.
+    failed_ns: int = 0
 
 
 class Lease:
@@ -74,7 +74,7 @@ class Lease:
         # The record that was written, while the lease is held. The thread that takes it out releases the lease: two
         # threads may end one turn, and what the second wrote to that descriptor would go into another file.
         self._held: list[Holder] = []
-        #: The holder that left the lease file behind: it died, or its write was dropped.
+        #: The holder that left the lease file behind: it died or failed.
         self.previous: Holder | None = None
         self._file = Descriptor()
         # Registered before the file is locked: a child forked in between would share the lock, and could outlive us
@@ -103,8 +103,8 @@ class Lease:
         self._held.append(holder)
         return True
 
-    def release(self, *, dropped_ns: int = 0, is_published: bool = False) -> None:
-        """Release the lease and let the next caller in. ``dropped_ns``: when the write was dropped, if it was.
+    def release(self, *, failed_ns: int = 0, is_published: bool = False) -> None:
+        """Release the lease and let the next caller in. ``failed_ns``: when the computation or its write failed.
 
         ``is_published``: the entry is there, so that the next holder of the lease finds it and computes nothing.
         """
@@ -112,9 +112,9 @@ class Lease:
         try:
             holder = self._held.pop()
             fd = self._file.number
-            if dropped_ns:
+            if failed_ns:
                 os.ftruncate(fd, 0)
-                os.pwrite(fd, _encode(holder._replace(dropped_ns=dropped_ns)), 0)
+                os.pwrite(fd, _encode(holder._replace(failed_ns=failed_ns)), 0)
             elif _is_at(os.fstat(fd), self._path):
                 if is_published and self._layout.is_network:
                     self._file.close()  # NFS renames what is unlinked while it is open: two calls more
@@ -220,7 +220,7 @@ def _parse(blob: bytes) -> Holder | None:
         holder = Holder(**parse_json(blob))
     except (ValueError, TypeError):
         return None
-    times = (holder.start_ns, holder.dropped_ns)
+    times = (holder.start_ns, holder.failed_ns)
     texts = (holder.host, holder.token, holder.label)
     if not _is_number(holder.pid, _PIDS) or not all(_is_number(n, _TIMES_NS) for n in times):
         return None

@@ -49,19 +49,21 @@ _SETTLED_SECONDS: Final = 0.05
 # Each generation is a holder that had its whole time. After that many, all waiters should compile.
 _GENERATIONS: Final = 8
 
-# For how long after a dropped write no caller waits for that key: on a full disk its compilations must not be
-# serialized.
-_DROPPED_NS: Final = 10 * 10**9
+# For how long after a computation that failed or a write that was dropped no caller waits for that key: neither errors
+# nor, on a full disk, compilations must be serialized.
+_FAILED_NS: Final = 10 * 10**9
 
 
 class LeaseTurn:
     """This caller's turn to compute a key. End it, in whatever way, with :meth:`end`."""
 
-    __slots__ = ("__weakref__", "_joined", "_lease", "_turns", "began_ns", "has_begun", "name")
+    __slots__ = ("__weakref__", "_joined", "_lease", "_turns", "after_failure", "began_ns", "has_begun", "name")
 
     def __init__(self, turns: _Turns, name: str, lease: Lease | None) -> None:
         self._turns = turns
-        self._lease = lease
+        #: Whether the turn before it failed a moment ago, so that nobody waits for this one.
+        self.after_failure = lease is not None and _follows_failure(lease)
+        self._lease = None if self.after_failure else lease
         self._joined: Callable[[], object] | None = None
         self.name = name
         self.began_ns = time.monotonic_ns()
@@ -78,17 +80,16 @@ class LeaseTurn:
         """Call ``end`` when this turn ends: a turn of more than this directory, for the same computation."""
         self._joined = end
 
-    def end(self, *, was_stored: bool | None = None) -> None:
-        """End the turn and let the next caller in. ``was_stored``: the write that ends it was not dropped.
+    def end(self, failed: bool = False, *, was_stored: bool = False) -> None:
+        """End the turn and let the next caller in.
 
-        After a dropped one the others need not wait for each other.
+        ``failed``: the computation failed, or its write was dropped, so that the others need not wait for each other.
         """
         self.has_begun = False
         if self._turns.get(self.name) is self:
             self._turns.pop(self.name, None)
         if self._lease is not None:
-            dropped_ns = time.time_ns() if was_stored is False else 0
-            self._lease.release(dropped_ns=dropped_ns, is_published=was_stored is True)
+            self._lease.release(failed_ns=time.time_ns() if failed else 0, is_published=was_stored)
         joined, self._joined = self._joined, None
         if joined is not None:
             joined()
@@ -155,7 +156,7 @@ class CompileOnce:
                 wait.go_on()
                 continue
             if lease is not None:
-                return LeaseTurn(turns, name, _unless_dropped(lease))
+                return LeaseTurn(turns, name, lease)
             if wait.is_over(until):
                 return LeaseTurn(turns, name, None)
             self.counts.misses -= 1
@@ -386,10 +387,10 @@ def _turn_of_handler(turns: _Turns, name: str) -> LeaseTurn:
     return LeaseTurn(turns, name, None)
 
 
-def _unless_dropped(lease: Lease) -> Lease | None:
-    """Returns ``lease``; if a write of this key was dropped a moment ago, releases it and returns ``None``."""
-    dropped_ns = lease.previous.dropped_ns if lease.previous is not None else 0
-    if not 0 <= time.time_ns() - dropped_ns < _DROPPED_NS:
-        return lease
-    lease.release(dropped_ns=dropped_ns)
-    return None
+def _follows_failure(lease: Lease) -> bool:
+    """Returns whether the computation of this key failed a moment ago or its write was dropped; releases the lease."""
+    failed_ns = lease.previous.failed_ns if lease.previous is not None else 0
+    if not 0 <= time.time_ns() - failed_ns < _FAILED_NS:
+        return False
+    lease.release(failed_ns=failed_ns)
+    return True

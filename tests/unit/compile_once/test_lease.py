@@ -62,7 +62,7 @@ def test_a_lease_that_is_removed_before_it_is_locked_is_made_again(layout, monke
 def test_a_lease_that_nfs_3_loses_while_it_is_taken_is_made_again(layout, monkeypatch, is_gone):
     """Its server has no open files: what another host unlinks is stale at once. A directory that is gone stays so."""
     left = take_lease(layout, NAME, 0, "")
-    left.release(dropped_ns=1)  # a record stays in the file, which the next holder truncates
+    left.release(failed_ns=1)  # a record stays in the file, which the next holder truncates
     real_truncate = os.ftruncate
 
     def lose(fd, length):
@@ -99,13 +99,13 @@ def test_of_two_threads_that_release_at_once_one_does(layout, monkeypatch):
 
     def release_again_and_cut(fd, length):
         monkeypatch.setattr(os, "ftruncate", cut)
-        lease.release(dropped_ns=2)
+        lease.release(failed_ns=2)
         cut(fd, length)
 
     monkeypatch.setattr(os, "ftruncate", release_again_and_cut)
-    lease.release(dropped_ns=1)
+    lease.release(failed_ns=1)
     with open(layout.lease(NAME, 0)) as file:
-        assert json.load(file)["dropped_ns"] == 1
+        assert json.load(file)["failed_ns"] == 1
 
 
 def test_releasing_twice_is_releasing_once(layout):
@@ -134,9 +134,9 @@ def test_a_forked_child_neither_holds_nor_releases_its_parents_lease(layout):
 
 
 def test_a_release_that_tells_of_a_dropped_write_is_read_by_the_next_holder(layout):
-    take(layout).release(dropped_ns=5)
+    take(layout).release(failed_ns=5)
     lease = take(layout)
-    assert lease.previous.dropped_ns == 5
+    assert lease.previous.failed_ns == 5
     lease.release()
     assert take(layout).previous is None
 
@@ -156,7 +156,7 @@ def test_only_files_without_a_holder_are_reaped(layout):
     file = os.path.basename(layout.lease(NAME, 0))
     with open_folder(layout.root, "lockcache", "leases") as folder_fd:
         assert not reap_lease(folder_fd, file)
-        lease.release(dropped_ns=5)
+        lease.release(failed_ns=5)
         assert reap_lease(folder_fd, file)
         assert not reap_lease(folder_fd, file)
 
@@ -216,7 +216,7 @@ def test_a_lease_file_with_a_second_name_is_left_to_whoever_made_that(layout, tm
 
 
 _HOLDER = Holder("host", myself().host, 7, "saxpy", 1, 2)._asdict()
-_NUMBERS = ("pid", "start_ns", "cost_ns", "dropped_ns")
+_NUMBERS = ("pid", "start_ns", "cost_ns", "failed_ns")
 
 
 @pytest.mark.parametrize("number", ["1" * 400, "1" * 5000, str(2**63), "-1", "1e999", "NaN", "1.5"])
