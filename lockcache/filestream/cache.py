@@ -318,7 +318,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._directory.close()
 
     def _publish_in(self, turn: LeaseTurn, stated: Stated | None, value: object, cost_ns: int) -> Entry:
-        was_stored = failed = False
+        was_stored = was_dropped = False
         try:
             entry = computed_entry(value, cost_ns)
             code, tail, cost_ns = coerce_entry(entry)
@@ -326,11 +326,11 @@ class FileStreamProgramCache(ProgramCacheResource):
             if loaded is not None and (published := self._entry(*loaded)) is not None:
                 return published
             was_stored = self._write(turn.name, code, tail, cost_ns, stated)
-            failed = not was_stored
+            was_dropped = not was_stored
             self._once.costs.remember(turn.name, cost_ns)
             return entry
         finally:
-            turn.end(failed, was_stored=was_stored)
+            turn.end(was_stored=was_stored, was_dropped=was_dropped)
 
     def _drop(self, key: bytes | str, value: object, cost_ns: int) -> Entry:
         entry = computed_entry(value, cost_ns)

@@ -48,7 +48,7 @@ class ImplicitTurns:
         if turn is not None and turn.name == name:
             self._held.turn = None
             self._once.costs.remember(name, time.monotonic_ns() - turn.began_ns)
-            turn.end(was_dropped, was_stored=not was_dropped)
+            turn.end(was_stored=not was_dropped, was_dropped=was_dropped)
 
     def mine(self, name: str) -> LeaseTurn | None:
         """Returns this thread's turn, if it is that of ``name``."""

@@ -45,6 +45,9 @@ _LARGEST_BYTES: Final = 4096
 _PIDS: Final = 2**31
 _TIMES_NS: Final = 2**63
 
+# For how long after a computation that failed or a write that was dropped no caller waits for that key: neither errors
+# nor, on a full disk, compilations must be serialized.
+_FAILED_NS: Final = 10 * 10**9
 # A holder unlinks its file; a process that had it open looks again. More than a few times in a row is not a race.
 _ATTEMPTS: Final = 5
 
@@ -61,6 +64,11 @@ class Holder(NamedTuple):
     start_ns: int
     #: When the holder's computation failed or its write was dropped, so that there was nothing to wait for; else 0.
     failed_ns: int = 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether that was a moment ago."""
+        return 0 <= time.time_ns() - self.failed_ns < _FAILED_NS
 
 
 class Lease:
@@ -128,6 +136,10 @@ class Lease:
             if holder is not None:
                 self._file.close()
                 ring(self._layout, bell_of(self._path))
+
+    def is_waited_for(self) -> bool:
+        """Returns whether another caller may wait for this lease: on a network file system that is not known."""
+        return self._layout.is_network or os.path.lexists(bell_of(self._path))
 
     def _after_fork_in_child(self) -> None:
         # The lease is the parent's alone: the child's copy of the descriptor would keep it alive past the parent.

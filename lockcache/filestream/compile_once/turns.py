@@ -49,20 +49,16 @@ _SETTLED_SECONDS: Final = 0.05
 # Each generation is a holder that had its whole time. After that many, all waiters should compile.
 _GENERATIONS: Final = 8
 
-# For how long after a computation that failed or a write that was dropped no caller waits for that key: neither errors
-# nor, on a full disk, compilations must be serialized.
-_FAILED_NS: Final = 10 * 10**9
-
 
 class LeaseTurn:
     """This caller's turn to compute a key. End it, in whatever way, with :meth:`end`."""
 
     __slots__ = ("__weakref__", "_joined", "_lease", "_turns", "after_failure", "began_ns", "has_begun", "name")
 
-    def __init__(self, turns: _Turns, name: str, lease: Lease | None) -> None:
+    def __init__(self, turns: _Turns, name: str, lease: Lease | None, *, after_failure: bool = False) -> None:
         self._turns = turns
         #: Whether the turn before it failed a moment ago, so that nobody waits for this one.
-        self.after_failure = lease is not None and _follows_failure(lease)
+        self.after_failure = after_failure or (lease is not None and _follows_failure(lease))
         self._lease = None if self.after_failure else lease
         self._joined: Callable[[], object] | None = None
         self.name = name
@@ -80,16 +76,18 @@ class LeaseTurn:
         """Call ``end`` when this turn ends: a turn of more than this directory, for the same computation."""
         self._joined = end
 
-    def end(self, failed: bool = False, *, was_stored: bool = False) -> None:
+    def end(self, failed: bool = False, *, was_stored: bool = False, was_dropped: bool = False) -> None:
         """End the turn and let the next caller in.
 
-        ``failed``: the computation failed, or its write was dropped, so that the others need not wait for each other.
+        ``failed``: the computation failed, so that those who waited need not wait for each other. ``was_dropped``: its
+        write was, so that nobody needs to.
         """
         self.has_begun = False
         if self._turns.get(self.name) is self:
             self._turns.pop(self.name, None)
         if self._lease is not None:
-            self._lease.release(failed_ns=time.time_ns() if failed else 0, is_published=was_stored)
+            leaves_note = was_dropped or (failed and self._lease.is_waited_for())
+            self._lease.release(failed_ns=time.time_ns() if leaves_note else 0, is_published=was_stored)
         joined, self._joined = self._joined, None
         if joined is not None:
             joined()
@@ -157,8 +155,9 @@ class CompileOnce:
                 continue
             if lease is not None:
                 return LeaseTurn(turns, name, lease)
-            if wait.is_over(until):
-                return LeaseTurn(turns, name, None)
+            after_failure = wait.saw_failure()
+            if after_failure or wait.is_over(until):
+                return LeaseTurn(turns, name, None, after_failure=after_failure)
             self.counts.misses -= 1
             try:
                 wait.pause(until)
@@ -318,6 +317,11 @@ class _Wait:
                 return
             now = time.monotonic()
 
+    def saw_failure(self) -> bool:
+        """Returns whether the holder that this waited for failed, while another waiter looks at the lease."""
+        holder = self._once.holder(self._name, self.generation) if self._has_paused else None
+        return holder is not None and holder.has_failed
+
     def end_served(self, loaded: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
         """End, and count the look-up that missed as a hit, which ``loaded`` is by itself. Returns ``loaded``."""
         self.end()
@@ -388,9 +392,9 @@ def _turn_of_handler(turns: _Turns, name: str) -> LeaseTurn:
 
 
 def _follows_failure(lease: Lease) -> bool:
-    """Returns whether the computation of this key failed a moment ago or its write was dropped; releases the lease."""
-    failed_ns = lease.previous.failed_ns if lease.previous is not None else 0
-    if not 0 <= time.time_ns() - failed_ns < _FAILED_NS:
+    """Returns whether the holder before this one failed a moment ago; then releases the lease."""
+    previous = lease.previous
+    if previous is None or not previous.has_failed:
         return False
-    lease.release(failed_ns=failed_ns)
+    lease.release(failed_ns=previous.failed_ns)
     return True

@@ -156,11 +156,11 @@ def _lease_kept() -> None:
     end = LeaseTurn.end
     kept: list[LeaseTurn] = []  # keeps the turns alive, because a turn that is collected ends
 
-    def end_unless_failed(self: LeaseTurn, failed: bool = False, *, was_stored: bool = False) -> None:
+    def end_unless_failed(self: LeaseTurn, *given: bool, **known: bool) -> None:
         if any(each is self for each in kept):
             return  # a caller that gives up twice
         if sys.exc_info()[0] is None:
-            end(self, failed, was_stored=was_stored)
+            end(self, *given, **known)
         else:
             kept.append(self)
             self._turns.pop(self.name, None)  # otherwise this thread itself would report the fault at once

@@ -94,7 +94,8 @@ def test_what_a_compilation_leaves_open_is_given_up(shared: Shared, error: type[
         shared.compiling(compile_)(False)
     waiter.join(HANG_SECONDS)
     assert found == [None]
-    assert leases(shared) == []
+    # Where somebody waited for one that failed, its file stays for a while, and says so.
+    assert len(leases(shared)) <= bool(error)
 
 
 def test_a_compilation_within_one_leaves_the_outer_one_open(shared: Shared) -> None:
