@@ -96,7 +96,7 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
         compilation that gives no code. A cache that is not one of lockcache's is left to cuda.core.
         """
         if isinstance(cache, ProgramCacheResource) and is_disabled():
-            cache._note_bypass()
+            cache._recount(dropped_writes=1)
             cache = None
         if not isinstance(cache, ProgramCacheResource):
             self._note_restrict()

@@ -51,7 +51,9 @@ class InMemoryProgramCache(ProgramCacheResource):
         after_fork_in_child(self)
         self._entries: OrderedDict[bytes, _Stored] = OrderedDict()
         self._bytes = 0
-        self._counts = dict.fromkeys(("hits", "misses", "puts", "evictions", "dropped_writes", "waits"), 0)
+        self._counts = dict.fromkeys(
+            ("hits", "misses", "puts", "evictions", "dropped_writes", "waits", "uncacheable"), 0
+        )
 
     def __getitem__(self, key: bytes | str) -> bytes:
         stored = self._read(coerce_key(key))
@@ -94,10 +96,10 @@ class InMemoryProgramCache(ProgramCacheResource):
         with self._lock:
             return CacheStats(**self._counts, bytes=self._bytes, entries=len(self._entries))
 
-    def _recount(self, *, misses: int = 0, waits: int = 0) -> None:
+    def _recount(self, **counts: int) -> None:
         with self._lock:
-            self._counts["misses"] += misses
-            self._counts["waits"] += waits
+            for name, count in counts.items():
+                self._counts[name] += count
 
     def _read(self, name: bytes) -> _Stored | None:
         with self._lock:

@@ -165,8 +165,8 @@ class TieredProgramCache(ProgramCacheResource):
         self._count(is_hit=entry is not None)
         return entry
 
-    def _note_bypass(self) -> None:
-        self._last._note_bypass()
+    def _recount(self, **counts: int) -> None:
+        self._last._recount(**counts)
 
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry from every tier; :class:`KeyError` only if none had it."""
@@ -215,6 +215,7 @@ class TieredProgramCache(ProgramCacheResource):
             corrupt_entries=sum(stats.corrupt_entries for stats in each),
             unverified_hits=sum(stats.unverified_hits for stats in each),
             waits=each[-1].waits,
+            uncacheable=each[-1].uncacheable,
             bytes=each[-1].bytes,
             entries=each[-1].entries,
         )
@@ -393,8 +394,7 @@ def _copy(tier: ProgramCacheResource, name: bytes, entry: Entry | None) -> bool:
 
 
 def _remove(tier: ProgramCacheResource, name: bytes) -> bool:
-    try:
+    with contextlib.suppress(KeyError):
         del tier[name]
-    except KeyError:
-        return False
-    return True
+        return True
+    return False

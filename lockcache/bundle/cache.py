@@ -70,7 +70,9 @@ class BundleProgramCache(ProgramCacheResource):
         self._file: BundleFile | None = None
         self._warned: set[str] = set()
         self._hidden: set[bytes] = set()
-        self._counts = dict.fromkeys(("hits", "misses", "corrupt_entries", "refused_entries", "dropped_writes"), 0)
+        self._counts = dict.fromkeys(
+            ("hits", "misses", "corrupt_entries", "refused_entries", "dropped_writes", "uncacheable"), 0
+        )
         self._opened()
 
     def __getitem__(self, key: bytes | str) -> bytes:
@@ -136,6 +138,10 @@ class BundleProgramCache(ProgramCacheResource):
         """Returns the counters of this object, and bytes (of the file) and entries of the bundle."""
         file = self._opened()
         return CacheStats(**self._counts, bytes=file.size_bytes, entries=file.entries)
+
+    def _recount(self, **counts: int) -> None:
+        for name, count in counts.items():
+            self._counts[name] += count
 
     def close(self) -> None:
         """Close the file. The cache may be used again, and then opens what has its name by then.

@@ -382,12 +382,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         # Not self._write: nothing is lost, so nothing is counted or logged.
         self._writer.store(entry_name(key), b"", Record(0, 0, 0, b""))
 
-    def _recount(self, *, misses: int = 0, waits: int = 0) -> None:
+    def _recount(self, *, misses: int = 0, waits: int = 0, **counts: int) -> None:
         self._reader.misses += misses
         self._reader.waits += waits
-
-    def _note_bypass(self) -> None:
-        self._counts["dropped_writes"] += 1
+        for name, count in counts.items():
+            self._counts[name] += count
 
     def __reduce__(self) -> Any:
         return _reopen, (type(self), self._arguments)

@@ -88,7 +88,7 @@ class Parts:
         recorder = _find_recorder(manifest)
         keys = None if self.directory.is_nowhere else load_keys(arguments["signing_key_file"])
         # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
-        self.counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
+        self.counts = dict.fromkeys(("puts", "evictions", "dropped_writes", "uncacheable"), 0)
         # In this order: nothing is evicted for a seed that is about to be removed, nor by the previous cap.
         detach_before_cap(self.directory, cap)
         evicted = apply_policy(self.directory, cap, priority)

@@ -103,8 +103,8 @@ class BackedProgramCache(ProgramCacheResource):
         name = coerce_key(key)
         return self._front.view_files(name) if self.get_entry(name) is not None else None
 
-    def _note_bypass(self) -> None:
-        self._front._note_bypass()
+    def _recount(self, **counts: int) -> None:
+        self._front._recount(**counts)
 
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry from both; :class:`KeyError` only if neither had it."""

@@ -96,6 +96,7 @@ class RemoteProgramCache(ProgramCacheResource):
         }
         self._is_off = is_disabled()
         self._is_renewing = configured_switch("LOCKCACHE_RECACHE")
+        self._uncacheable = 0
         self._store = RemoteStore(self._url, load_keys(signing_key_file))
         if self._is_renewing:
             # One time for all equal objects of this process: what one of them compiled, another need not.
@@ -175,6 +176,7 @@ class RemoteProgramCache(ProgramCacheResource):
             hits=counts.hits,
             misses=counts.misses,
             waits=counts.waits,
+            uncacheable=self._uncacheable,
             puts=counts.puts,
             dropped_writes=counts.lost_puts,
             corrupt_entries=counts.corrupt_entries,
@@ -203,9 +205,11 @@ class RemoteProgramCache(ProgramCacheResource):
         """Send what waits to be sent, as :meth:`flush`, and close the connections. The cache may be used again."""
         self._store.close()
 
-    def _recount(self, *, misses: int = 0, waits: int = 0) -> None:
-        self._store.counts.misses += misses
-        self._store.counts.waits += waits
+    def _recount(self, **counts: int) -> None:
+        self._uncacheable += counts.pop("uncacheable", 0)
+        self._store.counts.lost_puts += counts.pop("dropped_writes", 0)
+        for name, count in counts.items():
+            setattr(self._store.counts, name, getattr(self._store.counts, name) + count)
 
     def _load(self, key: bytes) -> tuple[bytes, bytes] | None:
         return None if self._is_off else self._store.load(entry_name(key))

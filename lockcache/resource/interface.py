@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
-from lockcache.arguments import coerce_seconds, configured_switch
+from lockcache.arguments import coerce_seconds, configured_switch, warn_once
 from lockcache.resource.values import Entry, as_entry, coerce_key, computed_entry, in_namespace, run_compute
 from lockcache.single_flight import Flight, Turn, refuse_reentrance, take_off, wait_for_flight
 
@@ -55,6 +55,8 @@ class CacheStats:
     refused_entries: int = 0
     #: Hits among ``hits`` that were served after waiting for another caller, who computed the entry.
     waits: int = 0
+    #: Compilations through :mod:`lockcache.cuda` that were returned and not stored, since they cannot be cached.
+    uncacheable: int = 0
 
 
 _renewed: defaultdict[str, set[Any]] = defaultdict(set)
@@ -120,11 +122,13 @@ class ProgramCacheResource(ABC):
     def _supersede(self, key: bytes) -> None:  # noqa: B027 - what takes writes is written to
         """Read no older value of ``key`` through this object, which is only read: a tier in front of it has another."""
 
-    def _note_bypass(self) -> None:  # noqa: B027 - most back ends have no summary
-        """Count a compilation that ``$LOCKCACHE_DISABLE`` keeps from this cache, where it has a summary."""
+    def _recount(self, **counts: int) -> None:  # noqa: B027 - not all count
+        """Add to counters, by their names in :class:`CacheStats`: a look-up that missed looks again, say."""
 
-    def _recount(self, *, misses: int = 0, waits: int = 0) -> None:  # noqa: B027 - not all count
-        """Add to the counters: a look-up that missed looks again, or has waited."""
+    def _note_uncacheable(self, reason: str) -> None:
+        """Count a compilation that is returned and not stored, and log a warning: once for each reason in a process."""
+        warn_once(f"compiled and not stored: {reason}")
+        self._recount(uncacheable=1)
 
     # ``in`` would otherwise fall back to __getitem__(0), (1), ... and answer with a puzzling TypeError.
     __contains__ = None

@@ -88,7 +88,7 @@ class SQLiteProgramCache(ProgramCacheResource):
         self._renewed = renewed_keys(self.path)
         self._counting = threading.RLock()
         after_fork_in_child(self)
-        names = ("hits", "misses", "puts", "evictions", "dropped_writes", "corrupt_entries", "waits")
+        names = ("hits", "misses", "puts", "evictions", "dropped_writes", "corrupt_entries", "waits", "uncacheable")
         self._counts = dict.fromkeys(names, 0)
         self._said: set[str] = set()
         if not self._is_off:
@@ -150,8 +150,8 @@ class SQLiteProgramCache(ProgramCacheResource):
         """Write what is noted of the order of use, and close the file. The next use opens it again."""
         self._store.close()
 
-    def _recount(self, *, misses: int = 0, waits: int = 0) -> None:
-        self._count(misses=misses, waits=waits)
+    def _recount(self, **counts: int) -> None:
+        self._count(**counts)
 
     def _open(self) -> None:
         try:

@@ -222,3 +222,10 @@ def test_who_computes_without_waiting_has_missed_once(cache: Any) -> None:
     cache.get_or_compute("k", lambda: b"never")
     stats = cache.stats()
     assert (stats.hits, stats.misses, stats.waits) == (1, 1, 0)
+
+
+def test_a_compilation_that_cannot_be_cached_is_counted(cache: Any, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        cache._note_uncacheable("it takes the time of the compilation in")
+    assert cache.stats().uncacheable == 2
+    assert sum("it takes the time" in record.getMessage() for record in caplog.records) <= 1  # once in a process

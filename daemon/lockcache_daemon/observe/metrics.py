@@ -97,6 +97,11 @@ _COUNTERS: Final = (
         "Hits that were served after waiting until another process had compiled.",
         lambda view: view.clients.waits,
     ),
+    _Value(
+        "lockcache_client_uncacheable",
+        "Compilations that programs did not store, since they cannot be cached.",
+        lambda view: view.clients.uncacheable,
+    ),
     _Value("lockcache_client_puts", "Values that programs stored.", lambda view: view.clients.puts),
     _Value(
         "lockcache_client_evictions", "Entries that programs evicted to make room.", lambda view: view.clients.evictions

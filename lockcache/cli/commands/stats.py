@@ -288,12 +288,13 @@ def _programs(counters: Counters, last_report_ns: int) -> str:
     if counters.hit_ratio is None:
         return "none reported hits or misses yet"
     words = f"{_hits(counters)}, {counted(counters.puts, 'put', 'puts')}"
-    for count, what in (
+    for count, *what in (
         (counters.evictions, "eviction"),
         (counters.dropped_writes, "dropped write"),
         (counters.corrupt_entries, "corrupt read"),
+        (counters.uncacheable, "compilation that cannot be cached", "compilations that cannot be cached"),
     ):
-        words += f", {counted(count, what)}" if count else ""
+        words += f", {counted(count, *what)}" if count else ""
     return f"{words}; last reported {elapsed(last_report_ns)} ago"
 
 

@@ -63,6 +63,8 @@ class Counters(NamedTuple):
     saved_ns: int = 0
     #: Among ``hits``: callers that waited until another one had compiled.
     waits: int = 0
+    #: Compilations that were returned and not stored, since they cannot be cached.
+    uncacheable: int = 0
 
     @property
     def hit_ratio(self) -> float | None:
