@@ -121,7 +121,7 @@ class TieredProgramCache(ProgramCacheResource):
         entry = self._above(name, lambda tier: tier.get_entry(name))
         if entry is None:
             entry = self._below(name)
-        self._count(is_hit=entry is not None)
+        self._recount(hits=entry is not None, misses=entry is None)
         return entry
 
     def view_files(self, key: bytes | str) -> str | None:
@@ -143,11 +143,11 @@ class TieredProgramCache(ProgramCacheResource):
         name = coerce_key(key)
         entry = self._above(name, lambda tier: tier.get_entry(name))
         if entry is not None:
-            self._count(is_hit=True)
+            self._recount(hits=1)
             return entry
         refuse_reentrance(self, name)
         found = self._from_last(name, lambda: self._last.begin(name, label=label, namespace=namespace))
-        self._count(is_hit=isinstance(found, Entry))
+        self._recount(hits=isinstance(found, Entry), misses=not isinstance(found, Entry))
         return found
 
     def _begin_replacing(self, name: bytes, is_whole: Callable[[Entry], bool], label: str) -> Entry | Turn[Entry]:
@@ -162,11 +162,8 @@ class TieredProgramCache(ProgramCacheResource):
             version = self._version(name)
             found = self._last.wait(name, seconds)
             entry = None if found is None else self._filled(name, version, found)
-        self._count(is_hit=entry is not None)
+        self._recount(hits=entry is not None, misses=entry is None)
         return entry
-
-    def _recount(self, **counts: int) -> None:
-        self._last._recount(**counts)
 
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry from every tier; :class:`KeyError` only if none had it."""
@@ -230,7 +227,7 @@ class TieredProgramCache(ProgramCacheResource):
         if code is None:
             entry = self._below(name)
             code = None if entry is None else entry.code
-        self._count(is_hit=code is not None)
+        self._recount(hits=code is not None, misses=code is None)
         return code
 
     def _above(self, name: bytes, look: Callable[[ProgramCacheResource], _T | None]) -> _T | None:
@@ -346,10 +343,12 @@ class TieredProgramCache(ProgramCacheResource):
                 # Again: a reader that took the version in between may have read what was there before.
                 self._versions[stripe] += 1
 
-    def _count(self, *, is_hit: bool) -> None:
+    def _recount(self, *, hits: int = 0, misses: int = 0, **counts: int) -> None:
         with self._counting:
-            self._hits += is_hit
-            self._misses += not is_hit
+            self._hits += hits
+            self._misses += misses
+        if counts:
+            self._last._recount(**counts)
 
     def _after_fork_in_child(self) -> None:
         self._counting = threading.RLock()

@@ -325,8 +325,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             loaded = self._once.published_meanwhile(turn.name)
             if loaded is not None and (published := self._entry(*loaded)) is not None:
                 return published
-            was_stored = self._write(turn.name, code, tail, cost_ns, stated)
-            was_dropped = not was_stored
+            was_dropped = not (was_stored := self._write(turn.name, code, tail, cost_ns, stated))
             self._once.costs.remember(turn.name, cost_ns)
             return entry
         finally:
@@ -382,7 +381,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         # Not self._write: nothing is lost, so nothing is counted or logged.
         self._writer.store(entry_name(key), b"", Record(0, 0, 0, b""))
 
-    def _recount(self, *, misses: int = 0, waits: int = 0, **counts: int) -> None:
+    def _recount(self, *, hits: int = 0, misses: int = 0, waits: int = 0, **counts: int) -> None:
+        self._reader.hits += hits
         self._reader.misses += misses
         self._reader.waits += waits
         for name, count in counts.items():

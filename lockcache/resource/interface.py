@@ -224,15 +224,20 @@ class ProgramCacheResource(ABC):
         found = self.begin(key, label=label)
         if isinstance(found, Turn) or is_whole(found):
             return found
-        return self._begin_replacing(coerce_key(key), is_whole, label)
+        self._recount(hits=-1, misses=1)
+        replaced = self._begin_replacing(coerce_key(key), is_whole, label)
+        if isinstance(replaced, Entry):
+            self._recount(hits=1, misses=-1)
+        return replaced
 
     def _begin_replacing(self, name: bytes, is_whole: Callable[[Entry], bool], label: str) -> Entry | Turn[Entry]:
-        """Returns the entry under ``name`` if it is whole by now, else the caller's turn to replace it."""
+        """Returns the entry under ``name`` if it is whole by now, else the turn to replace it. Counts nothing."""
         # Callers that wait for the turn of a key get the entry that is there, so this is the turn of another key, which
         # never has an entry. Refused: to remove the entry, which another caller may have replaced since.
         turn = self.begin(b"lockcache replaces " + name, label=label)
         end = turn._end if isinstance(turn, Turn) else None
         found = self.get_entry(name)
+        self._recount(**({"hits": -1, "misses": -1} if found is not None else {"misses": -2}))
         if found is None or not is_whole(found):
             return Turn(functools.partial(self._replace, name), end)
         if end is not None:
