@@ -11,21 +11,23 @@ NVRTC, whatever is compiled without ``restrict`` after something was compiled wi
 from __future__ import annotations
 
 import logging
+import os
+import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from lockcache import headers
 from lockcache.arguments import is_disabled
 from lockcache.errors import how_to_install
 from lockcache.explain import statement_of
-from lockcache.keys import make_program_cache_key
+from lockcache.keys import Headers, prints_one, program_keys
 from lockcache.keys.versions import nvrtc_release
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
 
 try:
     import cuda.core
-    from cuda.bindings import nvrtc
     from cuda.core import ObjectCode, ProgramOptions
 except ModuleNotFoundError as error:
     message = f"lockcache.cuda needs cuda.core: {how_to_install('cuda')}"
@@ -133,14 +135,14 @@ class _Compilation:
         if not isinstance(name_expressions, (str, bytes)):
             self._names = tuple(name_expressions)
         self._logs = logs
-        self._headers = self._fingerprint()
-        self._key = make_program_cache_key(
+        self._headers = self._examine()
+        self._keys = program_keys(
             code=program._source,
             code_type=program._source_type,
             options=self._options,
             target_type=self._target_type,
             name_expressions=self._names,
-            extra_digest=self._headers,
+            headers=self._headers,
         )
 
     def cached(self, cache: ProgramCacheResource) -> Entry:
@@ -148,7 +150,8 @@ class _Compilation:
         # A copy of a directory may have lost the metadata. What was compiled without names does not need them.
         is_whole = _has_symbols if self._names and self._program.backend == "NVRTC" else None
         try:
-            return cache.get_or_compute_entry(self._key, self._compile_to_keep, label=self._label(), is_whole=is_whole)
+            compute = partial(self._compute, cache, is_whole)
+            return cache.get_or_compute_entry(self._keys.key, compute, label=self._label(), is_whole=is_whole)
         except _NotToKeepError as result:
             return result.entry
 
@@ -162,11 +165,26 @@ class _Compilation:
         is_asked = self._target_type.lower() == "ptx" and self._program.backend == "NVRTC"
         return is_asked and not _can_load_ptx()
 
+    def _compute(self, cache: ProgramCacheResource, is_whole: Callable[[Entry], bool] | None) -> Entry:
+        """Returns what is stored under the key without paths; raises :class:`_NotToKeepError` with what is not."""
+        keys = self._keys
+        if keys.with_paths is None:
+            return self._compile_to_keep()
+        key = keys.with_paths()
+        found = cache.get_entry(key)
+        if found is not None and (is_whole is None or is_whole(found)):
+            raise _NotToKeepError(found)
+        begun_ns = time.perf_counter_ns()
+        entry = self._compile_to_keep()
+        if prints_one(entry.code, self._target_type.lower(), keys.printed):
+            raise _NotToKeepError(cache._replace(key, entry, time.perf_counter_ns() - begun_ns))
+        return entry
+
     def _compile_to_keep(self) -> Entry:
         entry = self._compile()
         if self._is_tainted():
             raise _NotToKeepError(entry)
-        if self._fingerprint() != self._headers:
+        if self._examine() != self._headers:
             _log.warning("%s: a header changed while it was compiled: the result is not kept", self._label())
             raise _NotToKeepError(entry)
         return entry
@@ -194,38 +212,38 @@ class _Compilation:
         program = self._program
         return _has_restricted and program._source_type.lower() == "c++" and not self._options.restrict
 
-    def _fingerprint(self) -> bytes | None:
+    def _examine(self) -> Headers | None:
+        """Returns the headers as they are now; ``None`` where the program can read none."""
         if self._program._source_type.lower() != "c++":
             return None
-        options = self._options
-        if not (options.include_path or options.pre_include or _may_include(self._program._source, options)):
+        options, code = self._options, _encoded(self._program._source)
+        if not (options.include_path or options.pre_include or headers.may_include(code, options.define_macro)):
             return None
-        digest: bytes = headers.fingerprint(
-            self._program._source,
+        found = headers.examine(
+            code,
             [*self._bundled(), *_as_list(options.include_path)],
             options.pre_include,
             name=options.name,
             define_macro=options.define_macro,
             no_source_include=options.no_source_include,
         )
-        return digest
+        return Headers(found.digest, found.paths, bool(found.parts))
 
     def _bundled(self) -> list[str]:
         """Returns the folders of NVRTC's own headers, which it searches first; none if this compilation has none.
 
-        NVRTC writes them into a home directory where they are missing (40 us where they are not). Left to the
-        compilation, it would change them after the fingerprint, and the first result of each home would not be kept.
+        NVRTC writes them into a home directory where they are missing. Left to the compilation, it would change them
+        after the fingerprint, and the first result of each home would not be kept.
         """
         for option in self._options.as_bytes("nvrtc", self._target_type):
             if option.startswith(_BUNDLED):
-                root = option[len(_BUNDLED) :]
-                # A failure is reported by the compilation, which tries the same.
-                nvrtc.nvrtcInstallBundledHeaders(root, 0)
-                return [root.decode(), f"{root.decode()}/cccl"]
+                root = option[len(_BUNDLED) :].decode()
+                _install_bundled(root)
+                return [root, f"{root}/cccl"]
         return []
 
     def _label(self) -> str:
-        stated = statement_of(self._key)
+        stated = statement_of(self._keys.key)
         return stated.label if stated is not None else str(self._options.name)
 
 
@@ -237,8 +255,18 @@ class _NotToKeepError(Exception):
         self.entry = entry
 
 
-# What a directive or __has_include contains, also where a spliced line or a pasting macro cuts the word in two.
-_SIGNS_OF_INCLUDES: Final = ("include", "\\\n", "\\\r\n", "??/", "__has", "##", "%:%:")
+def _install_bundled(root: str) -> None:
+    """Unpack NVRTC's own headers where they are missing, as the compiler would do."""
+    if os.path.exists(os.path.join(root, ".nvrtc_headers_version")):
+        return
+    from cuda.bindings import nvrtc
+
+    # Waits for a process that is unpacking them. A failure is reported by the compilation, which tries the same.
+    nvrtc.nvrtcInstallBundledHeaders(os.fsencode(root), nvrtc.NVRTC_INSTALL_HEADERS_SKIP_IF_EXISTS)
+
+
+def _encoded(code: Any) -> bytes:
+    return code.encode(errors="surrogatepass") if isinstance(code, str) else bytes(code)
 
 
 def _has_symbols(entry: Entry) -> bool:
@@ -248,12 +276,10 @@ def _has_symbols(entry: Entry) -> bool:
 def _can_load_ptx() -> bool:
     # No public name has this, and a rule of our own could differ from cuda.core's.
     ask = getattr(getattr(cuda.core, "_program", None), "_can_load_generated_ptx", None)
-    return ask is None or bool(ask())
-
-
-def _may_include(code: Any, options: ProgramOptions) -> bool:
-    text = f"{code}\n{options.define_macro}"
-    return any(sign in text for sign in _SIGNS_OF_INCLUDES)
+    try:
+        return ask is None or bool(ask())
+    except RuntimeError:  # a host without a driver loads nothing, and may pass on what is stored
+        return True
 
 
 def _as_list(value: Any) -> list[Any]:
