@@ -18,20 +18,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+import cuda.core
+from cuda.core import ObjectCode, ProgramOptions
+
 from lockcache import headers
 from lockcache.arguments import is_disabled
-from lockcache.errors import how_to_install
 from lockcache.explain import statement_of
 from lockcache.keys import Headers, prints_one, program_keys
 from lockcache.keys.versions import nvrtc_release
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
-
-try:
-    import cuda.core
-    from cuda.core import ObjectCode, ProgramOptions
-except ModuleNotFoundError as error:
-    message = f"lockcache.cuda needs cuda.core: {how_to_install('cuda')}"
-    raise ModuleNotFoundError(message, name=error.name) from error
 
 __all__ = ["Program"]
 
