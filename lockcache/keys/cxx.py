@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockcache.keys import environment, hashing, versions
-from lockcache.keys.options import By, inputs, unknown_fields
+from lockcache.keys.options import By, as_strings, inputs, unknown_fields
 from lockcache.keys.refusals import (
     Refusal,
     external,
@@ -70,7 +70,7 @@ def _external(request: Request, code_digest: bytes, rendered: list[bytes]) -> li
     options = request.options
     if request.extra_digest is not None:
         return []
-    found = _set_options(options, By.REFUSED) + ptxas_files(options)
+    found = _set_options(options, By.REFUSED) + ptxas_files(as_strings(options.ptxas_options))
     if request.headers is not None:
         return found
     return (

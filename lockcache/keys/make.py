@@ -1,6 +1,6 @@
 """make_program_cache_key: checks what it was given, lets one compiler path describe it, hashes the description.
 
-Keeps the contract's rule that everything that can change the output changes the key. Each path (cxx.py, ptx.py,
+Keeps the contract's rule that everything that can change the output changes the key. Each path (cxx.py, linking.py,
 nvvm.py) decides what that is for its compiler; this module decides only the order of the steps. What a key was made of
 is remembered in this process for a while, for the cache that something is stored in under it (parts.py). It does not
 promise the keys of cuda.core's function of the same name: the two never share entries, because cuda.core's key leaves
@@ -23,7 +23,7 @@ from xxhash import xxh3_64_digest
 from lockcache.artifact import PTX_ENTRY
 from lockcache.explain import Stated, is_remembered, remember
 from lockcache.headers import may_include
-from lockcache.keys import cxx, hashing, nvvm, ptx
+from lockcache.keys import cxx, hashing, linking, nvvm
 from lockcache.keys.options import unwritable_field
 from lockcache.keys.part_names import name_parts
 from lockcache.keys.paths import Headers, Reach, reach_of_paths, spelled_paths, without_paths
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _DESCRIBE: dict[str, Callable[[Request], dict[str, object]]] = {
     "c++": cxx.describe,
-    "ptx": ptx.describe,
+    "ptx": linking.describe,
     "nvvm": nvvm.describe,
 }
 

@@ -1,7 +1,7 @@
 """The fields of cuda.core.ProgramOptions, and what else a compilation reads: what stands for each in a key.
 
 Keeps three rules. A digest of one kind of input vouches for no other: :data:`INPUTS` is the table that the compiler
-paths (cxx.py, ptx.py, nvvm.py) go by, :data:`VALUES` names the options that read nothing, and a field of
+paths (cxx.py, linking.py, nvvm.py) go by, :data:`VALUES` names the options that read nothing, and a field of
 ``cuda.core.ProgramOptions`` that is in neither makes tests/cuda/test_keys_options.py fail. Until someone has decided
 about it, such a field goes into the key as it stands, so that it can cause a miss at worst. An option that cuda.core
 would drop without a word because of its type is a TypeError.
@@ -71,7 +71,7 @@ INPUTS: Final = (
     Input("nvvm", "variables", By.VALUE, "libNVVM reads some", False),
 )
 
-#: The options of cuda.core 1.2 that read nothing, each decided about in cxx.py, ptx.py and nvvm.py.
+#: The options of cuda.core 1.2 that read nothing, each decided about in cxx.py, linking.py and nvvm.py.
 VALUES: Final = frozenset(
     """
     name arch relocatable_device_code extensible_whole_program debug lineinfo device_code_optimize ptxas_options
@@ -84,7 +84,7 @@ VALUES: Final = frozenset(
 )
 
 #: Every option that is decided about here.
-KNOWN: Final = VALUES | {each.name for each in INPUTS if each.is_option}
+KNOWN: Final[frozenset[str]] = VALUES | {each.name for each in INPUTS if each.is_option}
 
 
 def inputs(code_type: str, by: By) -> list[Input]:
@@ -152,18 +152,18 @@ def as_strings(value: str | list[str] | tuple[str, ...] | None) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def unknown_fields(options: Any) -> list[object]:
-    """Returns the names and values of the fields that are set and unknown to this version."""
+def unknown_fields(options: Any, known: frozenset[str] = KNOWN) -> list[object]:
+    """Returns the names and values of the fields that are set and not among ``known``, those of this version."""
     options_type: Any = type(options)
-    values = [[name, getattr(options, name)] for name in _unknown_names(options_type)]
+    values = [[name, getattr(options, name)] for name in _unknown_names(options_type, known)]
     return [named for named in values if named[1] is not None]
 
 
-def unreadable_fields(options: Any) -> list[tuple[str, str]]:
+def unreadable_fields(options: Any, known: frozenset[str] = KNOWN) -> list[tuple[str, str]]:
     """Returns the fields of :func:`unknown_fields` whose values no key can hold, and why."""
     found = []
     options_type: Any = type(options)
-    for name in _unknown_names(options_type):
+    for name in _unknown_names(options_type, known):
         try:
             hashing.encode(getattr(options, name))
         except TypeError as error:
@@ -184,5 +184,5 @@ def unwritable_field(options: Any) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _unknown_names(options_type: Any) -> tuple[str, ...]:
-    return tuple(sorted({field.name for field in dataclasses.fields(options_type)} - KNOWN))
+def _unknown_names(options_type: Any, known: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted({field.name for field in dataclasses.fields(options_type)} - known))
