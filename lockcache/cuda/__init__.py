@@ -1,6 +1,6 @@
-"""Program: cuda.core's, with ``cache=``.
+"""Program and Linker: cuda.core's, with ``cache=``.
 
-Promises a drop-in: change the import, nothing else. Loads cuda.core; says how to install it where it is missing. May
+Promises drop-ins: change the import, nothing else. Loads cuda.core; says how to install it where it is missing. May
 use: the keys, the headers, and the interface of the back ends.
 """
 
@@ -12,6 +12,7 @@ except ModuleNotFoundError as error:
     message = f"lockcache.cuda needs cuda.core: {how_to_install('cuda')}"
     raise ModuleNotFoundError(message, name=error.name) from error
 
+from lockcache.cuda.linker import Linker
 from lockcache.cuda.program import Program
 
-__all__ = ["Program"]
+__all__ = ["Linker", "Program"]
