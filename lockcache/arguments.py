@@ -280,7 +280,7 @@ def resolve_path_or_nowhere(path: str | os.PathLike[str] | None, file_name: str 
         return NOWHERE
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def warn_once(words: str) -> None:
     """Log a warning, once in a process: a program may open its cache for each compilation."""
     _log.warning("%s", words)

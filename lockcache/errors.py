@@ -128,3 +128,8 @@ class ReentrantComputeError(LockcacheError, RuntimeError):
 
 class UncacheableError(LockcacheError, ValueError):
     """This compilation has inputs or side effects that a cache key cannot cover; the message says which."""
+
+    def __init__(self, message: str = "", reasons: str = "") -> None:
+        super().__init__(message)
+        #: The message without its remedies, which are for callers of ``make_program_cache_key``; may be empty.
+        self.reasons = reasons

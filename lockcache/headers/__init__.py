@@ -3,9 +3,12 @@
 Keeps invariant 1 (a hit is whole) for programs with headers. ``source`` reads one text (with ``comments`` and
 ``macros``) and ``files`` reads files; ``closure`` walks from one to the next as NVRTC searches, ``computed`` adds what
 macros may name, ``files_seen`` is what that rests on, ``closure_cache`` remembers it, and ``fingerprint`` is what
-callers call. Nothing of CUDA is imported.
+callers call. ``paths`` says whether a text can put the path of a file into the output. Nothing of CUDA is imported.
 """
 
-from lockcache.headers.fingerprint import fingerprint
+from lockcache.headers.closure import Closure
+from lockcache.headers.fingerprint import examine, fingerprint
+from lockcache.headers.paths import PathUse
+from lockcache.headers.source import may_include
 
-__all__ = ["fingerprint"]
+__all__ = ["Closure", "PathUse", "examine", "fingerprint", "may_include"]

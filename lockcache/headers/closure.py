@@ -1,8 +1,9 @@
 """The closure of includes: walks from one file to the next as NVRTC searches, and digests what it finds.
 
 Keeps invariant 1 (a hit is whole): whatever file could change what NVRTC sees changes the digest. Both branches of each
-conditional count. Missing files count as much as found ones: the digest covers the place of the search order at which
-each name was found, so a file that newly shadows another changes it.
+conditional count. Missing files count as much as found ones: a file that newly shadows another is another file. At
+which place of the search order a name was found makes no difference to the compiler, and none to the digest, unless
+some text goes on behind that place (``#include_next``).
 
 The order, found by watching NVRTC 13.5 open files:
 
@@ -18,7 +19,8 @@ The order, found by watching NVRTC 13.5 open files:
 - Two names of one inode are one file to ``#pragma once``, so the digest says which are (two copies are two).
 
 What paths are called beyond that is not in the digest: the same headers under two prefixes agree. ``__FILE__`` is
-``include_path`` and the name as spelled, and both are in the options and the sources, that is in the key.
+``include_path`` and the name as spelled; :mod:`.paths` finds out whether that can reach the output, and a key has the
+options that spell it then.
 
 A digest says that some of a thousand files changed; the parts say which, as far as there is room for them. Headers of
 directories with few files come first, because a toolkit's thousand change with the compiler, a user's own every day.
@@ -37,10 +39,12 @@ from lockcache.explain import Part, make_part
 from lockcache.headers import files
 from lockcache.headers.computed import Widening
 from lockcache.headers.files_seen import Facts, Identity, Observer
+from lockcache.headers.paths import PathUse
 from lockcache.headers.source import INCLUDE, NEXT, PROBE, Node, Operand, Source
 
-#: Where a name was found, as a number for each place of the search, and the number of the file.
-_Outcome = tuple[int, int]
+#: The number of the file that a name was found to be; :data:`_IS_THERE` where only that was asked.
+_Outcome = int
+_IS_THERE: Final = -1
 
 
 class Request(NamedTuple):
@@ -67,6 +71,8 @@ class Closure(NamedTuple):
     settled: bool
     #: The files that were read, for people.
     parts: tuple[Part, ...] = ()
+    #: What the source and these files do with their paths.
+    paths: PathUse = PathUse.NONE
 
 
 def walk(request: Request) -> Closure:
@@ -90,28 +96,35 @@ class _Walk:
         self._settled = True
         #: Digests of the files, by number; the first node is the source.
         self._contents: list[bytes] = []
+        self._paths = PathUse.NONE
+        #: Which directories of the search are the same; where in its order names were found, and files lie.
+        self._aliased: list[int] = []
+        self._places: list[int] = []
+        self._has_next = False
 
     def run(self) -> Closure:
         self._describe_search()
         request = self._request
         self._add(Node(0, os.fsencode(request.name), request.directory, request.source))
         for name in request.pre_include:
-            self._description.append((name, self._resolve(Operand(INCLUDE, True, name), request.working_directory)))
+            self._description.append(self._resolve(Operand(INCLUDE, True, name), request.working_directory))
         self._drain()
         widening = Widening(self._observer, request.include_path, request.beside)
         while self._widen(widening):
             self._drain()
-        text = repr(("lockcache headers 1", self._description)).encode()
+        places = (self._aliased, self._places) if self._has_next else ()
+        text = repr(("lockcache headers 2", self._description, places)).encode()
         digest = hashlib.sha256(text, usedforsecurity=False).digest()
         found = [(node.path, content) for node, content in zip(self._nodes[1:], self._contents, strict=True)]
-        return Closure(digest, self._observer.facts(), self._settled, name_headers(found, request.include_path))
+        parts = name_headers(found, request.include_path)
+        return Closure(digest, self._observer.facts(), self._settled, parts, self._paths)
 
     def _describe_search(self) -> None:
         """Describe which directories of the search are the same: ``#include_next`` compares inodes, not names."""
         identities = [self._observer.identity(directory) for directory in self._request.include_path]
         # A missing one is none of the others, so that making an empty directory changes nothing.
-        aliases = [i if found is None else identities.index(found) for i, found in enumerate(identities)]
-        self._description.append((self._request.beside, aliases))
+        self._aliased = [i if found is None else identities.index(found) for i, found in enumerate(identities)]
+        self._description.append(self._request.beside)
         self._homes.update((found, i) for i, found in reversed(list(enumerate(identities))) if found is not None)
 
     def _drain(self) -> None:
@@ -146,11 +159,13 @@ class _Walk:
         for place, path in self._candidates(operand.name, first):
             if not self._observer.is_file(path):
                 continue
+            self._places.append(place)
             if operand.verb == PROBE:
-                return [(place, -1)]  # only its existence was asked for; its content does not count
-            outcomes.append((place, self._visit(path)))
+                return [_IS_THERE]  # only its existence was asked for; its content does not count
+            outcomes.append(self._visit(path))
             if operand.verb != NEXT:
                 break
+            self._has_next = True
         return outcomes
 
     def _candidates(self, name: bytes, first: bytes) -> list[tuple[int, bytes]]:
@@ -178,7 +193,8 @@ class _Walk:
         self._settled = self._settled and settled
         number = self._numbers[place, name] = len(self._nodes)
         alias = self._aliases.setdefault(found[:2], number)
-        self._description.append((number, content.digest, alias, self._homes.get(place, -1)))
+        self._description.append((number, content.digest, alias))
+        self._places.append(self._homes.get(place, -1))
         self._contents.append(content.digest)
         self._add(Node(number, path, directory, content.source))
         return number
@@ -191,6 +207,7 @@ class _Walk:
             )
         self._nodes.append(node)
         self._queue.append(node)
+        self._paths |= node.source.paths
 
 
 #: Named one by one. Some thirty bytes each, of the kilobyte that an entry has for all of its parts.

@@ -1,4 +1,4 @@
-"""The digest of the headers that a source can reach: what callers call.
+"""The headers that a source can reach and their digest: what callers call.
 
 Keeps invariant 1 (a hit is whole) for programs with headers: as ``extra_digest`` of a key, it makes any changed, added,
 removed or newly shadowing header a miss. Relied on by :mod:`lockcache.cuda`. Imports nothing of CUDA.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lockcache.explain import remember_digest
-from lockcache.headers.closure import Request
+from lockcache.headers.closure import Closure, Request
 from lockcache.headers.closure_cache import closure_of
 from lockcache.headers.source import scan_remembered
 
@@ -51,6 +51,21 @@ def fingerprint(
     many files or anywhere; OSError naming the file for one that cannot be read, and for one in /proc or /sys, which is
     not read. A file that is not there is no error: the compiler will say so.
     """
+    return examine(
+        code, include_path, pre_include, name=name, define_macro=define_macro, no_source_include=no_source_include
+    ).digest
+
+
+def examine(
+    code: str | bytes | bytearray,
+    include_path: _Path | Sequence[_Path] | None = (),
+    pre_include: _Path | Sequence[_Path] | None = (),
+    *,
+    name: str | None = None,
+    define_macro: _Macro | Sequence[_Macro] | None = (),
+    no_source_include: bool | None = False,
+) -> Closure:
+    """Returns the closure whose digest :func:`fingerprint` is, and what its files do with their paths."""
     called = _coerce_name(name)
     text = _definitions(define_macro) + _coerce_code(code)
     working = _working_directory()
@@ -68,7 +83,7 @@ def fingerprint(
     )
     # For the key that this becomes the extra_digest of.
     remember_digest(closure.digest, closure.parts)
-    return closure.digest
+    return closure
 
 
 def _working_directory() -> bytes:

@@ -24,8 +24,10 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from lockcache.headers import paths
 from lockcache.headers.comments import Gaps
 from lockcache.headers.macros import Macros
+from lockcache.headers.paths import PathUse
 
 INCLUDE, NEXT, PROBE = "include", "include_next", "__has_include"
 
@@ -54,6 +56,8 @@ class Source(NamedTuple):
     outward_pieces: bytes
     #: ``__DATE__`` or a relative.
     clock: bytes
+    #: What the text does with the paths of files.
+    paths: PathUse
 
 
 class Node(NamedTuple):
@@ -117,6 +121,7 @@ def _join(one: Source, other: Source) -> Source:
         tuple(dict.fromkeys(one.outward + other.outward)),
         one.outward_pieces or other.outward_pieces,
         one.clock or other.clock,
+        one.paths | other.paths,
     )
 
 
@@ -128,7 +133,13 @@ def _scan_spliced(text: bytes) -> Source:
     clock = _CLOCK.search(text) if b"__DATE__" in text or b"__TIME" in text else None
     # A set would do, but the order of the text makes messages and digests easier to compare.
     return Source(
-        tuple(dict.fromkeys(operands + probes)), computed, computed_probe, outward, pieces, clock[0] if clock else b""
+        tuple(dict.fromkeys(operands + probes)),
+        computed,
+        computed_probe,
+        outward,
+        pieces,
+        clock[0] if clock else b"",
+        paths.scan(text),
     )
 
 
@@ -220,6 +231,16 @@ def _before(text: bytes, position: int, most_bytes: int) -> bytes:
 def _line(text: bytes, position: int) -> bytes:
     """Returns an excerpt of the line for a message; not empty, wherever in the line ``position`` is."""
     return (_before(text, position, 100) + text[position : position + 200].partition(b"\n")[0]).strip()[:200]
+
+
+# What a directive or __has_include contains, also where a spliced line or a pasting macro cuts the word in two.
+_SIGNS_OF_INCLUDES: Final = (b"include", b"\\\n", b"\\\r\n", b"??/", b"__has", b"##", b"%:%:")
+
+
+def may_include(code: bytes, define_macro: object) -> bool:
+    """Returns whether code, or a macro of its options, can make NVRTC read a file. Too much sooner than too little."""
+    macros = str(define_macro).encode(errors="surrogatepass") if define_macro else b""
+    return any(sign in code or sign in macros for sign in _SIGNS_OF_INCLUDES)
 
 
 #: Findings by digest of the text: a program asks for the same few hundred sources repeatedly. Emptied when full.

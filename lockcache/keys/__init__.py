@@ -1,8 +1,10 @@
-"""The key of a compilation: one name, :func:`make_program_cache_key`.
+"""The key of a compilation: :func:`make_program_cache_key`, and what :mod:`lockcache.cuda` needs beyond it.
 
 Importing this package loads nothing of CUDA; a call needs cuda.core, because its options come from there.
 """
 
-from lockcache.keys.make import make_program_cache_key
+from lockcache.keys.linking import link_key
+from lockcache.keys.make import ProgramKeys, make_program_cache_key, program_keys
+from lockcache.keys.paths import Headers, prints_one
 
-__all__ = ["make_program_cache_key"]
+__all__ = ["Headers", "ProgramKeys", "link_key", "make_program_cache_key", "prints_one", "program_keys"]

@@ -3,13 +3,14 @@
 Keeps the contract's rule for code_type "c++". The options are what cuda.core hands to NVRTC, byte for byte, so values
 that NVRTC cannot tell apart (1 and True, a list and a tuple) are one key, and those that it can are two.
 
-The working directory goes in where it reaches the output: debug and line information, and LTO-IR always.
+The working directory goes in where it reaches the output: debug and line information, and LTO-IR always. Paths of
+headers go in where they do (paths.py).
 
 Files that NVRTC opens are external content, whichever way they are named: by an option, by the directory of
 ``options.name``, or by the code itself. NVRTC looks for ``#include "x.h"`` in the working directory, and for
 ``</usr/x.h>`` where it says; with no ``include_path``, ``<x.h>`` reaches nothing but the headers that NVRTC brings
-along (``use_bundled_headers``). Those are the one exception: they come out of NVRTC's own library, whose build is in
-the key, so they need no extra_digest. A user who edits them in the cache directory must pass one.
+along (``use_bundled_headers``). Those come out of NVRTC's own library, whose build is in the key, so they need no
+digest. A user who edits them in the cache directory must pass one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockcache.keys import environment, hashing, versions
-from lockcache.keys.options import unknown_fields
+from lockcache.keys.options import By, as_strings, inputs, unknown_fields
 from lockcache.keys.refusals import (
     Refusal,
     external,
@@ -30,21 +31,13 @@ from lockcache.keys.refusals import (
 from lockcache.keys.request import Request
 from lockcache.keys.scan import Reads, scan, scan_source
 
-_SIDE_EFFECTS = ("create_pch", "time", "fdevice_time_trace")
-_EXTERNAL = ("include_path", "pre_include", "pch", "use_pch", "pch_dir")
-
 
 def describe(request: Request) -> dict[str, object]:
     """Returns all that decides the output of NVRTC, by the names of the key's parts."""
     options = request.options
     code_digest = hashing.digest(request.code)
     rendered = options.as_bytes("nvrtc", request.target_type)
-    # Not only what is true: cuda.core renders time=False as --time=False, and NVRTC writes a file of that name.
-    found = [side_effect(field) for field in _SIDE_EFFECTS if getattr(options, field) is not None]
-    found += extra_sources(options, "c++") + unusable(options)
-    if request.extra_digest is None:
-        found += _external(options) + _reads(request.code, code_digest, options, rendered)
-    refuse(found)
+    refuse([*_always_refused(options), *_external(request, code_digest, rendered)])
     return {
         "code": code_digest,
         "options": rendered,
@@ -55,6 +48,7 @@ def describe(request: Request) -> dict[str, object]:
         "compiler": versions.nvrtc(),
         "variables": environment.variables(request.target_type),
         "working directory": environment.working_directory() if _names_directory(request) else None,
+        "headers": None if request.headers is None else request.headers.digest,
         "extra digest": request.extra_digest,
     }
 
@@ -64,19 +58,46 @@ def _names_directory(request: Request) -> bool:
     return bool(options.debug or options.lineinfo or options.link_time_optimization or request.target_type == "ltoir")
 
 
-def _external(options: Any) -> list[Refusal]:
-    values = [(field, getattr(options, field)) for field in _EXTERNAL]
-    found = [
-        external(f"options.{field} {value!r}", "the compiler reads files for it")
-        for field, value in values
+def _always_refused(options: Any) -> list[Refusal]:
+    # Not only what is true: cuda.core renders time=False as --time=False, and NVRTC writes a file of that name.
+    fields = [each.name for each in inputs("c++", By.SIDE_EFFECT)]
+    found = [side_effect(field) for field in fields if getattr(options, field) is not None]
+    return found + extra_sources(options, "c++") + unusable(options)
+
+
+def _external(request: Request, code_digest: bytes, rendered: list[bytes]) -> list[Refusal]:
+    """Returns the refusals of what is read from outside and has no digest."""
+    options = request.options
+    if request.extra_digest is not None:
+        return []
+    found = _set_options(options, By.REFUSED) + ptxas_files(as_strings(options.ptxas_options))
+    if request.headers is not None:
+        return found
+    return (
+        found
+        + _set_options(options, By.HEADERS)
+        + _name(options)
+        + _reads(request.code, code_digest, options, rendered)
+    )
+
+
+def _set_options(options: Any, by: By) -> list[Refusal]:
+    fields = [each for each in inputs("c++", by) if each.is_option]
+    values = [(each, getattr(options, each.name)) for each in fields]
+    return [
+        external(f"options.{each.name} {value!r}", each.why)
+        for each, value in values
         # An empty list renders as nothing; an empty str renders as an option without a value, which NVRTC sees.
-        if value is not None and value != [] and value != () and not (field == "pch" and not value)
+        if value is not None and value != [] and value != () and not (each.name == "pch" and not value)
     ]
+
+
+def _name(options: Any) -> list[Refusal]:
     name = options.name or ""
-    if "/" in name or "\\" in name:
-        why = "NVRTC looks for #include files in its directory part"
-        found.append(external(f"options.name {name!r}", why, ", or use a name without one"))
-    return found + ptxas_files(options) if options.ptxas_options is not None else found
+    if "/" not in name and "\\" not in name:
+        return []
+    why = "NVRTC looks for #include files in its directory part"
+    return [external(f"options.name {name!r}", why, ", or use a name without one")]
 
 
 def _reads(code: bytes, code_digest: bytes, options: Any, rendered: list[bytes]) -> list[Refusal]:

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any
 
 #: Begins every key. Raise the number with any change in what a key is made of: old entries then simply miss.
-_SCHEMA = b"lockcache key 1\n"
+_SCHEMA = b"lockcache key 2\n"
 
 #: Type and length: of bytes in bytes, of a list in values.
 _head = Struct("<cQ").pack

@@ -1,6 +1,6 @@
 """make_program_cache_key: checks what it was given, lets one compiler path describe it, hashes the description.
 
-Keeps the contract's rule that everything that can change the output changes the key. Each path (cxx.py, ptx.py,
+Keeps the contract's rule that everything that can change the output changes the key. Each path (cxx.py, linking.py,
 nvvm.py) decides what that is for its compiler; this module decides only the order of the steps. What a key was made of
 is remembered in this process for a while, for the cache that something is stored in under it (parts.py). It does not
 promise the keys of cuda.core's function of the same name: the two never share entries, because cuda.core's key leaves
@@ -14,16 +14,19 @@ is only words. No part of any key.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xxhash import xxh3_64_digest
 
 from lockcache.artifact import PTX_ENTRY
 from lockcache.explain import Stated, is_remembered, remember
-from lockcache.keys import cxx, hashing, nvvm, ptx
+from lockcache.headers import may_include
+from lockcache.keys import cxx, hashing, linking, nvvm
 from lockcache.keys.options import unwritable_field
 from lockcache.keys.part_names import name_parts
+from lockcache.keys.paths import Headers, Reach, reach_of_paths, spelled_paths, without_paths
 from lockcache.keys.request import Request, coerce_request
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 _DESCRIBE: dict[str, Callable[[Request], dict[str, object]]] = {
     "c++": cxx.describe,
-    "ptx": ptx.describe,
+    "ptx": linking.describe,
     "nvvm": nvvm.describe,
 }
 
@@ -61,28 +64,75 @@ def make_program_cache_key(
             (:func:`lockcache.headers.fingerprint`). With it the caller vouches for all else that the compilation reads.
 
     What goes in: the code, the options as the compiler sees them, ``options.name``, the target, the name expressions,
-    the version and build of NVRTC, NVVM or nvJitLink (of the driver where the driver links), the environment variables
-    that these compilers read, the working directory where it reaches the output (C++ with debug or line information,
-    LTO-IR), ``extra_digest``, and the version of this scheme.
+    the version and build of NVRTC, NVVM or nvJitLink (of the driver where the driver links), the content of libdevice
+    where NVVM links it, the environment variables that these compilers read, the working directory where it reaches the
+    output (C++ with debug or line information, LTO-IR), ``extra_digest``, and the version of this scheme. Not where
+    NVRTC unpacks its own headers (``use_bundled_headers``), unless the output can name a file of them.
 
     Raises:
         UncacheableError: A hit would leave out a side effect (``create_pch``, ``time``, ``fdevice_time_trace``); or,
             without ``extra_digest``, the compilation reads what the key cannot see (``include_path``, ``pre_include``,
             ``pch``, ``use_pch``, ``pch_dir``, a name with a directory part, an ``#include`` of a file, the clock, a
-            ptxas options file, ``use_libdevice``); or no compiler version can be had. The message names all of
-            them, and says what to do.
+            ptxas options file); or no compiler version can be had. The message names all of them, and says what to do.
         TypeError: An argument, or an option that cuda.core would ignore without a word, has the wrong type. The message
             names it, and the item: ``options.include_path[1]``.
         ValueError: An unknown code or target type, or a pair that ``Program.compile`` does not support. What cuda.core
             raises for options that a compiler does not have (NVVM: ``CUDAError``) comes through as it is.
     """
-    request = coerce_request(code, code_type, options, target_type, name_expressions, extra_digest)
+    return _keys(coerce_request(code, code_type, options, target_type, name_expressions, extra_digest)).key
+
+
+class ProgramKeys(NamedTuple):
+    """The keys of one compilation."""
+
+    #: Without the paths of headers wherever the output cannot name one, or says so itself.
+    key: bytes
+    #: The paths that the output may hold; it is stored under :attr:`key` only if it holds none of them.
+    printed: Sequence[bytes] = ()
+    #: Returns the key with these paths.
+    with_paths: Callable[[], bytes] | None = None
+
+
+def program_keys(
+    *,
+    code: object,
+    code_type: object,
+    options: Any,
+    target_type: object,
+    name_expressions: object = (),
+    headers: Headers | None = None,
+) -> ProgramKeys:
+    """Returns the keys of a compilation whose headers were examined; raises as :func:`make_program_cache_key` does.
+
+    Unlike an ``extra_digest``, ``headers`` vouches for headers only.
+    """
+    return _keys(coerce_request(code, code_type, options, target_type, name_expressions, None, headers))
+
+
+def _keys(request: Request) -> ProgramKeys:
     try:
         description = _DESCRIBE[request.code_type](request)
-        key = hashing.key([request.code_type, *map(_material, description.values())])
+        if request.code_type != "c++" or request.extra_digest is not None:
+            return ProgramKeys(_key(request, description))
+        return _keys_by_paths(request, description)
     except UnicodeEncodeError as error:
-        field = unwritable_field(options)
+        field = unwritable_field(request.options)
         raise ValueError(f"{field} cannot be written as UTF-8, which the compilers read: {error}") from error
+
+
+def _keys_by_paths(request: Request, description: dict[str, Any]) -> ProgramKeys:
+    rendered = description["options"]
+    spelled = spelled_paths(rendered)
+    reach = reach_of_paths(request.options, request.target_type, request.headers) if spelled else Reach.ANY
+    is_unexamined = request.headers is None and may_include(request.code, request.options.define_macro)
+    if reach is Reach.ANY or is_unexamined:
+        return ProgramKeys(_key(request, description))
+    key = _key(request, {**description, "options": without_paths(rendered)})
+    return ProgramKeys(key) if reach is Reach.NONE else ProgramKeys(key, spelled, partial(_key, request, description))
+
+
+def _key(request: Request, description: dict[str, Any]) -> bytes:
+    key = hashing.key([request.code_type, *map(_material, description.values())])
     if not is_remembered(key):
         _remember(key, request, description)
     return key

@@ -1,9 +1,10 @@
 """NVVM IR, compiled by libNVVM to PTX or LTO-IR.
 
 Keeps the contract's rule for code_type "nvvm". The options are what cuda.core hands to libNVVM, and it is cuda.core
-that refuses those which libNVVM does not have. The modules in ``extra_sources`` go in with their names, in order; the
-libdevice file is external content. Not in the key: the working directory, which libNVVM output does not contain (tried
-with debug and LTO-IR; paths in the IR's own debug information are part of the code), and name expressions.
+that refuses those which libNVVM does not have. The modules in ``extra_sources`` go in with their names, in order, and
+the content of the libdevice that is linked. Not in the key: the working directory, which libNVVM output does not
+contain (tried with debug and LTO-IR; paths in the IR's own debug information are part of the code), and name
+expressions.
 """
 
 from __future__ import annotations
@@ -12,24 +13,21 @@ from typing import Any
 
 from lockcache.keys import environment, versions
 from lockcache.keys.options import unknown_fields
-from lockcache.keys.refusals import external, refuse, unusable
+from lockcache.keys.refusals import refuse, unusable
 from lockcache.keys.request import Request
 
 
 def describe(request: Request) -> dict[str, object]:
     """Returns all that decides the output of libNVVM, by the names of the key's parts."""
     options = request.options
-    found = unusable(options)
-    if options.use_libdevice and request.extra_digest is None:
-        found.append(external("options.use_libdevice", "libdevice is a file that a toolkit upgrade replaces"))
-    refuse(found)
+    refuse(unusable(options))
     return {
         "code": request.code,
         "options": options.as_bytes("nvvm", request.target_type),
         "target": request.target_type,
         "name": options.name,
         "modules": _extra_sources(options.extra_sources),
-        "libdevice": bool(options.use_libdevice),
+        "libdevice": versions.libdevice() if options.use_libdevice else None,
         "newer options": unknown_fields(options),
         "compiler": versions.nvvm(),
         "variables": environment.variables(request.target_type),

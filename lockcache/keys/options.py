@@ -1,32 +1,96 @@
-"""The fields of cuda.core.ProgramOptions: which are known here, which types they take, how a list-like one reads.
+"""The fields of cuda.core.ProgramOptions, and what else a compilation reads: what stands for each in a key.
 
-Keeps two rules: an option that cuda.core would drop without a word because of its type is a TypeError; and a field that
-a later cuda.core adds goes into the key as it stands until someone has decided about it (until then
-tests/cuda/test_keys_options.py fails), so that an unknown field can cause a miss at worst.
+Keeps three rules. A digest of one kind of input vouches for no other: :data:`INPUTS` is the table that the compiler
+paths (cxx.py, linking.py, nvvm.py) go by, :data:`VALUES` names the options that read nothing, and a field of
+``cuda.core.ProgramOptions`` that is in neither makes tests/cuda/test_keys_options.py fail. Until someone has decided
+about it, such a field goes into the key as it stands, so that it can cause a miss at worst. An option that cuda.core
+would drop without a word because of its type is a TypeError.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from enum import Enum
+from typing import Any, Final, NamedTuple
 
 from lockcache.keys import hashing
 
-#: The fields of cuda.core 1.2, each decided about in cxx.py, ptx.py and nvvm.py.
-KNOWN = frozenset(
-    # A table to be read, not a list of 59 lines.
+
+class By(Enum):
+    """What stands for an input in the key."""
+
+    #: The digest of all files that the source can reach (:func:`lockcache.headers.examine`).
+    HEADERS = "headers"
+    #: A digest of the file itself.
+    CONTENT = "content"
+    #: The build of the compiler, which brings the files along.
+    BUILD = "build"
+    #: The value, as the compiler sees it.
+    VALUE = "value"
+    #: Nothing: no key, unless the caller vouches for it with an ``extra_digest``.
+    REFUSED = "refused"
+    #: Nothing, ever: a hit would leave out what the compilation does beside its output.
+    SIDE_EFFECT = "side effect"
+
+
+class Input(NamedTuple):
+    """One input of one kind of program."""
+
+    code_type: str
+    #: The option; in words where it is none.
+    name: str
+    by: By
+    why: str
+    is_option: bool = True
+
+
+_PCH: Final = "it reads a precompiled header, and nobody digests those"
+_PTXAS: Final = "ptxas reads a file for it"
+
+INPUTS: Final = (
+    Input("c++", "include_path", By.HEADERS, "the compiler reads files for it"),
+    Input("c++", "pre_include", By.HEADERS, "the compiler reads files for it"),
+    Input("c++", "directory of name", By.HEADERS, "NVRTC looks for #include files in its directory part", False),
+    Input("c++", "#include and __has_include", By.HEADERS, "NVRTC may open a file for it", False),
+    Input("c++", "use_bundled_headers", By.BUILD, "NVRTC unpacks its own headers; their files are digested as well"),
+    Input("c++", "ptxas_options that name a file", By.REFUSED, _PTXAS, False),
+    Input("c++", "pch", By.REFUSED, _PCH),
+    Input("c++", "use_pch", By.REFUSED, _PCH),
+    Input("c++", "pch_dir", By.REFUSED, _PCH),
+    Input("c++", "__DATE__, __TIME__ and __TIMESTAMP__", By.REFUSED, "it takes the time of the compilation in", False),
+    Input("c++", "create_pch", By.SIDE_EFFECT, "it writes a precompiled header"),
+    Input("c++", "time", By.SIDE_EFFECT, "it writes a report"),
+    Input("c++", "fdevice_time_trace", By.SIDE_EFFECT, "it writes a report"),
+    Input("c++", "working directory", By.VALUE, "debug and line information and LTO-IR name it", False),
+    Input("c++", "variables", By.VALUE, "NVRTC reads some", False),
+    Input("ptx", "ptxas_options that name a file", By.REFUSED, _PTXAS, False),
+    Input("ptx", "variables", By.VALUE, "nvJitLink reads some", False),
+    Input("nvvm", "use_libdevice", By.CONTENT, "libNVVM links the toolkit's libdevice"),
+    Input("nvvm", "extra_sources", By.VALUE, "they are linked, in order"),
+    Input("nvvm", "variables", By.VALUE, "libNVVM reads some", False),
+)
+
+#: The options of cuda.core 1.2 that read nothing, each decided about in cxx.py, linking.py and nvvm.py.
+VALUES: Final = frozenset(
     """
     name arch relocatable_device_code extensible_whole_program debug lineinfo device_code_optimize ptxas_options
     max_register_count ftz prec_sqrt prec_div fma use_fast_math extra_device_vectorization link_time_optimization
-    gen_opt_lto define_macro undefine_macro include_path use_bundled_headers pre_include no_source_include std
-    builtin_move_forward builtin_initializer_list disable_warnings restrict device_as_default_execution_space
-    device_int128 optimization_info no_display_error_number diag_error diag_suppress diag_warn brief_diagnostics time
-    split_compile fdevice_syntax_only minimal no_cache fdevice_time_trace device_float128 frandom_seed ofast_compile pch
-    create_pch use_pch pch_dir pch_verbose pch_messages instantiate_templates_in_pch extra_sources use_libdevice
-    numba_debug
-    """.split()  # noqa: SIM905
+    gen_opt_lto define_macro undefine_macro no_source_include std builtin_move_forward builtin_initializer_list
+    disable_warnings restrict device_as_default_execution_space device_int128 optimization_info no_display_error_number
+    diag_error diag_suppress diag_warn brief_diagnostics split_compile fdevice_syntax_only minimal no_cache
+    device_float128 frandom_seed ofast_compile pch_verbose pch_messages instantiate_templates_in_pch numba_debug
+    """.split()  # noqa: SIM905 (a table to be read, not a list of 45 lines)
 )
+
+#: Every option that is decided about here.
+KNOWN: Final[frozenset[str]] = VALUES | {each.name for each in INPUTS if each.is_option}
+
+
+def inputs(code_type: str, by: By) -> list[Input]:
+    """Returns the inputs of one kind of program that this stands for."""
+    return [each for each in INPUTS if each.code_type == code_type and each.by is by]
+
 
 # cuda.core 1.2.2 renders none of these when they are neither a str nor a list nor a tuple (a set, a Path, 5), and
 # renders whatever the list holds: both compile something else than what the caller meant.
@@ -88,18 +152,18 @@ def as_strings(value: str | list[str] | tuple[str, ...] | None) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def unknown_fields(options: Any) -> list[object]:
-    """Returns the names and values of the fields that are set and unknown to this version."""
+def unknown_fields(options: Any, known: frozenset[str] = KNOWN) -> list[object]:
+    """Returns the names and values of the fields that are set and not among ``known``, those of this version."""
     options_type: Any = type(options)
-    values = [[name, getattr(options, name)] for name in _unknown_names(options_type)]
+    values = [[name, getattr(options, name)] for name in _unknown_names(options_type, known)]
     return [named for named in values if named[1] is not None]
 
 
-def unreadable_fields(options: Any) -> list[tuple[str, str]]:
+def unreadable_fields(options: Any, known: frozenset[str] = KNOWN) -> list[tuple[str, str]]:
     """Returns the fields of :func:`unknown_fields` whose values no key can hold, and why."""
     found = []
     options_type: Any = type(options)
-    for name in _unknown_names(options_type):
+    for name in _unknown_names(options_type, known):
         try:
             hashing.encode(getattr(options, name))
         except TypeError as error:
@@ -120,5 +184,5 @@ def unwritable_field(options: Any) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _unknown_names(options_type: Any) -> tuple[str, ...]:
-    return tuple(sorted({field.name for field in dataclasses.fields(options_type)} - KNOWN))
+def _unknown_names(options_type: Any, known: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted({field.name for field in dataclasses.fields(options_type)} - known))

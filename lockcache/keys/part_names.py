@@ -15,7 +15,7 @@ from lockcache.explain import Part, make_part, parts_of_digest
 from lockcache.keys import hashing, versions
 
 # Parts of which there may be many come last: the last parts are left out if there is no room.
-_MANY: Final = ("options", "modules", "extra digest")
+_MANY: Final = ("options", "objects", "modules", "headers", "extra digest")
 # A macro may hold a statement: only what is one word is shown.
 _WORD: Final = re.compile(r"[\w.+-]{0,32}", re.ASCII)
 _MACRO: Final = ("define ", "undefine ")
@@ -40,6 +40,10 @@ def _part(name: str, value: Any) -> Part:
 
 def _hidden(name: str, value: Any) -> Iterator[Part]:
     yield make_part(name, hashing.encode(value))
+
+
+def _hidden_if_any(name: str, value: bytes | None) -> Iterator[Part]:
+    return iter(()) if value is None else _hidden(name, value)
 
 
 def _shown(value: Any) -> str:
@@ -97,7 +101,13 @@ def _modules(name: str, value: list[Any]) -> Iterator[Part]:
     yield make_part("order of modules", _bytes([module for module, _ in value]))
 
 
-def _extra_digest(name: str, value: bytes | None) -> Iterator[Part]:
+def _objects(name: str, value: list[Any]) -> Iterator[Part]:
+    """Yields each object code that is linked, by its place: their order is part of them."""
+    for number, (kind, digest) in enumerate(value, 1):
+        yield make_part(f"object {number}", hashing.encode([kind, digest]), kind)
+
+
+def _digest(name: str, value: bytes | None) -> Iterator[Part]:
     if value is None:
         return
     headers = parts_of_digest(value)
@@ -112,5 +122,8 @@ _NAMED: Final[dict[str, Callable[[str, Any], Iterator[Part]]]] = {
     "newer options": _each("option"),
     "variables": _each("variable"),
     "modules": _modules,
-    "extra digest": _extra_digest,
+    "objects": _objects,
+    "libdevice": _hidden_if_any,
+    "headers": _digest,
+    "extra digest": _digest,
 }

@@ -6,10 +6,11 @@ remedies: a user who learns of one option at a time would have to try once for e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from lockcache.errors import UncacheableError
-from lockcache.keys.options import as_strings, unreadable_fields
+from lockcache.keys.options import unreadable_fields
 
 # Read by ptxas inside NVRTC 13.5 and nvJitLink 13.5 (tried); they can be given as -optf=FILE or in two elements.
 _PTXAS_FILE_OPTIONS = frozenset({"options-file", "optf", "apply-controls"})
@@ -36,7 +37,7 @@ def refuse(found: list[Refusal]) -> None:
     if found:
         reasons = "; nor with ".join(f"{each.what}: {each.why}" for each in found)
         remedies = ". ".join(_remedy(remedy, found) for remedy in dict.fromkeys(each.remedy for each in found))
-        raise UncacheableError(f"cannot make a cache key with {reasons}. {remedies}")
+        raise UncacheableError(f"cannot make a cache key with {reasons}. {remedies}", reasons)
 
 
 def _remedy(remedy: str, found: list[Refusal]) -> str:
@@ -46,9 +47,9 @@ def _remedy(remedy: str, found: list[Refusal]) -> str:
     return remedy[0].upper() + remedy[1:].replace("{them}", them) + instead
 
 
-def external(what: str, why: str, instead: str = "") -> Refusal:
+def external(what: str, why: str, instead: str = "", *, remedy: str = _DIGEST) -> Refusal:
     """Returns the refusal of a compilation that reads what the key cannot see."""
-    return Refusal(what, f"{why}, and the key cannot see that", _DIGEST, instead)
+    return Refusal(what, f"{why}, and the key cannot see that", remedy, instead)
 
 
 def side_effect(field: str) -> Refusal:
@@ -59,23 +60,29 @@ def side_effect(field: str) -> Refusal:
 
 def unusable(options: Any) -> list[Refusal]:
     """Returns the options that no compiler's key can hold: no architecture, and newer options with complex values."""
-    found = [
-        Refusal(
-            f"options.{name}", f"it is newer than this lockcache, which does not know what it changes: {why}", _UNSET
-        )
-        for name, why in unreadable_fields(options)
-    ]
+    found = unreadable(unreadable_fields(options))
     if options.arch is None:
         remedy = "set options.arch, for example arch='sm_90'"
         found.append(Refusal("options.arch None", "the output depends on the device", remedy))
     return found
 
 
-def ptxas_files(options: Any) -> list[Refusal]:
-    """Returns the refusals of ptxas options that read a file, which apply without an extra_digest."""
+def unreadable(fields: Iterable[tuple[str, str]]) -> list[Refusal]:
+    """Returns the refusals of newer options, each with why no key can hold its value."""
     return [
-        external(f"options.ptxas_options {option!r}", "ptxas reads a file for it")
-        for option in as_strings(options.ptxas_options)
+        Refusal(
+            f"options.{name}", f"it is newer than this lockcache, which does not know what it changes: {why}", _UNSET
+        )
+        for name, why in fields
+    ]
+
+
+def ptxas_files(given: Iterable[str], *, takes_digest: bool = True) -> list[Refusal]:
+    """Returns the refusals of ptxas options that read a file; an extra_digest remedies them where one can be given."""
+    remedy = _DIGEST if takes_digest else _UNSET
+    return [
+        external(f"options.ptxas_options {option!r}", "ptxas reads a file for it", remedy=remedy)
+        for option in given
         if option.lstrip("-").partition("=")[0] in _PTXAS_FILE_OPTIONS
     ]
 

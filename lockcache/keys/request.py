@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from lockcache.keys.options import check_types
+from lockcache.keys.paths import Headers
 
 #: What ``cuda.core.Program(code, code_type).compile(target_type)`` supports.
 _TARGETS = {
@@ -31,6 +32,8 @@ class Request(NamedTuple):
     #: Sorted, and each still str or bytes.
     name_expressions: list[str | bytes]
     extra_digest: bytes | None
+    #: The headers, where the caller has examined them; they are in the key then.
+    headers: Headers | None = None
 
 
 def coerce_request(
@@ -40,6 +43,7 @@ def coerce_request(
     target_type: object,
     name_expressions: object,
     extra_digest: object,
+    headers: Headers | None = None,
 ) -> Request:
     """Returns the arguments of ``make_program_cache_key`` as a :class:`Request`. Raises TypeError and ValueError."""
     kind = _coerce_choice("code_type", code_type, tuple(_TARGETS))
@@ -55,6 +59,7 @@ def coerce_request(
         target,
         _coerce_names(name_expressions),
         _coerce_extra_digest(extra_digest),
+        headers,
     )
 
 

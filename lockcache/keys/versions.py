@@ -52,6 +52,14 @@ def linker() -> bytes:
     return _known("the linker", "install nvidia-nvjitlink, or a driver", _linker)
 
 
+def libdevice() -> bytes:
+    """Returns a digest of the bitcode library that cuda.core links for ``use_libdevice``, found as cuda.core finds it.
+
+    Looked at again at each call: unlike the compilers, it is a file that each compilation reads.
+    """
+    return _known("libdevice", "install nvidia-nvvm", _libdevice)
+
+
 def in_words(version: bytes) -> str:
     """Returns a version that was looked up here in words, ``NVRTC 13.5 build 3f2a9c41``; empty for any other."""
     return _words.get(version, "")
@@ -95,6 +103,21 @@ def _nvvm() -> list[object]:
     from cuda.bindings import nvvm as bindings
 
     return ["NVVM", *bindings.version(), *bindings.ir_version(), _build(_library_path("nvvm"))]
+
+
+def _libdevice() -> list[object]:
+    from cuda.pathfinder import find_bitcode_lib
+
+    path = find_bitcode_lib("device")
+    status = os.stat(path)
+    return ["libdevice", _content(path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)]
+
+
+@functools.lru_cache(maxsize=4)
+def _content(path: str, *identity: int) -> bytes:
+    """Returns a digest of a file that is ``identity``, 0.5 MB of it in a millisecond."""
+    with open(path, "rb") as file:
+        return hashing.digest(file.read())
 
 
 def _linker() -> list[object]:

@@ -40,6 +40,13 @@ def test_every_field_of_program_options_has_been_decided_about() -> None:
     assert set(CXX) == options.KNOWN
 
 
+def test_each_field_that_reads_something_has_one_row_a_compiler_and_no_other_is_among_the_values() -> None:
+    rows = [(each.code_type, each.name) for each in options.INPUTS]
+    assert len(rows) == len(set(rows))
+    assert not options.VALUES & {each.name for each in options.INPUTS if each.is_option}
+    assert {name for _, name in rows if name.isidentifier()} - {"variables"} <= set(CXX)
+
+
 @pytest.mark.parametrize("field", [field for field, (decision, _) in CXX.items() if decision in (CHANGES, SEEN)])
 def test_an_option_that_nvrtc_sees_changes_the_key(field: str) -> None:
     value = CXX[field][1]

@@ -12,7 +12,7 @@ core = pytest.importorskip("cuda.core")
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
 from lockcache.errors import UncacheableError  # noqa: E402
-from lockcache.keys import ptx, versions  # noqa: E402
+from lockcache.keys import linking, versions  # noqa: E402
 from tests.cuda.keys import CXX, NVVM, SOURCE, key, make_options  # noqa: E402
 
 pytestmark = pytest.mark.cuda
@@ -50,10 +50,10 @@ def ptx_key(code: str, **fields: Any) -> bytes:
 @pytest.mark.parametrize("field", sorted(PTX_VALUES))
 def test_an_option_that_the_linker_gets_changes_the_key(field: str, ptx_text: str) -> None:
     assert ptx_key(ptx_text, **{field: PTX_VALUES[field]}) != ptx_key(ptx_text)
-    assert set(PTX_VALUES) | {"extra_sources"} == ptx.FIELDS
+    assert set(PTX_VALUES) | {"extra_sources"} == linking.FIELDS
 
 
-@pytest.mark.parametrize("field", sorted(set(CXX) - ptx.FIELDS))
+@pytest.mark.parametrize("field", sorted(set(CXX) - linking.FIELDS))
 def test_an_option_that_is_not_in_the_key_of_ptx_does_not_change_what_is_linked(field: str, ptx_text: str) -> None:
     changed = {field: CXX[field][1]}
     assert ptx_key(ptx_text, **changed) == ptx_key(ptx_text)

@@ -94,9 +94,9 @@ def test_a_refusal_names_every_option_that_it_is_for_and_what_to_do_about_each()
 
 @pytest.mark.parametrize("code_type", ["ptx", "nvvm"])
 def test_a_refusal_of_the_other_paths_names_every_option_too(code_type: str) -> None:
-    given = options(extra_sources=[("a", "b")], ptxas_options=["-optf", "--options-file=o"], use_libdevice=True)
+    given = options(extra_sources=[("a", "b")], ptxas_options=["-optf", "--options-file=o"])
     given.arch = None
-    named = {"ptx": ("extra_sources", "arch", "-optf", "--options-file"), "nvvm": ("use_libdevice", "arch")}[code_type]
+    named = {"ptx": ("extra_sources", "arch", "-optf", "--options-file"), "nvvm": ("arch",)}[code_type]
     with pytest.raises(UncacheableError) as caught:
         key(code_type=code_type, target_type="ptx", options=given)
     assert [each for each in named if each not in str(caught.value)] == []
@@ -114,11 +114,6 @@ def test_extra_sources_of_the_wrong_shape_are_a_type_error(sources: object) -> N
     changed.extra_sources = sources  # cuda.core looks at it only when it is given to the constructor
     with pytest.raises(TypeError, match="extra_sources"):
         key(code_type="nvvm", target_type="ptx", options=changed)
-
-
-def test_libdevice_is_refused_without_an_extra_digest() -> None:
-    with pytest.raises(UncacheableError, match=r"use_libdevice.*extra_digest"):
-        key(code_type="nvvm", target_type="ptx", options=options(use_libdevice=True))
 
 
 def test_a_refusal_is_a_value_error_and_a_lockcache_error() -> None:

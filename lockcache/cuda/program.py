@@ -10,30 +10,26 @@ NVRTC, whatever is compiled without ``restrict`` after something was compiled wi
 
 from __future__ import annotations
 
-import logging
+import io
+import os
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
+
+import cuda.core
+from cuda.core import ObjectCode, ProgramOptions
 
 from lockcache import headers
 from lockcache.arguments import is_disabled
-from lockcache.errors import how_to_install
+from lockcache.errors import LockcacheError
 from lockcache.explain import statement_of
-from lockcache.keys import make_program_cache_key
+from lockcache.keys import Headers, prints_one, program_keys
 from lockcache.keys.versions import nvrtc_release
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
 
-try:
-    import cuda.core
-    from cuda.bindings import nvrtc
-    from cuda.core import ObjectCode, ProgramOptions
-except ModuleNotFoundError as error:
-    message = f"lockcache.cuda needs cuda.core: {how_to_install('cuda')}"
-    raise ModuleNotFoundError(message, name=error.name) from error
-
 __all__ = ["Program"]
-
-_log = logging.getLogger("lockcache")
 
 _WRAP: Final[dict[str, Callable[..., ObjectCode]]] = {
     "ptx": ObjectCode.from_ptx,
@@ -46,6 +42,13 @@ _COMPILERS: Final = {"c++": "nvrtc", "nvvm": "nvvm"}
 
 # Begins as the warning of a compilation does, for filters by its text.
 _TOO_NEW: Final = "The CUDA driver version is older than the backend version: this driver will not load the cached PTX."
+
+#: The metadata that holds what the compiler wrote. A record of a usual file system has room for some of it.
+_LOG: Final = "log"
+_MOST_LOG_CHARACTERS: Final = 16_384
+
+_EMPTY: Final = "LTO-IR without code: it needs link_time_optimization=True"
+_TAINTED: Final = "it is compiled without restrict, after a program with it: NVRTC 13.5 goes on as if with restrict"
 
 _BUNDLED: Final = b"--use-bundled-headers="
 
@@ -88,12 +91,16 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
     ) -> ObjectCode:
         """Compile to ``"ptx"``, ``"cubin"`` or ``"ltoir"``, or take it from ``cache``.
 
-        On a hit nothing is compiled and ``logs`` receives nothing; the symbol mapping is that of a fresh compilation,
-        and so is the :class:`RuntimeWarning` about PTX of C++ that is too new for this host's driver.
+        On a hit nothing is compiled; the symbol mapping is that of a fresh compilation, ``logs`` receives what that
+        wrote (the first 16,384 characters), and the :class:`RuntimeWarning` about PTX of C++ that is too new for this
+        host's driver is given as well.
 
-        Raises what ``cuda.core.Program.compile`` raises; with ``cache=`` also :class:`lockcache.UncacheableError` for
-        what cannot be cached (precompiled headers, ``time``, ``__TIME__`` in the code) and :class:`ValueError` for a
-        compilation that gives no code. A cache that is not one of lockcache's is left to cuda.core.
+        What cannot be cached (precompiled headers, ``time``, ``__TIME__`` in the code, a header that cannot be read, a
+        compilation that gives no code) is compiled, returned and not stored: ``cache.stats().uncacheable`` counts it,
+        and the log has one warning for each reason.
+
+        Raises what ``cuda.core.Program.compile`` raises, and nothing else. A cache that is not one of lockcache's is
+        left to cuda.core.
         """
         if isinstance(cache, ProgramCacheResource) and is_disabled():
             cache._recount(dropped_writes=1)
@@ -103,8 +110,13 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
             return super().compile(target_type, name_expressions, logs, cache=cache)
         if self.is_closed:
             raise RuntimeError("Program has been closed")
-        compilation = _Compilation(self, target_type, name_expressions, logs)
-        code = compilation.wrap(compilation.cached(cache))
+        names = _read_once(name_expressions)
+        try:
+            compilation = _Compilation(self, target_type, names, logs)
+        except (LockcacheError, OSError, TypeError, ValueError) as error:  # if it is a mistake, the compiler says so
+            cache._note_uncacheable(getattr(error, "reasons", "") or str(error))
+            return self._compile_now(target_type, names, logs)
+        code = compilation.cached(cache)
         if not compilation.has_compiled and compilation.is_too_new():  # cuda.core warned of what it compiled
             warnings.warn(_TOO_NEW, RuntimeWarning, stacklevel=2)
         return code
@@ -127,33 +139,38 @@ class _Compilation:
         self.has_compiled = False
         self._options = program._options
         self._target_type = str(target_type)
-        # Iterables that can be read only once are read here: the key and the compiler must both see their items. The
-        # key refuses a str.
-        self._names: Any = name_expressions
-        if not isinstance(name_expressions, (str, bytes)):
-            self._names = tuple(name_expressions)
+        self._names = name_expressions
         self._logs = logs
-        self._headers = self._fingerprint()
-        self._key = make_program_cache_key(
+        #: What the compiler writes here.
+        self._log = io.StringIO()
+        self._headers = self._examine()
+        self._keys = program_keys(
             code=program._source,
             code_type=program._source_type,
             options=self._options,
             target_type=self._target_type,
             name_expressions=self._names,
-            extra_digest=self._headers,
+            headers=self._headers,
         )
 
-    def cached(self, cache: ProgramCacheResource) -> Entry:
-        """Returns the entry; compiles it only if no other process has done so or is doing so."""
+    def cached(self, cache: ProgramCacheResource) -> ObjectCode:
+        """Returns the code; compiles it only if no other process has done so or is doing so."""
         # A copy of a directory may have lost the metadata. What was compiled without names does not need them.
         is_whole = _has_symbols if self._names and self._program.backend == "NVRTC" else None
         try:
-            return cache.get_or_compute_entry(self._key, self._compile_to_keep, label=self._label(), is_whole=is_whole)
+            compute = partial(self._compute, cache, is_whole)
+            entry = cache.get_or_compute_entry(self._keys.key, compute, label=self._label(), is_whole=is_whole)
         except _NotToKeepError as result:
-            return result.entry
+            if result.reason:
+                cache._note_uncacheable(result.reason)
+            entry = result.entry
+        return self._wrap(entry)
 
-    def wrap(self, entry: Entry) -> ObjectCode:
-        """Returns a fresh ObjectCode, as cuda.core makes one."""
+    def _wrap(self, entry: Entry) -> ObjectCode:
+        """Returns a fresh ObjectCode, as cuda.core makes one, and hands on what the compilation wrote."""
+        log = self._log.getvalue() if self.has_compiled else entry.metadata.get(_LOG)
+        if log and self._logs is not None:
+            self._logs.write(log)
         mapping = entry.metadata.get("symbol_mapping", {})
         return _WRAP[self._target_type.lower()](entry.code, name=self._options.name, symbol_mapping=dict(mapping))
 
@@ -162,19 +179,43 @@ class _Compilation:
         is_asked = self._target_type.lower() == "ptx" and self._program.backend == "NVRTC"
         return is_asked and not _can_load_ptx()
 
-    def _compile_to_keep(self) -> Entry:
-        entry = self._compile()
-        if self._is_tainted():
-            raise _NotToKeepError(entry)
-        if self._fingerprint() != self._headers:
-            _log.warning("%s: a header changed while it was compiled: the result is not kept", self._label())
-            raise _NotToKeepError(entry)
+    def _compute(self, cache: ProgramCacheResource, is_whole: Callable[[Entry], bool] | None) -> Entry:
+        """Returns what is stored under the key without paths; raises :class:`_NotToKeepError` with what is not."""
+        keys = self._keys
+        if keys.with_paths is None:
+            return self._compile_to_keep()
+        key = keys.with_paths()
+        found = cache.get_entry(key)
+        if found is not None and (is_whole is None or is_whole(found)):
+            raise _NotToKeepError(found)
+        begun_ns = time.perf_counter_ns()
+        entry = self._compile_to_keep()
+        if prints_one(entry.code, self._target_type.lower(), keys.printed):
+            raise _NotToKeepError(cache._replace(key, entry, time.perf_counter_ns() - begun_ns))
         return entry
 
+    def _compile_to_keep(self) -> Entry:
+        entry = self._compile()
+        reason = self._why_not_to_keep(entry)
+        if reason:
+            raise _NotToKeepError(entry, reason)
+        return entry
+
+    def _why_not_to_keep(self, entry: Entry) -> str:
+        if not entry.code:
+            return _EMPTY if self._target_type.lower() == "ltoir" else "the compiler gave no code"
+        if self._is_tainted():
+            return _TAINTED
+        if self._examine() != self._headers:
+            return f"{self._label()}: a header changed while it was compiled"
+        return ""
+
     def _compile(self) -> Entry:
-        compiled = self._program._compile_now(self._target_type, self._names, self._logs)
+        compiled = self._program._compile_now(self._target_type, self._names, self._log)
         self.has_compiled = True
-        code, found = coerce_value(compiled)
+        code, found = coerce_value(compiled) if compiled.code else (b"", {})
+        if self._log.tell():
+            found[_LOG] = _bounded(self._log.getvalue())
         if self._options.arch:
             found["arch"] = self._options.arch
         compiler = self._compiler(found.get("compiler"))
@@ -194,51 +235,76 @@ class _Compilation:
         program = self._program
         return _has_restricted and program._source_type.lower() == "c++" and not self._options.restrict
 
-    def _fingerprint(self) -> bytes | None:
+    def _examine(self) -> Headers | None:
+        """Returns the headers as they are now; ``None`` where the program can read none."""
         if self._program._source_type.lower() != "c++":
             return None
-        options = self._options
-        if not (options.include_path or options.pre_include or _may_include(self._program._source, options)):
+        options, code = self._options, _encoded(self._program._source)
+        if not (options.include_path or options.pre_include or headers.may_include(code, options.define_macro)):
             return None
-        digest: bytes = headers.fingerprint(
-            self._program._source,
+        found = headers.examine(
+            code,
             [*self._bundled(), *_as_list(options.include_path)],
             options.pre_include,
             name=options.name,
             define_macro=options.define_macro,
             no_source_include=options.no_source_include,
         )
-        return digest
+        return Headers(found.digest, found.paths, bool(found.parts))
 
     def _bundled(self) -> list[str]:
         """Returns the folders of NVRTC's own headers, which it searches first; none if this compilation has none.
 
-        NVRTC writes them into a home directory where they are missing (40 us where they are not). Left to the
-        compilation, it would change them after the fingerprint, and the first result of each home would not be kept.
+        NVRTC writes them into a home directory where they are missing. Left to the compilation, it would change them
+        after the fingerprint, and the first result of each home would not be kept.
         """
         for option in self._options.as_bytes("nvrtc", self._target_type):
             if option.startswith(_BUNDLED):
-                root = option[len(_BUNDLED) :]
-                # A failure is reported by the compilation, which tries the same.
-                nvrtc.nvrtcInstallBundledHeaders(root, 0)
-                return [root.decode(), f"{root.decode()}/cccl"]
+                root = option[len(_BUNDLED) :].decode()
+                _install_bundled(root)
+                return [root, f"{root}/cccl"]
         return []
 
     def _label(self) -> str:
-        stated = statement_of(self._key)
+        stated = statement_of(self._keys.key)
         return stated.label if stated is not None else str(self._options.name)
 
 
 class _NotToKeepError(Exception):
-    """Carries a result past the cache: it is right for its caller, but the key is wrong by now."""
+    """Carries a result past the cache: it is right for its caller, and not to be stored under the key."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, reason: str = "") -> None:
+        """``reason``: why it is stored under no key at all."""
         super().__init__()
         self.entry = entry
+        self.reason = reason
 
 
-# What a directive or __has_include contains, also where a spliced line or a pasting macro cuts the word in two.
-_SIGNS_OF_INCLUDES: Final = ("include", "\\\n", "\\\r\n", "??/", "__has", "##", "%:%:")
+def _read_once(name_expressions: Any) -> Any:
+    """Returns the names as a tuple: the key and the compiler must both see them. A str is left to the compiler."""
+    is_one = isinstance(name_expressions, (str, bytes)) or not isinstance(name_expressions, Iterable)
+    return name_expressions if is_one else tuple(name_expressions)
+
+
+def _bounded(log: str) -> str:
+    """Returns what is kept of a log."""
+    if len(log) <= _MOST_LOG_CHARACTERS:
+        return log
+    return f"{log[:_MOST_LOG_CHARACTERS]}\n[cut: {len(log)} characters]\n"
+
+
+def _install_bundled(root: str) -> None:
+    """Unpack NVRTC's own headers where they are missing, as the compiler would do."""
+    if os.path.exists(os.path.join(root, ".nvrtc_headers_version")):
+        return
+    from cuda.bindings import nvrtc
+
+    # Waits for a process that is unpacking them. A failure is reported by the compilation, which tries the same.
+    nvrtc.nvrtcInstallBundledHeaders(os.fsencode(root), nvrtc.NVRTC_INSTALL_HEADERS_SKIP_IF_EXISTS)
+
+
+def _encoded(code: Any) -> bytes:
+    return code.encode(errors="surrogatepass") if isinstance(code, str) else bytes(code)
 
 
 def _has_symbols(entry: Entry) -> bool:
@@ -248,12 +314,10 @@ def _has_symbols(entry: Entry) -> bool:
 def _can_load_ptx() -> bool:
     # No public name has this, and a rule of our own could differ from cuda.core's.
     ask = getattr(getattr(cuda.core, "_program", None), "_can_load_generated_ptx", None)
-    return ask is None or bool(ask())
-
-
-def _may_include(code: Any, options: ProgramOptions) -> bool:
-    text = f"{code}\n{options.define_macro}"
-    return any(sign in text for sign in _SIGNS_OF_INCLUDES)
+    try:
+        return ask is None or bool(ask())
+    except RuntimeError:  # a host without a driver loads nothing, and may pass on what is stored
+        return True
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -1,0 +1,79 @@
+"""Paths in keys: decides for one compilation by NVRTC whether the paths of its headers can reach the output.
+
+Keeps the promise that a key holds no path that cannot reach the output. The content of all headers is in the key by
+their digest; where they lie matters only if the output can tell it, and :func:`reach_of_paths` is the one place that
+says so. Found with the real NVRTC 13.5 by moving headers (``lockcache-stress keys --moves``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from lockcache.headers import PathUse
+
+
+class Headers(NamedTuple):
+    """What is known of the headers of a program: :func:`lockcache.headers.examine` finds it."""
+
+    digest: bytes
+    #: What the source and its headers do with paths.
+    paths: PathUse
+    #: Whether anything beyond the source is read.
+    has_files: bool
+
+
+class Reach(Enum):
+    """How paths of headers reach the output."""
+
+    #: Not at all: the key has none.
+    NONE = "none"
+    #: As they are spelled, or not at all: which of the two, the output says.
+    PRINTED = "printed"
+    #: In a form that the output need not show: the key has them.
+    ANY = "any"
+
+
+def reach_of_paths(options: Any, target_type: str, headers: Headers | None) -> Reach:
+    """Returns how paths of headers can reach the output of this compilation.
+
+    ``headers=None``: the program includes nothing but what NVRTC brings along.
+    """
+    if options.debug or options.lineinfo:  # the command line is in there, too
+        return Reach.ANY
+    if headers is None:
+        return Reach.NONE
+    if headers.has_files and (options.link_time_optimization or target_type == "ltoir"):
+        return Reach.ANY
+    use = headers.paths
+    if PathUse.USED in use or (PathUse.PASTES | PathUse.PIECES) in use:
+        return Reach.ANY
+    return Reach.PRINTED if use & (PathUse.PRINTED | PathUse.PASTES) else Reach.NONE
+
+
+_BUNDLED: Final = b"--use-bundled-headers"
+_OPTIONS: Final = (b"--include-path=", b"--pre-include=", _BUNDLED + b"=")
+
+
+def without_paths(rendered: list[bytes]) -> list[bytes]:
+    """Returns NVRTC's options without those that only say where headers lie."""
+    kept = [option for option in rendered if not option.startswith(_OPTIONS)]
+    # That there are bundled headers is part of the search for all others.
+    return [*kept, _BUNDLED] if len(kept) < len(rendered) and _has_bundled(rendered) else kept
+
+
+def _has_bundled(rendered: list[bytes]) -> bool:
+    return any(option.startswith(_BUNDLED) for option in rendered)
+
+
+def spelled_paths(rendered: list[bytes]) -> list[bytes]:
+    """Returns the paths of headers as NVRTC's options spell them, which is how NVRTC prints them."""
+    return [option.partition(b"=")[2] for option in rendered if option.startswith(_OPTIONS)]
+
+
+def prints_one(code: bytes, target_type: str, spelled: Iterable[bytes]) -> bool:
+    """Returns whether compiled code holds one of the paths as a text."""
+    if target_type == "ptx":  # a text is an array of numbers there
+        return any(", ".join(map(str, path)).encode() in code for path in spelled)
+    return any(path in code for path in spelled)

@@ -1,0 +1,200 @@
+"""The same program and headers in another place: one key where the output cannot tell, two where it can."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+core = pytest.importorskip("cuda.core")
+
+from lockcache import InMemoryProgramCache  # noqa: E402
+from lockcache.cuda import Program  # noqa: E402
+from lockcache.keys import versions  # noqa: E402
+from tests.cuda.keys import NVVM, key, make_options  # noqa: E402
+
+pytestmark = pytest.mark.cuda
+
+KERNEL = '#include "h.h"\nextern "C" __global__ void k(long long *p) { *p = (long long)f(p); }'
+PLAIN = "static __device__ long long f(const void *) { return 3; }"
+
+
+def compiled(cache: InMemoryProgramCache, source: str, target: str = "cubin", **fields: Any) -> bytes:
+    """Returns the code, which is what the compiler gives here and now."""
+    options = core.ProgramOptions(arch="sm_90", **fields)
+    code = Program(source, "c++", options).compile(target, cache=cache).code
+    assert code == core.Program(source, "c++", options).compile(target).code
+    return bytes(code)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Callable[[str], tuple[str, str]]:
+    def make(header: str) -> tuple[str, str]:
+        for name in ("one", "the/other"):
+            (tmp_path / name).mkdir(parents=True)
+            (tmp_path / name / "h.h").write_text(header)
+        return str(tmp_path / "one"), str(tmp_path / "the/other")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda path: {"include_path": path},
+        lambda path: {"include_path": [path]},
+        lambda path: {"include_path": path + "/"},
+        lambda path: {"include_path": f"{path}/../{os.path.basename(path)}"},
+        lambda path: {"include_path": os.path.relpath(path)},
+        lambda path: {"include_path": path, "pre_include": "h.h"},
+        lambda path: {"include_path": path, "pre_include": f"{path}/h.h"},
+    ],
+    ids=["a str", "a list", "a final slash", "dots", "relative", "forced", "forced by its path"],
+)
+def test_where_headers_lie_is_not_in_the_key(spell, places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(f"#pragma once\n{PLAIN}")
+    assert compiled(cache, KERNEL, **spell(one)) == compiled(cache, KERNEL, **spell(other))
+    assert compiled(cache, KERNEL, include_path=one)
+    assert cache.stats().puts <= 2  # of the forced ones, and of the last
+
+
+def test_a_link_to_the_headers_and_the_working_directory_are_not_in_the_key(
+    places, tmp_path: Path, monkeypatch
+) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(PLAIN)
+    os.symlink(one, tmp_path / "link")
+    compiled(cache, KERNEL, include_path=one)
+    monkeypatch.chdir(other)
+    compiled(cache, KERNEL, include_path=str(tmp_path / "link"))
+    compiled(cache, KERNEL, include_path=".")
+    assert (cache.stats().hits, cache.stats().puts) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "static __device__ const char *f(const void *) { return __FILE__; }",
+        "static __device__ int f(const void *) { return sizeof(__FILE__); }",
+        "static __device__ const char *f(const void *) { return __builtin_FILE(); }",
+        "#define PASTE(a, b) a##b\nstatic __device__ int f(const void *) { return sizeof(PASTE(__FI, LE__)); }",
+        "#define PASTE(a, b) a##b\nstatic __device__ int f(const void *) { return sizeof(PASTE(_, _FILE__)); }",
+        "static __device__ int f(const void *) { return sizeof(__FI\\\nLE__); }",
+    ],
+)
+def test_a_header_that_names_its_path_keeps_it_in_the_key(header: str, places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(header)
+    assert compiled(cache, KERNEL, include_path=one) != compiled(cache, KERNEL, include_path=other)
+    assert cache.stats().puts == 2
+
+
+@pytest.mark.parametrize("fields", [{"lineinfo": True}, {"debug": True}, {"target": "ltoir"}], ids=str)
+def test_options_that_put_paths_into_the_output_keep_them_in_the_key(fields: dict[str, Any], places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(PLAIN)
+    if "target" in fields:
+        fields["link_time_optimization"] = True
+    assert compiled(cache, KERNEL, include_path=one, **fields) != compiled(cache, KERNEL, include_path=other, **fields)
+
+
+def test_a_path_in_a_comment_does_not_matter(places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(f"// as __FILE__ says\n/* __FILE__\n __builtin_FILE() */ {PLAIN} // assert(1)")
+    compiled(cache, KERNEL, include_path=one)
+    compiled(cache, KERNEL, include_path=other)
+    assert (cache.stats().hits, cache.stats().puts) == (1, 1)
+
+
+ASSERTS = "static __device__ int f(const long long *p) { assert(*p > 3); return 3; }"
+
+
+def test_an_assertion_keeps_the_path_where_the_output_holds_it(places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(ASSERTS)
+    first, second = compiled(cache, KERNEL, include_path=one), compiled(cache, KERNEL, include_path=other)
+    assert first != second
+    assert cache.stats().puts == 2
+    assert compiled(cache, KERNEL, include_path=one) == first
+    assert compiled(cache, KERNEL, include_path=other) == second
+    assert cache.stats().puts == 2
+
+
+def test_an_assertion_that_is_not_compiled_in_does_not_matter(places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(f"#ifdef NEVER\n{ASSERTS}\n#else\n{PLAIN}\n#endif")
+    compiled(cache, KERNEL, include_path=one)
+    compiled(cache, KERNEL, include_path=other)
+    assert (cache.stats().hits, cache.stats().puts) == (1, 1)
+
+
+@pytest.mark.long
+def test_cccl_travels_although_it_names_paths(tmp_path: Path) -> None:
+    """A user's second virtual environment: cub, whose assertions are off, and an array whose check is compiled in."""
+    pathfinder = pytest.importorskip("cuda.pathfinder")
+    found = pathfinder.find_nvidia_header_directory("cccl")
+    cudart = pathfinder.find_nvidia_header_directory("cudart")
+    if found is None or cudart is None:
+        pytest.skip("needs the wheels nvidia-cuda-cccl and nvidia-cuda-runtime")
+    moved = tmp_path / "cccl"
+    shutil.copytree(found, moved)
+    cache = InMemoryProgramCache()
+    cub = """#include <cub/block/block_reduce.cuh>
+    extern "C" __global__ void k(int *p) { using R = cub::BlockReduce<int, 64>; __shared__ R::TempStorage t;
+      *p = R(t).Sum(threadIdx.x); }"""
+    for path in (found, str(moved)):
+        compiled(cache, cub, include_path=[path, cudart], std="c++17")
+    assert (cache.stats().hits, cache.stats().puts) == (1, 1)
+    on = {"define_macro": "CCCL_ENABLE_ASSERTIONS", "std": "c++17"}
+    checked = """#include <cuda/std/span>
+    extern "C" __global__ void k(int *p, int n) { cuda::std::span<int> s(p, 9); s[n] = 1; }"""
+    codes = {compiled(cache, checked, include_path=[path, cudart], **on) for path in (found, str(moved))}
+    assert len(codes) == 2
+
+
+def test_bundled_headers_of_two_homes_are_one_key_and_a_fresh_home_keeps_its_first(tmp_path: Path, monkeypatch) -> None:
+    cache = InMemoryProgramCache()
+    source = '#include <cuda_fp16.h>\nextern "C" __global__ void k(__half *p) { *p = __hadd(*p, p[1]); }'
+    for home in ("one", "other", "one"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
+        options = core.ProgramOptions(arch="sm_90", use_bundled_headers=True)
+        Program(source, "c++", options).compile("cubin", cache=cache)
+    assert (cache.stats().hits, cache.stats().puts) == (2, 1)
+
+
+def test_a_digest_of_headers_vouches_for_no_file_of_ptxas(places, tmp_path: Path) -> None:
+    one, _ = places(PLAIN)
+    (tmp_path / "options").write_text("--opt-level=0\n")
+    for fields in ({"ptxas_options": f"--options-file={tmp_path}/options"}, {"use_pch": "x.pch"}, {"pch": True}):
+        program = Program(KERNEL, "c++", core.ProgramOptions(arch="sm_90", include_path=one, **fields))
+        with pytest.raises(ValueError, match=next(iter(fields))):
+            program.compile("cubin", cache=InMemoryProgramCache())
+
+
+def test_the_libdevice_that_is_linked_is_in_the_key_by_its_content(tmp_path: Path, monkeypatch) -> None:
+    pathfinder = pytest.importorskip("cuda.pathfinder")
+    copy = tmp_path / "libdevice.10.bc"
+    shutil.copy(pathfinder.find_bitcode_lib("device"), copy)
+    fields = {"code": NVVM, "code_type": "nvvm", "target_type": "ptx"}
+    plain, linked = key(**fields, options=make_options()), key(**fields, options=make_options(use_libdevice=True))
+    assert plain != linked
+    # A stand-in for an upgraded toolkit: pathfinder remembers where the library lies.
+    monkeypatch.setattr(pathfinder, "find_bitcode_lib", lambda name: str(copy))
+    assert key(**fields, options=make_options(use_libdevice=True)) == linked
+    with open(copy, "ab") as file:
+        file.write(b"\0")
+    assert key(**fields, options=make_options(use_libdevice=True)) != linked
+    assert b"libdevice" in versions.libdevice()
+
+
+def test_nvvm_with_libdevice_is_cached() -> None:
+    cache = InMemoryProgramCache()
+    options = core.ProgramOptions(arch="sm_90", use_libdevice=True)
+    codes = {Program(NVVM, "nvvm", options).compile("ptx", cache=cache).code for _ in range(2)}
+    assert len(codes) == 1
+    assert cache.stats().hits == 1
