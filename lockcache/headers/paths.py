@@ -91,5 +91,5 @@ def _words(text: bytes) -> PathUse:
 
 
 def _without_comment(match: re.Match[bytes]) -> bytes:
-    # Texts stay: _Pragma reads them. So does what a quote in a number hides, which is no comment then.
+    # Texts stay: _Pragma reads them. So does what a quote in a number hides, which is not a comment then.
     return b" " if match[0].startswith((b"//", b"/*")) else match[0]
