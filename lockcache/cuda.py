@@ -227,7 +227,7 @@ class _Compilation:
             define_macro=options.define_macro,
             no_source_include=options.no_source_include,
         )
-        return Headers(found.digest, found.paths, bool(found.parts))
+        return Headers(found.digest, found.placed, found.paths, bool(found.parts))
 
     def _bundled(self) -> list[str]:
         """Returns the folders of NVRTC's own headers, which it searches first; none if this compilation has none.

@@ -139,6 +139,60 @@ def test_no_header_hides_that_it_names_its_path(header: str, places) -> None:
     assert compiled(cache, KERNEL, include_path=one) != compiled(cache, KERNEL, include_path=other)
 
 
+@pytest.mark.parametrize(
+    "header, fields",
+    [
+        ("static __device__ int f(const void *) { return sizeof(__FILE__); }", {}),
+        ("static __device__ int f(const long long *p) { assert(*p > 3); return 3; }", {}),
+        (WORKING, {"lineinfo": True}),
+        (WORKING, {"debug": True}),
+        (PLAIN, {"target": "ltoir", "link_time_optimization": True}),
+    ],
+    ids=["a use", "an assertion", "lineinfo", "debug", "ltoir"],
+)
+def test_a_header_found_elsewhere_in_the_search_order_is_spelled_otherwise(
+    header: str, fields: dict[str, Any], places
+) -> None:
+    """The options and the content are what they were: only the directory in which the header is found is another."""
+    cache = InMemoryProgramCache()
+    one, other = places(header)
+    os.unlink(f"{one}/h.h")
+    first = compiled(cache, KERNEL, include_path=[one, other], **fields)
+    os.rename(f"{other}/h.h", f"{one}/h.h")
+    assert compiled(cache, KERNEL, include_path=[one, other], **fields) != first
+
+
+def test_a_header_found_elsewhere_in_the_search_order_is_a_hit_where_the_output_cannot_tell(places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(PLAIN)
+    os.unlink(f"{one}/h.h")
+    compiled(cache, KERNEL, include_path=[one, other])
+    os.rename(f"{other}/h.h", f"{one}/h.h")
+    compiled(cache, KERNEL, include_path=[one, other])
+    assert (cache.stats().hits, cache.stats().puts) == (1, 1)
+
+
+def test_a_computed_name_is_no_reason_to_miss_however_its_directory_is_spelled(places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(PLAIN)
+    source = KERNEL.replace('"h.h"', "NAME").replace("#include", "#define NAME <h.h>\n#include", 1)
+    for path in (one, f"{other}/", f"{other}//"):
+        compiled(cache, source, include_path=path, no_source_include=True)
+    assert (cache.stats().hits, cache.stats().puts) == (2, 1)
+
+
+@pytest.mark.parametrize("spelled", ["{}/", "{}//", "{}/.", "./../{}"])
+def test_a_printed_path_is_found_however_it_is_spelled(spelled: str, tmp_path: Path, monkeypatch) -> None:
+    cache = InMemoryProgramCache()
+    for name in ("one", "another", "work"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "h.h").write_text(ASSERTS)
+    monkeypatch.chdir(tmp_path if "." not in spelled[:1] else tmp_path / "work")
+    os.unlink(tmp_path / "work/h.h")
+    codes = {compiled(cache, KERNEL, include_path=spelled.format(name)) for name in ("one", "another")}
+    assert len(codes) == 2
+
+
 ASSERTS = "static __device__ int f(const long long *p) { assert(*p > 3); return 3; }"
 
 
