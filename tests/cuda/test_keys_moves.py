@@ -172,6 +172,23 @@ def test_a_header_found_elsewhere_in_the_search_order_is_a_hit_where_the_output_
     assert (cache.stats().hits, cache.stats().puts) == (1, 1)
 
 
+def test_a_program_without_a_name_is_searched_from_where_cuda_core_writes_it_for_debuggers(
+    tmp_path: Path, monkeypatch
+) -> None:
+    for folder in ("work", "temporary"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "work/h.h").write_text(PLAIN)
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    cache, options = InMemoryProgramCache(), core.ProgramOptions(arch="sm_90", lineinfo=True)
+    for salt in (4, 5):
+        Program(KERNEL, "c++", options).compile("cubin", cache=cache)
+        (tmp_path / "temporary/h.h").write_text(PLAIN.replace("3", str(salt)))
+    (tmp_path / "work/h.h").write_text(PLAIN.replace("3", "6"))  # behind the other one
+    Program(KERNEL, "c++", options).compile("cubin", cache=cache)
+    assert (cache.stats().hits, cache.stats().puts) == (0, 3)
+
+
 def test_a_computed_name_is_no_reason_to_miss_however_its_directory_is_spelled(places) -> None:
     cache = InMemoryProgramCache()
     one, other = places(PLAIN)
