@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import os
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -242,15 +243,25 @@ class _Compilation:
         options, code = self._options, _encoded(self._program._source)
         if not (options.include_path or options.pre_include or headers.may_include(code, options.define_macro)):
             return None
+        name, include_path = self._searched()
         found = headers.examine(
             code,
-            [*self._bundled(), *_as_list(options.include_path)],
+            include_path,
             options.pre_include,
-            name=options.name,
+            name=name,
             define_macro=options.define_macro,
             no_source_include=options.no_source_include,
         )
-        return Headers(found.digest, found.paths, bool(found.parts))
+        return Headers(found.digest, found.placed, found.paths, bool(found.parts))
+
+    def _searched(self) -> tuple[str | None, list[Any]]:
+        """Returns the name of the source and the directories of headers, as NVRTC gets them."""
+        options = self._options
+        include_path = [*self._bundled(), *_as_list(options.include_path)]
+        if (options.debug or options.lineinfo) and options.name in (None, "default_program"):
+            # cuda.core writes the source to a temporary file, for debuggers, and has this directory searched last.
+            return os.path.join(tempfile.gettempdir(), "source.cu"), [*include_path, os.curdir]
+        return options.name, include_path
 
     def _bundled(self) -> list[str]:
         """Returns the folders of NVRTC's own headers, which it searches first; none if this compilation has none.

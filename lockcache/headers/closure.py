@@ -2,8 +2,9 @@
 
 Keeps invariant 1 (a hit is whole): whatever file could change what NVRTC sees changes the digest. Both branches of each
 conditional count. Missing files count as much as found ones: a file that newly shadows another is another file. At
-which place of the search order a name was found makes no difference to the compiler, and none to the digest, unless
-some text goes on behind that place (``#include_next``).
+which place of the search order a name was found makes a difference only where some text goes on behind that place
+(``#include_next``), or where the output tells what the file is called there; a second digest, ``placed``, always has
+it.
 
 The order, found by watching NVRTC 13.5 open files:
 
@@ -18,9 +19,9 @@ The order, found by watching NVRTC 13.5 open files:
 - ``#include_next`` goes on behind the directory of the file it is in: here every place of the search counts.
 - Two names of one inode are one file to ``#pragma once``, so the digest says which are (two copies are two).
 
-What paths are called beyond that is not in the digest: the same headers under two prefixes agree. ``__FILE__`` is
-``include_path`` and the name as spelled; :mod:`.paths` finds out whether that can reach the output, and a key has the
-options that spell it then.
+What paths are called beyond that is in neither digest: the same headers under two prefixes agree. ``__FILE__`` is
+the directory of ``include_path`` where the file was found and the name as spelled; :mod:`.paths` finds out whether that
+can reach the output, and a key has the options that spell it, and the places, then.
 
 A digest says that some of a thousand files changed; the parts say which, as far as there is room for them. Headers of
 directories with few files come first, because a toolkit's thousand change with the compiler, a user's own every day.
@@ -63,9 +64,12 @@ class Request(NamedTuple):
 
 
 class Closure(NamedTuple):
-    """The digest, and the facts on which it rests."""
+    """The digests, and the facts on which they rest."""
 
+    #: Of what the compiler sees of the files.
     digest: bytes
+    #: Also of where in the search order they were found, by which paths to them are spelled.
+    placed: bytes
     facts: Facts
     #: False where a file was too young when it was read: the facts may fail to tell a change.
     settled: bool
@@ -112,12 +116,11 @@ class _Walk:
         widening = Widening(self._observer, request.include_path, request.beside)
         while self._widen(widening):
             self._drain()
-        places = (self._aliased, self._places) if self._has_next else ()
-        text = repr(("lockcache headers 2", self._description, places)).encode()
-        digest = hashlib.sha256(text, usedforsecurity=False).digest()
+        placed = _digest((self._description, self._aliased, self._places))
+        digest = placed if self._has_next else _digest((self._description,))
         found = [(node.path, content) for node, content in zip(self._nodes[1:], self._contents, strict=True)]
         parts = name_headers(found, request.include_path)
-        return Closure(digest, self._observer.facts(), self._settled, parts, self._paths)
+        return Closure(digest, placed, self._observer.facts(), self._settled, parts, self._paths)
 
     def _describe_search(self) -> None:
         """Describe which directories of the search are the same: ``#include_next`` compares inodes, not names."""
@@ -144,7 +147,9 @@ class _Walk:
         for node, others in widening.outward(self._nodes):
             self._description += [("outward", node.number, self._follow(other.outward, node)) for other in others]
         for tree in widening.trees(self._nodes):
-            self._description.append(("tree", [(path[len(tree.root) :], self._visit(path)) for path in tree.paths]))
+            # Without the slashes with which a root may end.
+            names = [path[len(tree.root) :].lstrip(b"/") for path in tree.paths]
+            self._description.append(("tree", [*zip(names, map(self._visit, tree.paths), strict=True)]))
         return len(self._nodes) > before
 
     def _resolve(self, operand: Operand, first: bytes) -> tuple[_Outcome, ...]:
@@ -208,6 +213,11 @@ class _Walk:
         self._nodes.append(node)
         self._queue.append(node)
         self._paths |= node.source.paths
+
+
+def _digest(description: tuple[object, ...]) -> bytes:
+    text = repr(("lockcache headers 2", *description)).encode()
+    return hashlib.sha256(text, usedforsecurity=False).digest()
 
 
 #: Named one by one. Some thirty bytes each, of the kilobyte that an entry has for all of its parts.

@@ -53,7 +53,7 @@ def fingerprint(
     """
     return examine(
         code, include_path, pre_include, name=name, define_macro=define_macro, no_source_include=no_source_include
-    ).digest
+    ).placed
 
 
 def examine(
@@ -65,7 +65,7 @@ def examine(
     define_macro: _Macro | Sequence[_Macro] | None = (),
     no_source_include: bool | None = False,
 ) -> Closure:
-    """Returns the closure whose digest :func:`fingerprint` is, and what its files do with their paths."""
+    """Returns the closure whose ``placed`` :func:`fingerprint` is, and what its files do with their paths."""
     called = _coerce_name(name)
     text = _definitions(define_macro) + _coerce_code(code)
     working = _working_directory()
@@ -81,8 +81,9 @@ def examine(
             not no_source_include,
         )
     )
-    # For the key that this becomes the extra_digest of.
+    # For the keys that one of them goes into.
     remember_digest(closure.digest, closure.parts)
+    remember_digest(closure.placed, closure.parts)
     return closure
 
 

@@ -9,13 +9,15 @@ to know):
   NVRTC; other compilers' words for the same.
 - ``assert``, which NVRTC defines.
 
-A path that is only *printed* is a string that the code holds or does not hold: an argument of ``printf`` or of a failed
-assertion. The output itself then says whether the path reached it. All of CCCL's uses are of this sort
-(:data:`_CCCL`): its assertions are off unless a program asks for them, and its messages are the host's. Everything else
-may depend on a path without holding it, as ``sizeof(__FILE__)`` does.
+A path that is only *printed* is a string that the code holds or does not hold: an argument of a failed assertion. The
+output itself then says whether the path reached it. The headers of CCCL and of the toolkit use their paths in the ways
+that are listed (:data:`_PRINTS`), and in no others: their assertions are off unless a program asks for them, and their
+messages are the host's. Everything else may depend on a path without holding it, as ``sizeof(__FILE__)`` does; so may
+a text that names the function which a failed assertion calls, since it may put another in its place.
 
-Words in comments are passed over; words under a false ``#if`` count. Time grows with the length of a text and no
-faster. Not promised: to see a word that is pasted together from three or more pieces.
+Words in comments are passed over, unless the text has something that makes it hard to say what a comment is; words
+under a false ``#if`` count. Time grows with the length of a text and no faster. Not promised: to see a word that is
+pasted together from three or more pieces of which one is a single letter.
 """
 
 from __future__ import annotations
@@ -41,30 +43,69 @@ class PathUse(IntFlag):
 
 _WORD: Final = re.compile(
     rb"\b(?:__FILE__|__FILEW__|__FILE_NAME__|__BASE_FILE__|__builtin_FILE(?:_NAME)?|__builtin_source_location"
-    rb"|source_location)\b"
+    rb"|source_location|_CCCL_BUILTIN_FILE|__assert(?:fail|_fail|_rtn|2)|__ASSERT_STR_HELPER)\b"
 )
-_WORDS_HAVE: Final = (b"FILE", b"source_location")
+_WORDS_HAVE: Final = (b"FILE", b"source_location", b"__assert", b"__ASSERT")
 # Begins with what is searched for, and looks back then: static_assert is in every header.
 _ASSERT: Final = re.compile(rb"assert(?<!\wassert)\b")
-# The beginnings and ends of __FILE__ and __builtin_FILE: one of two operands of ## has to be among them.
+# Of any pieces that make up __FILE__ or __builtin_FILE, one is among these, unless one is a single letter. Not "_" and
+# "__", which the toolkit's own headers paste.
 _PIECE: Final = re.compile(
-    rb"\b(?:__F(?:I(?:L(?:E_?)?)?)?|_?FILE__|__builtin_(?:F(?:IL?)?)?"
+    rb"\b(?:__F(?:I(?:L(?:E_?)?)?)?|_?FI(?:L(?:E(?:__?)?)?)?|ILE__"
+    rb"|__bu(?:i(?:l(?:t(?:i(?:n(?:_(?:F(?:IL?)?)?)?)?)?)?)?)?"
     rb"|(?:_?builtin|uiltin|iltin|ltin|tin|in|n)?_FILE)\b"
 )
-# What each piece has in it, to pass over nearly all texts quickly.
-_PIECES_HAVE: Final = tuple(
-    map(re.compile, (rb"__F(?:I(?:L(?:E_?)?)?)?\b", rb"__builtin_(?:F(?:IL?)?)?\b", rb"FILE__\b", rb"_FILE\b"))
+# The ends of these pieces, each beginning with a literal, to pass over nearly all texts quickly.
+_PIECES_END: Final = tuple(
+    map(re.compile, (rb"FI(?:L(?:E(?:__?)?)?)?\b", rb"ILE__\b", rb"__bu(?:il?|ilti?|iltin_?|iltin_FI?L?)?\b"))
 )
 _PASTE: Final = (b"##", b"%:%:")
-_COMMENT_OR_TEXT: Final = re.compile(
-    rb"//[^\n]*|/\*.*?(?:\*/|\Z)"
-    rb'|"(?:[^"\\\n]|\\.)*"|(?<![0-9A-Za-z_])\'(?:[^\'\\\n]|\\.)*\'',
-    re.DOTALL,
+
+# From a character that is odd on, compilers of different standards may disagree on what is a string: an apostrophe in a
+# number or behind a prefix, a raw string, a quote that its line does not close.
+_LEXICAL: Final = re.compile(
+    rb"(?P<comment>//[^\n]*|/\*(?s:.*?)(?:\*/|\Z))"
+    rb"|(?P<odd>[\w.$\x80-\xff]'|[eEpP][+-]'|R\")"
+    rb"|\"(?:[^\"\\\n]|\\[^\n])*\"|'(?:[^'\\\n]|\\[^\n])*'"
+    rb"|(?P<unclosed>[\"'])"
 )
-#: Stand in the headers of CCCL that name a path, and in no other code.
-_CCCL: Final = (b"_CCCL_IMPLICIT_SYSTEM_HEADER", b"#define __CCCL_COMPILER_H")
-#: A failed assertion of the toolkit's own headers, to which the path is an argument of its own.
-_FAILED: Final = re.compile(rb"\b__assert\w*\((?:[^();]|\([^();]*\)){0,300}?,\s*__FILE__\s*,")
+_DIRECTIVE_HAS: Final = (b"#", b"%:", b"__has")
+# The name of a header takes no escapes and has no comments.
+_CUT_NAME: Final = re.compile(rb"\\\"|<[^<>\n]*/[/*]")
+
+#: Headers with one of these may print paths. Stand in CCCL, in the toolkit, and in what is made like them.
+_MARKS: Final = (b"_CCCL_IMPLICIT_SYSTEM_HEADER", b"#define __CCCL_COMPILER_H", b"#define __COMMON_FUNCTIONS_H__")
+#: How these print them, as CCCL 3.3 and the toolkit 13 spell it; another spelling is a use. A space is any or none.
+_PRINTS: Final = (
+    # Assertions, and what they call.
+    b"__assertfail(__ASSERT_STR_HELPER(e), __FILE__, __LINE__, __PRETTY_FUNCTION__, sizeof(char))",
+    b"__assertfail(message, __FILE__, __LINE__, __func__, sizeof(char))",
+    b"__assert_fail(message, __FILE__, __LINE__, __func__)",
+    b"__assert_rtn(__func__, __FILE__, __LINE__, message)",
+    b"__assert2(__FILE__, __LINE__, __func__, message)",
+    b"_wassert(_CRT_WIDE(#message), __FILEW__, __LINE__)",
+    b"#define __ASSERT_STR_HELPER(x) #x",
+    *(b"void %s(" % name for name in (b"__assertfail", b"__assert_fail", b"__assert_rtn", b"__assert2")),
+    # Messages of the compiler and of the host.
+    b'message(__FILE__ ":" _CCCL_TO_STRING(__LINE__) ": warning: "',
+    b'.pragma \\"\\n" __FILE__ "(" _CCCL_TO_STRING( __LINE__) "): %0"',
+    b"Debug((cudaError_t) (e), __FILE__, __LINE__)",
+    b"cub::Debug(error, __FILE__, __LINE__)",
+    b'what(): %s\\nAborted\\n", __FILE__, __LINE__, #_TYPE,',
+    # cuda::std::source_location itself; a text that names it uses its path.
+    b"_CCCL_HAS_BUILTIN(__builtin_FILE)",
+    b"define _CCCL_BUILTIN_FILE() __builtin_FILE()",
+    b"define _CCCL_BUILTIN_FILE() __FILE__",
+    b"const char* __file = _CCCL_BUILTIN_FILE()",
+    b"class source_location {",
+    b"explicit constexpr source_location( const char* __file,",
+    b"static constexpr source_location current(",
+    b"return source_location{__file,",
+    b"constexpr source_location() = default;",
+    b"#include <cuda/std/source_location>",
+    b"::cuda::std::source_location __loc = ::cuda::std::source_location::current()",
+)
+_PRINTED: Final = re.compile(b"|".join(re.escape(each).replace(rb"\ ", rb"\s*") for each in _PRINTS))
 
 
 def scan(text: bytes) -> PathUse:
@@ -72,7 +113,7 @@ def scan(text: bytes) -> PathUse:
     use = PathUse.NONE
     if any(paste in text for paste in _PASTE):
         use |= PathUse.PASTES
-    if any(part.search(text) for part in _PIECES_HAVE) and _PIECE.search(text):
+    if any(end.search(text) for end in _PIECES_END) and _PIECE.search(text) and _PIECE.search(_without_comments(text)):
         use |= PathUse.PIECES
     if _ASSERT.search(text):
         use |= PathUse.PRINTED
@@ -82,14 +123,23 @@ def scan(text: bytes) -> PathUse:
 
 
 def _words(text: bytes) -> PathUse:
-    plain = _COMMENT_OR_TEXT.sub(_without_comment, text)
-    if any(mark in plain for mark in _CCCL):
-        return PathUse.PRINTED
-    plain, failed = _FAILED.subn(b"", plain)
-    use = PathUse.PRINTED if failed else PathUse.NONE
+    plain = _without_comments(text)
+    use = PathUse.NONE
+    if any(mark in plain for mark in _MARKS):
+        plain, printed = _PRINTED.subn(b" ", plain)
+        use = PathUse.PRINTED if printed else use
     return use | PathUse.USED if _WORD.search(plain) else use
 
 
-def _without_comment(match: re.Match[bytes]) -> bytes:
-    # Texts stay: _Pragma reads them. So does what a quote in a number hides, which is not a comment then.
-    return b" " if match[0].startswith((b"//", b"/*")) else match[0]
+def _without_comments(text: bytes) -> bytes:
+    """Returns the text without its comments; with them where compilers may disagree on what is one."""
+    if any(_CUT_NAME.search(line) and any(sign in line for sign in _DIRECTIVE_HAS) for line in text.split(b"\n")):
+        return text
+    parts, position = [], 0
+    for match in _LEXICAL.finditer(text):
+        if match["odd"] or match["unclosed"]:
+            return text
+        if match["comment"]:
+            parts.append(text[position : match.start()])
+            position = match.end()
+    return b" ".join([*parts, text[position:]])

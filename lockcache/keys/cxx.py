@@ -48,7 +48,7 @@ def describe(request: Request) -> dict[str, object]:
         "compiler": versions.nvrtc(),
         "variables": environment.variables(request.target_type),
         "working directory": environment.working_directory() if _names_directory(request) else None,
-        "headers": None if request.headers is None else request.headers.digest,
+        "headers": None if request.headers is None else request.headers.placed,
         "extra digest": request.extra_digest,
     }
 

@@ -127,7 +127,8 @@ def _keys_by_paths(request: Request, description: dict[str, Any]) -> ProgramKeys
     is_unexamined = request.headers is None and may_include(request.code, request.options.define_macro)
     if reach is Reach.ANY or is_unexamined:
         return ProgramKeys(_key(request, description))
-    key = _key(request, {**description, "options": without_paths(rendered)})
+    digest = None if request.headers is None else request.headers.digest
+    key = _key(request, {**description, "options": without_paths(rendered), "headers": digest})
     return ProgramKeys(key) if reach is Reach.NONE else ProgramKeys(key, spelled, partial(_key, request, description))
 
 

@@ -30,7 +30,7 @@ class By(Enum):
     VALUE = "value"
     #: Nothing: no key, unless the caller vouches for it with an ``extra_digest``.
     REFUSED = "refused"
-    #: Nothing, ever: a hit would leave out what the compilation does apart from its output.
+    #: Nothing, ever: a hit would leave out what the compilation does in addition to its output.
     SIDE_EFFECT = "side effect"
 
 

@@ -17,7 +17,10 @@ from lockcache.headers import PathUse
 class Headers(NamedTuple):
     """What is known of the headers of a program: :func:`lockcache.headers.examine` finds it."""
 
+    #: Of what the compiler sees of them.
     digest: bytes
+    #: Also of where in the search order they were found, for keys with paths.
+    placed: bytes
     #: What the source and its headers do with paths.
     paths: PathUse
     #: Whether anything beyond the source is read.
@@ -68,12 +71,14 @@ def _has_bundled(rendered: list[bytes]) -> bool:
 
 
 def spelled_paths(rendered: list[bytes]) -> list[bytes]:
-    """Returns the paths of headers as NVRTC's options spell them, which is how NVRTC prints them."""
-    return [option.partition(b"=")[2] for option in rendered if option.startswith(_OPTIONS)]
+    """Returns the beginnings of the headers' paths as NVRTC prints them, which is as its options spell them."""
+    found = [option.partition(b"=") for option in rendered if option.startswith(_OPTIONS)]
+    return [path if option == b"--pre-include" or path.endswith(b"/") else path + b"/" for option, _, path in found]
 
 
 def prints_one(code: bytes, target_type: str, spelled: Iterable[bytes]) -> bool:
     """Returns whether compiled code holds one of the paths as a text."""
-    if target_type == "ptx":  # a text is an array of numbers there
-        return any(", ".join(map(str, path)).encode() in code for path in spelled)
-    return any(path in code for path in spelled)
+    if any(path in code for path in spelled):
+        return True
+    # A text is an array of numbers in PTX, except in a pragma.
+    return target_type == "ptx" and any(", ".join(map(str, path)).encode() in code for path in spelled)

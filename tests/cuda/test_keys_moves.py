@@ -20,15 +20,19 @@ from tests.cuda.keys import NVVM, key, make_options  # noqa: E402
 pytestmark = pytest.mark.cuda
 
 KERNEL = '#include "h.h"\nextern "C" __global__ void k(long long *p) { *p = (long long)f(p); }'
+# Has code of its own, which line information names.
+WORKING = "static __device__ long long f(const void *p) { return ((volatile const long long *)p)[1] * 7; }"
 PLAIN = "static __device__ long long f(const void *) { return 3; }"
 
 
 def compiled(cache: InMemoryProgramCache, source: str, target: str = "cubin", **fields: Any) -> bytes:
     """Returns the code, which is what the compiler gives here and now."""
-    options = core.ProgramOptions(arch="sm_90", **fields)
-    code = Program(source, "c++", options).compile(target, cache=cache).code
-    assert code == core.Program(source, "c++", options).compile(target).code
-    return bytes(code)
+    # With a name: cuda.core compiles a program without one, for debuggers, under another name each time.
+    options = core.ProgramOptions(**{"arch": "sm_90", "name": "k.cu", **fields})
+    code = bytes(Program(source, "c++", options).compile(target, cache=cache).code)
+    fresh = bytes(core.Program(source, "c++", options).compile(target).code)
+    assert code == fresh
+    return code
 
 
 @pytest.fixture
@@ -97,7 +101,7 @@ def test_a_header_that_names_its_path_keeps_it_in_the_key(header: str, places) -
 @pytest.mark.parametrize("fields", [{"lineinfo": True}, {"debug": True}, {"target": "ltoir"}], ids=str)
 def test_options_that_put_paths_into_the_output_keep_them_in_the_key(fields: dict[str, Any], places) -> None:
     cache = InMemoryProgramCache()
-    one, other = places(PLAIN)
+    one, other = places(WORKING)
     if "target" in fields:
         fields["link_time_optimization"] = True
     assert compiled(cache, KERNEL, include_path=one, **fields) != compiled(cache, KERNEL, include_path=other, **fields)
@@ -109,6 +113,101 @@ def test_a_path_in_a_comment_does_not_matter(places) -> None:
     compiled(cache, KERNEL, include_path=one)
     compiled(cache, KERNEL, include_path=other)
     assert (cache.stats().hits, cache.stats().puts) == (1, 1)
+
+
+# Each got, at the second place, what was compiled at the first.
+@pytest.mark.parametrize(
+    "header",
+    [
+        'static __device__ const int c = L\'"\' + sizeof("/*");\nUSE/* */',
+        'static __device__ const char *r = R"(")" "/*";\nUSE/* */',
+        '#if 0\n"/* x\n#endif\nUSE/* */',
+        "#if 0\n'tis /* x\n#endif\nUSE/* */",
+        "#if __has_include(<a/*b>)\n#endif\nUSE/* */",
+        "#define P(a, b, c) a##b##c\nstatic __device__ int f(const void *) { return sizeof(P(__, FI, LE__)); }",
+        """#define __assertfail(a, b, ...) (void)(q = sizeof(b))
+        static __device__ int f(const long long *p) { int q = 0; assert(*p > 3); return q; }""",
+        """#define __assert_fail(a, b, c) sizeof(b)
+        static __device__ int f(const void *) { return __assert_fail(1, __FILE__, 2); }""",
+        "#if defined(_CCCL_IMPLICIT_SYSTEM_HEADER_GCC)\n#endif\nUSE",
+        "#define __CCCL_COMPILER_H\nUSE",
+    ],
+)
+def test_no_header_hides_that_it_names_its_path(header: str, places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(header.replace("USE", "static __device__ int f(const void *) { return sizeof(__FILE__); }\n"))
+    assert compiled(cache, KERNEL, include_path=one) != compiled(cache, KERNEL, include_path=other)
+
+
+@pytest.mark.parametrize(
+    "header, fields",
+    [
+        ("static __device__ int f(const void *) { return sizeof(__FILE__); }", {}),
+        ("static __device__ int f(const long long *p) { assert(*p > 3); return 3; }", {}),
+        (WORKING, {"lineinfo": True}),
+        (WORKING, {"debug": True}),
+        (PLAIN, {"target": "ltoir", "link_time_optimization": True}),
+    ],
+    ids=["a use", "an assertion", "lineinfo", "debug", "ltoir"],
+)
+def test_a_header_found_elsewhere_in_the_search_order_is_spelled_otherwise(
+    header: str, fields: dict[str, Any], places
+) -> None:
+    """The options and the content are what they were: only the directory in which the header is found is another."""
+    cache = InMemoryProgramCache()
+    one, other = places(header)
+    os.unlink(f"{one}/h.h")
+    first = compiled(cache, KERNEL, include_path=[one, other], **fields)
+    os.rename(f"{other}/h.h", f"{one}/h.h")
+    assert compiled(cache, KERNEL, include_path=[one, other], **fields) != first
+
+
+def test_a_header_found_elsewhere_in_the_search_order_is_a_hit_where_the_output_cannot_tell(places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(PLAIN)
+    os.unlink(f"{one}/h.h")
+    compiled(cache, KERNEL, include_path=[one, other])
+    os.rename(f"{other}/h.h", f"{one}/h.h")
+    compiled(cache, KERNEL, include_path=[one, other])
+    assert (cache.stats().hits, cache.stats().puts) == (1, 1)
+
+
+def test_a_program_without_a_name_is_searched_from_where_cuda_core_writes_it_for_debuggers(
+    tmp_path: Path, monkeypatch
+) -> None:
+    for folder in ("work", "temporary"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "work/h.h").write_text(PLAIN)
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    cache, options = InMemoryProgramCache(), core.ProgramOptions(arch="sm_90", lineinfo=True)
+    for salt in (4, 5):
+        Program(KERNEL, "c++", options).compile("cubin", cache=cache)
+        (tmp_path / "temporary/h.h").write_text(PLAIN.replace("3", str(salt)))
+    (tmp_path / "work/h.h").write_text(PLAIN.replace("3", "6"))  # behind the other one
+    Program(KERNEL, "c++", options).compile("cubin", cache=cache)
+    assert (cache.stats().hits, cache.stats().puts) == (0, 3)
+
+
+def test_a_computed_name_is_no_reason_to_miss_however_its_directory_is_spelled(places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(PLAIN)
+    source = KERNEL.replace('"h.h"', "NAME").replace("#include", "#define NAME <h.h>\n#include", 1)
+    for path in (one, f"{other}/", f"{other}//"):
+        compiled(cache, source, include_path=path, no_source_include=True)
+    assert (cache.stats().hits, cache.stats().puts) == (2, 1)
+
+
+@pytest.mark.parametrize("spelled", ["{}/", "{}//", "{}/.", "./../{}"])
+def test_a_printed_path_is_found_however_it_is_spelled(spelled: str, tmp_path: Path, monkeypatch) -> None:
+    cache = InMemoryProgramCache()
+    for name in ("one", "another", "work"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "h.h").write_text(ASSERTS)
+    monkeypatch.chdir(tmp_path if "." not in spelled[:1] else tmp_path / "work")
+    os.unlink(tmp_path / "work/h.h")
+    codes = {compiled(cache, KERNEL, include_path=spelled.format(name)) for name in ("one", "another")}
+    assert len(codes) == 2
 
 
 ASSERTS = "static __device__ int f(const long long *p) { assert(*p > 3); return 3; }"

@@ -2,81 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from lockcache_stress.commands.shell import Shell, with_shell
-from lockcache_stress.experiments import Changed, Outcome, try_pairs
-from lockcache_stress.run import Check, Grid, GridRow, Tabled
+from lockcache_stress.experiments.keys import (
+    Moved,
+    Outcome,
+    moves_numbers,
+    pairs_numbers,
+    tabulate_moves,
+    tabulate_pairs,
+    try_moves,
+    try_pairs,
+)
+from lockcache_stress.report import Ran, Written
+
+_COUNT: Final = click.IntRange(0, 1_000_000)
+_PAIRS: Final = 200
 
 
-@click.command("keys", short_help="changes one thing of a compilation at a time: does the key change with the output?")
-@click.option("--pairs", type=click.IntRange(1, 1_000_000), default=200, show_default=True, help="Pairs to compile.")
+@click.command("keys", short_help="changes or moves a compilation: does the key change with the output, and only then?")
+@click.option("--pairs", type=_COUNT, default=None, help="Pairs to compile. [200; 0 with --moves]")
+@click.option("--moves", type=_COUNT, default=0, show_default=True, help="Programs to move.")
 @with_shell("keys")
-def keys_command(shell: Shell, pairs: int) -> int:
+def keys_command(shell: Shell, pairs: int | None, moves: int) -> int:
     """Compile pairs that differ in one option, macro, header, variable, directory or line, with the real NVRTC.
 
     Wherever the two outputs differ, the keys must differ, and the part that changed must be named as 'lockcache why'
     names it. The table says what reached the output. A pair takes some 0.1 s; for a night, --pairs 100000.
 
+    With --moves, the same program and headers are put under another prefix, spelled in other ways. Each place must get
+    its own output, byte for byte; where nothing active names a path, the second place must hit. A move takes 0.2 s,
+    of CCCL some seconds.
+
     \b
     lockcache-stress keys
     lockcache-stress keys --pairs 5000 --seed 1 --report keys.html
+    lockcache-stress keys --moves 500
     """
-    tried: list[Outcome] = []
-    replay = shell.replay("--pairs", str(pairs))
-    with shell.finding(
-        tried, "pairs", lambda: _tabulate(tried, shell.seed), replay, lambda _: _numbers(tried, shell.seed)
-    ) as show:
-        tried.extend(try_pairs(pairs, shell.seed, show))
+    pairs = (0 if moves else _PAIRS) if pairs is None else pairs
+    compared: list[Outcome] = []
+    moved: list[Moved] = []
+    replay = shell.replay("--pairs", str(pairs), *(["--moves", str(moves)] if moves else []))
+
+    def make() -> Written:
+        tables = [tabulate_pairs(compared, shell.seed)] if compared else []
+        tables += [tabulate_moves(moved, shell.seed)] if moved else []
+        return Written(f"lockcache-stress {shell.name}", [Ran(each, replay) for each in tables], {})
+
+    def as_json(written: Written) -> dict[str, object]:
+        found = pairs_numbers(compared, shell.seed) if compared or not moved else {}
+        return {**found, **(moves_numbers(moved, shell.seed) if moved else {})}
+
+    with shell.running(make, as_json, lambda: f"{len(compared)} pairs, {len(moved)} moves") as show:
+        # Moves first: the last pairs are of an option that NVRTC applies to all that it compiles afterwards.
+        if moves:
+            moved.extend(try_moves(moves, shell.seed, show))
+        if pairs:
+            compared.extend(try_pairs(pairs, shell.seed, show))
     return shell.code
-
-
-def _tabulate(tried: Sequence[Outcome], seed: int) -> Tabled:
-    compared = [each.changed for each in tried if each.changed is not None]
-    hidden = [each for each in compared if each.is_other_output and not each.is_other_key]
-    unnamed = [each for each in compared if bool(each.named) != each.is_other_key]
-    reached = sum(each.is_other_output for each in compared)
-    return Tabled(
-        name="keys",
-        title=f"keys: {len(tried)} pairs, seed {seed}",
-        lines=[
-            Check("pairs compared", f"{len(compared)}", "more than 0", bool(compared)),
-            Check("outputs that differ under one key", f"{len(hidden)} of {reached}", "0", not hidden),
-            Check("keys that differ in no part", f"{len(unnamed)}", "0", not unnamed),
-        ],
-        numbers=_numbers(tried, seed),
-        counts=[f"{len(tried):,}"],
-        grids=[
-            Grid("what was changed", ("change", "pairs", "reaches the output", "key differs", "named"), _rows(tried))
-        ],
-        findings=[{"error": f"{each.what}: {_words(each)}"} for each in compared if not each.ok],
-    )
-
-
-def _rows(tried: Sequence[Outcome]) -> list[GridRow]:
-    rows = []
-    for what in dict.fromkeys(each.what for each in tried):
-        changed = [each.changed for each in tried if each.what == what and each.changed is not None]
-        output, key = sum(each.is_other_output for each in changed), sum(each.is_other_key for each in changed)
-        reaches = f"yes, {output} of {len(changed)}" if output else "no" if changed else "never compiled"
-        named = sorted({name for each in changed for name in each.named})
-        rows.append(
-            GridRow([what, str(len(changed)), reaches, str(key), ", ".join(named)], all(each.ok for each in changed))
-        )
-    return rows
-
-
-def _words(changed: Changed) -> str:
-    if changed.is_other_output and not changed.is_other_key:
-        return "the output is another, the key the same"
-    key = "another" if changed.is_other_key else "the same"
-    return f"the key is {key}, named: {', '.join(changed.named) or 'nothing'}"
-
-
-def _numbers(tried: Sequence[Outcome], seed: int) -> dict[str, object]:
-    pairs = [
-        {"change": each.what, **(each.changed._asdict() if each.changed else {"compiled": False})} for each in tried
-    ]
-    return {"seed": seed, "pairs": pairs}

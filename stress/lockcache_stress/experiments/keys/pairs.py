@@ -34,8 +34,26 @@ template <class T> __global__ void scale(T *a, T f) {{ a[threadIdx.x] *= f; }}
 extern "C" __global__ void k(float *a, const float *b, int n) {{
   float s = SCALE + FROM_HEADER; long long standard = __cplusplus;
   for (int i = 0; i < n; ++i) {{ s += helper(a[i], b[i + 1]) * 1e-40f; a[i] = s + standard; }}
+#ifdef FROM_PATH
+  a[n] = FROM_PATH;
+#endif
 }}
 """
+
+#: What a header says of its own path, where the directory of headers is changed.
+_OF_PATHS: Final = {
+    "nothing": "",
+    "a comment": "#define FROM_PATH 1 // as __FILE__ says",
+    "__FILE__": "#define FROM_PATH __FILE__[n]",
+    "sizeof(__FILE__)": "#define FROM_PATH sizeof(__FILE__)",
+    "__builtin_FILE()": (
+        "static __device__ const char *where() { return __builtin_FILE(); }\n#define FROM_PATH where()[n]"
+    ),
+    "pasted words": "#define PASTE(a, b) a##b\n#define FROM_PATH sizeof(PASTE(__FI, LE__))",
+    "an assertion": "#define FROM_PATH (assert(n > 3), 1)",
+    "an assertion that is off": "#ifdef NEVER\n#define FROM_PATH (assert(n > 3), 1)\n#endif",
+    "a raw text": '#define FROM_PATH sizeof(R"(")" "/*") + sizeof(__FILE__) /* */',
+}
 
 #: Options, each with values to set. Not among them: options that cannot be cached (precompiled headers, ``time``), one
 #: that writes to the user's cache directory (``use_bundled_headers``), and those that no compilation for cubins takes.
@@ -86,8 +104,10 @@ _VARIABLES: Final = (
     "LANG",
     "SOURCE_DATE_EPOCH",
 )
+_INCLUDE_PATH: Final = "include path, header with "
 _MOST_OTHERS: Final = 3
 _DIRECTORY_SHARE: Final = 0.2
+_LTOIR_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True)
@@ -98,6 +118,9 @@ class _Program:
     fields: dict[str, Any] = field(default_factory=lambda: {"arch": "sm_90"})
     macros: dict[str, str] = field(default_factory=dict)
     header: str = "1"
+    #: What the header says of its path, and the directory below which it lies.
+    of_path: str = ""
+    prefix: str = ""
     variables: dict[str, str] = field(default_factory=dict)
     folder: str = "one"
     target: str = "cubin"
@@ -137,7 +160,7 @@ def try_pairs(pairs: int, seed: int, show: Show) -> Iterator[Outcome]:
     with tempfile.TemporaryDirectory(prefix="lockcache-keys-") as root:
         for number, what in enumerate(drawn, 1):
             show("compiling", number / len(drawn), what)
-            before = _draw(rng, archs)
+            before = replace(_draw(rng, archs), of_path=_OF_PATHS.get(what.removeprefix(_INCLUDE_PATH), ""))
             yield Outcome(what, _compare(root, what, before, changes[what](rng, before)))
 
 
@@ -156,6 +179,8 @@ def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Prog
         found[f"variable {name}"] = lambda rng, one, name=name: replace(  # type: ignore[misc]
             one, variables={**one.variables, name: "1" if name != "NV_NVVM_VERSION" else "nvvm-latest"}
         )
+    for said in _OF_PATHS:
+        found[_INCLUDE_PATH + said] = lambda rng, one: replace(one, prefix="another/")
     for name, values in {**_OPTIONS, **_LASTING}.items():
         # The option gets a value, gets another one, or is unset; the architecture always has one, since a key needs it.
         others = [value for value in values if value in archs] if name == "arch" else [None, *values]
@@ -167,13 +192,20 @@ def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Prog
 
 def _draw(rng: random.Random, archs: tuple[str, ...]) -> _Program:
     """Returns a program with a few random options."""
+    fields = draw_options(rng, archs)
+    target = fields.pop("target")
+    macros = {"FACTOR": str(rng.randrange(3, 9))} if rng.random() < 0.5 else {}
+    return _Program(rng.randrange(2, 10**6), fields, macros, target=target)
+
+
+def draw_options(rng: random.Random, archs: tuple[str, ...]) -> dict[str, Any]:
+    """Returns a few random options, and the ``target``."""
     names = rng.sample([name for name in _OPTIONS if name != "arch"], rng.randrange(_MOST_OTHERS + 1))
     # Options that put the working directory into the output are drawn more often than the others.
     names += [name for name in ("debug", "lineinfo") if rng.random() < _DIRECTORY_SHARE]
     fields = {name: rng.choice(_OPTIONS[name]) for name in names}
-    macros = {"FACTOR": str(rng.randrange(3, 9))} if rng.random() < 0.5 else {}
-    target = "ltoir" if rng.random() < 0.3 else "cubin"
-    return _Program(rng.randrange(2, 10**6), {"arch": rng.choice(archs), **fields}, macros, target=target)
+    fields = {"arch": rng.choice(archs), **fields}
+    return {**fields, "target": "ltoir"} if rng.random() < _LTOIR_SHARE else {**fields, "target": "cubin"}
 
 
 def _compare(root: str, what: str, one: _Program, other: _Program) -> Changed | None:
@@ -213,11 +245,11 @@ def _surroundings(root: str, program: _Program) -> Iterator[str]:
     """Set the header, working directory and variables of the program. Yields the folder of its headers."""
     # A folder for each content, so that no file changes within a tick of the clock, which other tests are about.
     include_path, folder = (os.path.join(root, name) for name in (f"include{program.header}", program.folder))
-    for path in (include_path, folder):
+    link = os.path.join(root, f"{program.prefix}include")
+    for path in (include_path, folder, os.path.dirname(link)):
         os.makedirs(path, exist_ok=True)
-    link = os.path.join(root, "include")
     with open(os.path.join(include_path, "x.h"), "w") as file:
-        file.write(f"#define FROM_HEADER {program.header}\n")
+        file.write(f"#define FROM_HEADER {program.header}\n{program.of_path}\n")
     if os.path.islink(link):
         os.unlink(link)
     os.symlink(include_path, link)
@@ -236,12 +268,11 @@ def _surroundings(root: str, program: _Program) -> Iterator[str]:
 
 
 class _Recorder(InMemoryProgramCache):
-    """An empty cache that remembers the keys that it was asked for, and the compiled code."""
+    """An empty cache that remembers the key that something was stored under, and the compiled code."""
 
     seen: tuple[bytes, bytes] | None = None
 
-    def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], **options: Any) -> Entry:
-        """Get or compute like any cache, and note the key and the code."""
-        entry = super().get_or_compute_entry(key, compute, **options)
+    def put_entry(self, key: bytes | str, entry: Entry) -> None:
+        """Put like any cache, and note the key and the code."""
+        super().put_entry(key, entry)
         self.seen = (key.encode() if isinstance(key, str) else key, entry.code)
-        return entry

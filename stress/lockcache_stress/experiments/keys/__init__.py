@@ -1,0 +1,31 @@
+"""Keys of compilations, tried with the real NVRTC: different where the output is, and the same where it can only be.
+
+``pairs`` changes one thing of a compilation at a time, ``moves`` puts a program and its headers somewhere else.
+``programs`` draws what is moved, ``places`` lays it down,
+``tables`` judges. Promises that no directory is left when a run ends.
+
+May use: gpu, run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_stress.experiments.keys.moves import *
+    from lockcache_stress.experiments.keys.pairs import *
+    from lockcache_stress.experiments.keys.programs import *
+    from lockcache_stress.experiments.keys.tables import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "moves": "Moved try_moves",
+            "pairs": "Changed Outcome try_pairs",
+            "programs": "Names",
+            "tables": "moves_numbers pairs_numbers tabulate_moves tabulate_pairs",
+        },
+    )
