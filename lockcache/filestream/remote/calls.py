@@ -131,6 +131,31 @@ def _start(thread: threading.Thread) -> None:
         raise RemoteError(str(error), is_own=True) from None
 
 
+class _Bounded:
+    """Calls ``get``. Sets ``is_over`` and raises :class:`RemoteError` once the values are more than 256 MiB in all.
+
+    In the threads that receive them, because their caller may not run while they receive much more.
+    """
+
+    __slots__ = ("_bytes", "_get", "_guard", "_is_over")
+
+    def __init__(self, get: Callable[[str], bytes | None], is_over: threading.Event) -> None:
+        self._get = get
+        self._is_over = is_over
+        self._guard = threading.Lock()
+        self._bytes = 0
+
+    def __call__(self, name: str) -> bytes | None:
+        value = self._get(name)
+        if value is not None:
+            with self._guard:
+                self._bytes += len(value)
+                if self._bytes > _MOST_BYTES:
+                    self._is_over.set()
+                    raise RemoteError(f"its answers are longer than {_MOST_BYTES} bytes together")
+        return value
+
+
 def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], most: int) -> dict[str, bytes]:
     """Returns the values that ``get`` finds, by up to ``most`` threads.
 
@@ -143,19 +168,20 @@ def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], m
     wanted = left.qsize()
     results: queue.SimpleQueue[tuple[str, bytes | None, BaseException | None]] = queue.SimpleQueue()
     is_over = threading.Event()
+    receive = _Bounded(get, is_over)
 
     def run() -> None:
         with contextlib.suppress(queue.Empty):
             while not is_over.is_set():
                 name = left.get_nowait()
                 try:
-                    results.put((name, get(name), None))
+                    results.put((name, receive(name), None))
                 except BaseException as error:  # noqa: BLE001 - as above
                     results.put((name, None, error))
                     return
 
     threads = [threading.Thread(target=run, name="lockcache remote", daemon=True) for _ in range(min(most, wanted))]
-    found, received_bytes = {}, 0
+    found = {}
     try:
         for thread in threads:
             _start(thread)
@@ -165,9 +191,6 @@ def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], m
                 raise failure
             if value is not None:
                 found[name] = value
-                received_bytes += len(value)
-            if received_bytes > _MOST_BYTES:
-                raise RemoteError(f"its answers are longer than {_MOST_BYTES} bytes together")
     finally:
         is_over.set()
     return found
