@@ -136,22 +136,23 @@ class RemoteProgramCache(ProgramCacheResource):
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """Returns the entry, or the caller's turn to compute it: one on all hosts, if the server keeps leases."""
         raw = coerce_key(key)
-        found = self.get_entry(raw)
-        if found is not None:
-            return found
-        refuse_reentrance(self, raw)
-        if self._is_off:
-            return Turn(in_namespace(namespace, computed_entry))
-        flight = take_off(self, raw)
-        timeout_seconds = self._arguments["lease_timeout_seconds"]
-        outcome = take_turn(self._store, entry_name(raw), timeout_seconds, has_waited=flight.has_waited)
-        if not isinstance(outcome, RemoteTurn):
+        unstored = Turn(in_namespace(namespace, computed_entry))
+        loaded = self._load(raw)
+        if loaded is None:
+            refuse_reentrance(self, raw)
+            if self._is_off:
+                return unstored
+            flight = take_off(self, raw)
+            timeout_seconds = self._arguments["lease_timeout_seconds"]
+            outcome = take_turn(self._store, entry_name(raw), timeout_seconds, has_waited=flight.has_waited)
+            if isinstance(outcome, RemoteTurn):
+                flight.begin()
+                publish = partial(self._publish_in, outcome, flight, raw)
+                return Turn(in_namespace(namespace, publish), partial(_end, outcome, flight))
             flight.land()
-            entry = as_entry(self.url, *outcome)
-            return Turn(in_namespace(namespace, computed_entry)) if entry is None else entry
-        flight.begin()
-        publish = partial(self._publish_in, outcome, flight, raw)
-        return Turn(in_namespace(namespace, publish), partial(_end, outcome, flight))
+            loaded = outcome
+        # An entry of a newer version, whose metadata cannot be read here, stays as it is.
+        return as_entry(self.url, *loaded) or unstored
 
     def __delitem__(self, key: bytes | str) -> None:
         raw = coerce_key(key)

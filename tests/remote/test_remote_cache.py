@@ -330,3 +330,14 @@ def test_nobody_listens_and_nothing_raises(cache_at: CacheAt) -> None:
     cache.close()
     assert cache.stats().dropped_writes == 1
     assert cache.remote_stats().errors > 0
+
+
+def test_an_entry_whose_metadata_cannot_be_read_here_is_looked_up_once_and_stays(
+    server: Valkey, cache_at: CacheAt
+) -> None:
+    stored, cache = cache_at(server.url), cache_at(server.url)
+    stored._store.store(entry_name(b"k"), b"code", Record(4, time.time_ns(), 0, b"of a newer version"))
+    stored.flush()
+    assert cache.get_or_compute("k", lambda: b"computed") == b"computed"
+    assert (cache.stats().hits, cache.stats().misses, cache.stats().puts) == (1, 0, 0)
+    assert stored.get("k") == b"code"
