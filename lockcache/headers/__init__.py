@@ -9,6 +9,6 @@ callers call. ``paths`` says whether a text can put the path of a file into the 
 from lockcache.headers.closure import Closure
 from lockcache.headers.fingerprint import examine, fingerprint
 from lockcache.headers.paths import PathUse
-from lockcache.headers.source import may_include
+from lockcache.headers.source import clock_in, may_include
 
-__all__ = ["Closure", "PathUse", "examine", "fingerprint", "may_include"]
+__all__ = ["Closure", "PathUse", "clock_in", "examine", "fingerprint", "may_include"]

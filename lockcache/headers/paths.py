@@ -113,7 +113,7 @@ def scan(text: bytes) -> PathUse:
     use = PathUse.NONE
     if any(paste in text for paste in _PASTE):
         use |= PathUse.PASTES
-    if any(end.search(text) for end in _PIECES_END) and _PIECE.search(text) and _PIECE.search(_without_comments(text)):
+    if any(end.search(text) for end in _PIECES_END) and _PIECE.search(text) and _PIECE.search(without_comments(text)):
         use |= PathUse.PIECES
     if _ASSERT.search(text):
         use |= PathUse.PRINTED
@@ -123,7 +123,7 @@ def scan(text: bytes) -> PathUse:
 
 
 def _words(text: bytes) -> PathUse:
-    plain = _without_comments(text)
+    plain = without_comments(text)
     use = PathUse.NONE
     if any(mark in plain for mark in _MARKS):
         plain, printed = _PRINTED.subn(b" ", plain)
@@ -131,7 +131,7 @@ def _words(text: bytes) -> PathUse:
     return use | PathUse.USED if _WORD.search(plain) else use
 
 
-def _without_comments(text: bytes) -> bytes:
+def without_comments(text: bytes) -> bytes:
     """Returns the text without its comments; with them where compilers may disagree on what is one."""
     if any(_CUT_NAME.search(line) and any(sign in line for sign in _DIRECTIVE_HAS) for line in text.split(b"\n")):
         return text

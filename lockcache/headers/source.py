@@ -130,7 +130,7 @@ def _scan_spliced(text: bytes) -> Source:
     operands, computed = _directives(text, gaps)
     probes, computed_probe = _questions(text, gaps)
     outward, pieces = _definitions(text, gaps)
-    clock = _CLOCK.search(text) if b"__DATE__" in text or b"__TIME" in text else None
+    clock = clock_in(text)
     # A set would do, but the order of the text makes messages and digests easier to compare.
     return Source(
         tuple(dict.fromkeys(operands + probes)),
@@ -138,7 +138,7 @@ def _scan_spliced(text: bytes) -> Source:
         computed_probe,
         outward,
         pieces,
-        clock[0] if clock else b"",
+        clock,
         paths.scan(text),
     )
 
@@ -235,6 +235,14 @@ def _line(text: bytes, position: int) -> bytes:
 
 # What a directive or __has_include contains, also where a spliced line or a pasting macro cuts the word in two.
 _SIGNS_OF_INCLUDES: Final = (b"include", b"\\\n", b"\\\r\n", b"??/", b"__has", b"##", b"%:%:")
+
+
+def clock_in(text: bytes) -> bytes:
+    """Returns the first macro that stands for the time of the compilation, outside of comments; empty for none."""
+    if b"__DATE__" not in text and b"__TIME" not in text:
+        return b""
+    found = _CLOCK.search(paths.without_comments(text)) if _CLOCK.search(text) else None
+    return found[0] if found else b""
 
 
 def may_include(code: bytes, define_macro: object) -> bool:

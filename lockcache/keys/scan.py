@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from lockcache.headers import clock_in
+
 
 class Reads(NamedTuple):
     """The first finding of each sort, as it stands in the code; empty where there is none."""
@@ -49,7 +51,6 @@ _DIRECTIVE = re.compile(
 _QUESTION = re.compile(
     rb"(?P<about>\bdefined[ \t]*(?:\([ \t]*)?|\bifn?def[ \t]+)?__has_(?:include|include_next|embed)\b[ \t]*\(?"
 )
-_CLOCK = re.compile(rb"__(?:DATE|TIME|TIMESTAMP)__")
 _OPERAND = re.compile(rb"[ \t]*(?:<(?P<angled>[^<>\"\n]+)>|\"(?P<quoted>[^<>\"\n]+)\")")
 # Absolute, with a drive, or upwards.
 _ANYWHERE = re.compile(rb"^[ \t]*[/\\]|[\\:]|\.\.")
@@ -83,13 +84,13 @@ def scan(code: bytes) -> Reads:
     pasted = _PASTED.search(text) if b"##" in text or b"%:%:" in text else None
     if pasted is None and not any(word in text for word in (b"include", b"embed", b"import", b"__DATE__", b"__TIME")):
         return _NOTHING
-    clock = _CLOCK.search(text)
+    clock = clock_in(text)
     found = [_operand(text, match) for match in _DIRECTIVE.finditer(text)]
     found += [_operand(text, match) for match in _QUESTION.finditer(text) if not match["about"]]
     if pasted is not None:
         found.append(("file", f"{pasted[0].decode()} and a macro that pastes"))
     return Reads(
-        clock[0].decode() if clock else "",
+        clock.decode(),
         next((words for sort, words in found if sort == "file"), ""),
         next((words for sort, words in found if sort == "beside"), ""),
     )

@@ -39,7 +39,7 @@ def compiled(cache: InMemoryProgramCache, source: str, target: str = "cubin", **
 def places(tmp_path: Path) -> Callable[[str], tuple[str, str]]:
     def make(header: str) -> tuple[str, str]:
         for name in ("one", "the/other"):
-            (tmp_path / name).mkdir(parents=True)
+            (tmp_path / name).mkdir(parents=True, exist_ok=True)
             (tmp_path / name / "h.h").write_text(header)
         return str(tmp_path / "one"), str(tmp_path / "the/other")
 
@@ -266,13 +266,23 @@ def test_bundled_headers_of_two_homes_are_one_key_and_a_fresh_home_keeps_its_fir
     assert (cache.stats().hits, cache.stats().puts) == (2, 1)
 
 
-def test_a_digest_of_headers_vouches_for_no_file_of_ptxas(places, tmp_path: Path) -> None:
+def test_a_digest_of_headers_vouches_for_no_file_of_ptxas_and_no_precompiled_header(places, tmp_path: Path) -> None:
     one, _ = places(PLAIN)
-    (tmp_path / "options").write_text("--opt-level=0\n")
-    for fields in ({"ptxas_options": f"--options-file={tmp_path}/options"}, {"use_pch": "x.pch"}, {"pch": True}):
-        program = Program(KERNEL, "c++", core.ProgramOptions(arch="sm_90", include_path=one, **fields))
-        with pytest.raises(ValueError, match=next(iter(fields))):
-            program.compile("cubin", cache=InMemoryProgramCache())
+    cache = InMemoryProgramCache()
+    for text in ("--opt-level=0\n", "--opt-level=3\n"):
+        (tmp_path / "options").write_text(text)
+        compiled(cache, KERNEL, include_path=one, ptxas_options=f"--options-file={tmp_path}/options")
+    compiled(cache, KERNEL, include_path=one, pch=True)
+    assert (cache.stats().uncacheable, cache.stats().puts) == (3, 0)
+
+
+@pytest.mark.parametrize("where", ["the source", "a header"])
+def test_the_time_of_the_compilation_counts_outside_of_comments_only(where: str, places) -> None:
+    for text, is_stored in (("// built __DATE__\n/* __TIME__ */", True), ("// '\n__device__ const char *d = __DATE__;", False)):
+        cache = InMemoryProgramCache()
+        one, _ = places(PLAIN + (text if where == "a header" else ""))
+        compiled(cache, KERNEL + (text if where == "the source" else ""), include_path=one)
+        assert (cache.stats().puts, cache.stats().uncacheable) == (is_stored, not is_stored)
 
 
 def test_the_libdevice_that_is_linked_is_in_the_key_by_its_content(tmp_path: Path, monkeypatch) -> None:
