@@ -278,7 +278,10 @@ def test_a_digest_of_headers_vouches_for_no_file_of_ptxas_and_no_precompiled_hea
 
 @pytest.mark.parametrize("where", ["the source", "a header"])
 def test_the_time_of_the_compilation_counts_outside_of_comments_only(where: str, places) -> None:
-    for text, is_stored in (("// built __DATE__\n/* __TIME__ */", True), ("// '\n__device__ const char *d = __DATE__;", False)):
+    for text, is_stored in (
+        ("// built __DATE__\n/* __TIME__ */", True),
+        ("// '\n__device__ const char *d = __DATE__;", False),
+    ):
         cache = InMemoryProgramCache()
         one, _ = places(PLAIN + (text if where == "a header" else ""))
         compiled(cache, KERNEL + (text if where == "the source" else ""), include_path=one)
