@@ -55,7 +55,7 @@ class CacheStats:
     refused_entries: int = 0
     #: Hits among ``hits`` that were served after waiting for another caller, who computed the entry.
     waits: int = 0
-    #: Compilations through :mod:`lockcache.cuda` that were returned and not stored, since they cannot be cached.
+    #: Compilations through ``lockcache.cuda`` that were returned and not stored, since they cannot be cached.
     uncacheable: int = 0
 
 
