@@ -142,8 +142,8 @@ class _Compilation:
         self._target_type = str(target_type)
         self._names = name_expressions
         self._logs = logs
-        #: What the compiler writes here.
-        self._log = io.StringIO()
+        #: What the compiler wrote, if it ran.
+        self._written = ""
         self._headers = self._examine()
         self._keys = program_keys(
             code=program._source,
@@ -169,7 +169,7 @@ class _Compilation:
 
     def _wrap(self, entry: Entry) -> ObjectCode:
         """Returns a fresh ObjectCode, as cuda.core makes one, and hands on what the compilation wrote."""
-        log = self._log.getvalue() if self.has_compiled else entry.metadata.get(_LOG)
+        log = self._written if self.has_compiled else entry.metadata.get(_LOG)
         if log and self._logs is not None:
             self._logs.write(log)
         mapping = entry.metadata.get("symbol_mapping", {})
@@ -187,6 +187,7 @@ class _Compilation:
             return self._compile_to_keep()
         key = keys.with_paths()
         found = cache.get_entry(key)
+        cache._recount(misses=-1)  # two looks for one program
         if found is not None and (is_whole is None or is_whole(found)):
             raise _NotToKeepError(found)
         begun_ns = time.perf_counter_ns()
@@ -212,11 +213,12 @@ class _Compilation:
         return ""
 
     def _compile(self) -> Entry:
-        compiled = self._program._compile_now(self._target_type, self._names, self._log)
-        self.has_compiled = True
+        log = io.StringIO()
+        compiled = self._program._compile_now(self._target_type, self._names, log)
+        self.has_compiled, self._written = True, log.getvalue()
         code, found = coerce_value(compiled) if compiled.code else (b"", {})
-        if self._log.tell():
-            found[_LOG] = _bounded(self._log.getvalue())
+        if self._written:
+            found[_LOG] = _bounded(self._written)
         if self._options.arch:
             found["arch"] = self._options.arch
         compiler = self._compiler(found.get("compiler"))
@@ -293,8 +295,9 @@ class _NotToKeepError(Exception):
 
 def _read_once(name_expressions: Any) -> Any:
     """Returns the names as a tuple: the key and the compiler must both see them. A str is left to the compiler."""
-    is_one = isinstance(name_expressions, (str, bytes)) or not isinstance(name_expressions, Iterable)
-    return name_expressions if is_one else tuple(name_expressions)
+    if isinstance(name_expressions, (tuple, str, bytes)) or not isinstance(name_expressions, Iterable):
+        return name_expressions
+    return tuple(name_expressions)
 
 
 def _bounded(log: str) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockcache.keys import environment, hashing, versions
-from lockcache.keys.options import By, as_strings, inputs, unknown_fields
+from lockcache.keys.options import By, as_strings, options_by, unknown_fields
 from lockcache.keys.refusals import (
     Refusal,
     external,
@@ -60,8 +60,8 @@ def _names_directory(request: Request) -> bool:
 
 def _always_refused(options: Any) -> list[Refusal]:
     # Not only what is true: cuda.core renders time=False as --time=False, and NVRTC writes a file of that name.
-    fields = [each.name for each in inputs("c++", By.SIDE_EFFECT)]
-    found = [side_effect(field) for field in fields if getattr(options, field) is not None]
+    fields = options_by("c++", By.SIDE_EFFECT)
+    found = [side_effect(field.name) for field in fields if getattr(options, field.name) is not None]
     return found + extra_sources(options, "c++") + unusable(options)
 
 
@@ -82,8 +82,7 @@ def _external(request: Request, code_digest: bytes, rendered: list[bytes]) -> li
 
 
 def _set_options(options: Any, by: By) -> list[Refusal]:
-    fields = [each for each in inputs("c++", by) if each.is_option]
-    values = [(each, getattr(options, each.name)) for each in fields]
+    values = [(each, getattr(options, each.name)) for each in options_by("c++", by)]
     return [
         external(f"options.{each.name} {value!r}", each.why)
         for each, value in values

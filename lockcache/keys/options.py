@@ -87,9 +87,10 @@ VALUES: Final = frozenset(
 KNOWN: Final[frozenset[str]] = VALUES | {each.name for each in INPUTS if each.is_option}
 
 
-def inputs(code_type: str, by: By) -> list[Input]:
-    """Returns the inputs of one kind of program that this stands for."""
-    return [each for each in INPUTS if each.code_type == code_type and each.by is by]
+@functools.cache
+def options_by(code_type: str, by: By) -> tuple[Input, ...]:
+    """Returns the options of one kind of program that this stands for."""
+    return tuple(each for each in INPUTS if each.code_type == code_type and each.by is by and each.is_option)
 
 
 # cuda.core 1.2.2 renders none of these when they are neither a str nor a list nor a tuple (a set, a Path, 5), and
