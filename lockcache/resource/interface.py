@@ -304,8 +304,9 @@ class ProgramCacheResource(ABC):
         or str to use in place of the arguments, for arguments of other types. A coroutine function stays one.
 
         Raises :class:`TypeError` for arguments of other types, :class:`ValueError` for a function that has no name of
-        its own: a lambda, one defined in another function, a bound method; at the first call also for one whose name
-        leads to another function by then. :meth:`get_or_compute` takes those, with a key that tells them apart.
+        its own: a lambda, one defined in another function, a bound method without ``key``; when it is called, also if
+        its module has another function of this name, or this process called one with this ``version``, unless that is
+        the same code, loaded again. :meth:`get_or_compute` takes those, with a key that distinguishes them.
         """
         from lockcache.calling import memoized
 
