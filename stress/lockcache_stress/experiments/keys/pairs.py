@@ -40,20 +40,19 @@ extern "C" __global__ void k(float *a, const float *b, int n) {{
 }}
 """
 
-#: What a header says of its own path, where the directory of headers is changed.
+#: What a header makes of its own path, in a function: in a macro it would be that of the source. Defines ``SAYS``.
 _OF_PATHS: Final = {
-    "nothing": "",
-    "a comment": "#define FROM_PATH 1 // as __FILE__ says",
-    "__FILE__": "#define FROM_PATH __FILE__[n]",
-    "sizeof(__FILE__)": "#define FROM_PATH sizeof(__FILE__)",
-    "__builtin_FILE()": (
-        "static __device__ const char *where() { return __builtin_FILE(); }\n#define FROM_PATH where()[n]"
-    ),
-    "pasted words": "#define PASTE(a, b) a##b\n#define FROM_PATH sizeof(PASTE(__FI, LE__))",
-    "an assertion": "#define FROM_PATH (assert(n > 3), 1)",
-    "an assertion that is off": "#ifdef NEVER\n#define FROM_PATH (assert(n > 3), 1)\n#endif",
-    "a raw text": '#define FROM_PATH sizeof(R"(")" "/*") + sizeof(__FILE__) /* */',
+    "nothing": "#define SAYS 1",
+    "a comment": "#define SAYS 1 // as __FILE__ says",
+    "__FILE__": "#define SAYS __FILE__[n]",
+    "sizeof(__FILE__)": "#define SAYS sizeof(__FILE__)",
+    "__builtin_FILE()": "#define SAYS __builtin_FILE()[n]",
+    "pasted words": "#define PASTE(a, b) a##b\n#define SAYS sizeof(PASTE(__FI, LE__))",
+    "an assertion": "#define SAYS (assert(n > 3), 1)",
+    "an assertion that is off": "#define SAYS 1\n#ifdef NEVER\n#define SAYS (assert(n > 3), 1)\n#endif",
+    "a raw text": '#define SAYS sizeof(R"(")" "/*") + sizeof(__FILE__) /* */',
 }
+_SAID: Final = "{}\nstatic __device__ int said(int n) {{ return SAYS; }}\n#define FROM_PATH said(n)\n"
 
 #: Options, each with values to set. Not among them: options that cannot be cached (precompiled headers, ``time``), one
 #: that writes to the user's cache directory (``use_bundled_headers``), and those that no compilation for cubins takes.
@@ -160,8 +159,13 @@ def try_pairs(pairs: int, seed: int, show: Show) -> Iterator[Outcome]:
     with tempfile.TemporaryDirectory(prefix="lockcache-keys-") as root:
         for number, what in enumerate(drawn, 1):
             show("compiling", number / len(drawn), what)
-            before = replace(_draw(rng, archs), of_path=_OF_PATHS.get(what.removeprefix(_INCLUDE_PATH), ""))
+            before = replace(_draw(rng, archs), of_path=_of_path(what))
             yield Outcome(what, _compare(root, what, before, changes[what](rng, before)))
+
+
+def _of_path(what: str) -> str:
+    """Returns the text of the header of a pair whose directory of headers is changed; of others nothing."""
+    return _SAID.format(_OF_PATHS[what.removeprefix(_INCLUDE_PATH)]) if what.startswith(_INCLUDE_PATH) else ""
 
 
 def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Program], _Program]]:
