@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Literal, TypeVar
 
-from lockcache.default_directory import NOWHERE, default_path
+from lockcache.default_directory import NOWHERE, default_path, expand_home, why_homeless
 from lockcache.errors import NoDefaultDirError
 
 _T = TypeVar("_T")
@@ -287,10 +287,12 @@ def warn_once(words: str) -> None:
 
 
 def _expand(path: str, what: str = "path") -> str:
-    expanded = os.path.expanduser(path)
-    if expanded.startswith("~"):
-        raise ValueError(f"{what} {path!r} begins with ~ and names no user's home; for such a name write ./{path}")
-    return os.path.abspath(expanded)
+    expanded = expand_home(path)
+    if not expanded:
+        is_name = path[1:2] not in ("", "/")
+        advice = f"for a name that begins with ~ write ./{path}" if is_name else "name an absolute path"
+        raise ValueError(f"{what} {path!r}: {why_homeless(path)}; {advice}")
+    return expanded
 
 
 def coerce_seconds(name: str, seconds: object) -> float:

@@ -10,7 +10,7 @@ from typing import Final
 
 from lockcache.errors import NoDefaultDirError
 
-__all__ = ["NOWHERE", "default_path", "user_cache_dir"]
+__all__ = ["NOWHERE", "default_path", "expand_home", "user_cache_dir", "why_homeless"]
 
 #: The path of a cache that keeps nothing: below a file, so that nothing is there and nothing can be made.
 NOWHERE: Final = f"{os.devnull}/lockcache"
@@ -19,9 +19,31 @@ NOWHERE: Final = f"{os.devnull}/lockcache"
 def default_path() -> str:
     """Returns ``$LOCKCACHE_DIR`` if that is set and not empty, else ``lockcache`` in the user cache directory.
 
-    Raises :class:`NoDefaultDirError` as :func:`user_cache_dir` does.
+    Raises :class:`NoDefaultDirError` as :func:`user_cache_dir` does, and where the variable begins with ``~`` and there
+    is no such home: one configuration serves containers that have a home and others that have none.
     """
-    return os.environ.get("LOCKCACHE_DIR") or user_cache_dir("lockcache", "set LOCKCACHE_DIR or name a directory")
+    stated = os.environ.get("LOCKCACHE_DIR")
+    if not stated:
+        return user_cache_dir("lockcache", "set LOCKCACHE_DIR or name a directory")
+    path = expand_home(stated)
+    if not path:
+        raise NoDefaultDirError(f"LOCKCACHE_DIR is {stated!r}, and {why_homeless(stated)}: set it to an absolute path")
+    return path
+
+
+def expand_home(path: str) -> str:
+    """Returns an absolute path for one that may begin with ``~`` or ``~user``; empty if there is no such home."""
+    expanded = os.path.expanduser(path)
+    return "" if path.startswith("~") and not os.path.isabs(expanded) else os.path.abspath(expanded)
+
+
+def why_homeless(path: str) -> str:
+    """Returns why the ``~`` or ``~user`` with which ``path`` begins leads to no absolute path."""
+    user = path[1:].partition("/")[0]
+    if user:
+        return f"there is no user {user!r} with a home directory"
+    home = os.environ.get("HOME", "")
+    return f"HOME is {home!r}, not an absolute path" if home else "no home directory"
 
 
 def user_cache_dir(program: str, remedy: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lockcache import FileStreamProgramCache, LockcacheError, SQLiteProgramCache
+from lockcache import FileStreamProgramCache, LockcacheError, NoDefaultDirError, SQLiteProgramCache
 from lockcache.arguments import warn_once
 from lockcache.cli import program
 from lockcache.integrations import pyptx
@@ -62,6 +62,61 @@ def said_by(main: Callable[[Sequence[str]], int], *words: str) -> Callable[[], t
             return main(words), err.getvalue()
 
     return work
+
+
+#: Those who are to have a directory below a home that is not there, and the words that say so.
+TILDE: list[tuple[dict[str, str], str]] = [
+    ({"LOCKCACHE_DIR": "~/x"}, "LOCKCACHE_DIR is '~/x', and no home directory"),
+    ({"LOCKCACHE_DIR": "~"}, "LOCKCACHE_DIR is '~', and no home directory"),
+    ({"LOCKCACHE_DIR": "~/x", "HOME": "here"}, "LOCKCACHE_DIR is '~/x', and HOME is 'here', not an absolute path"),
+    ({"LOCKCACHE_DIR": "~nobody-here/x"},
+     "LOCKCACHE_DIR is '~nobody-here/x', and there is no user 'nobody-here' with a home directory"),
+]  # fmt: skip
+SET_IT = ": set it to an absolute path"
+
+
+@pytest.mark.parametrize("variables, why", TILDE, ids=str)
+def test_a_variable_below_no_home_is_like_no_home(variables: dict[str, str], why: str) -> None:
+    def use() -> tuple[bytes, int, str]:
+        for kind in (FileStreamProgramCache, SQLiteProgramCache, FileStreamProgramCache):
+            with kind() as cache:
+                code = cache.get_or_compute("k", lambda: b"code")
+        with pytest.raises(NoDefaultDirError) as caught:
+            FileStreamProgramCache(read_only=False)
+        return code, len(cache), str(caught.value)
+
+    found, warnings = as_homeless(use, variables)
+    assert found == (b"code", 0, why + SET_IT)
+    assert warnings == [f"{why}{SET_IT}; this program stores nothing"]
+
+
+@pytest.mark.parametrize("variables, why", TILDE, ids=str)
+def test_commands_name_a_variable_below_no_home(variables: dict[str, str], why: str) -> None:
+    (code, said), _ = as_homeless(said_by(program.run, "run", "--", "sh", "-c", "exit $LOCKCACHE_DISABLE"), variables)
+    assert (code, said) == (1, f"lockcache: {why}{SET_IT}; the command goes on without lockcache\n")
+    for words in COMMANDS:
+        assert as_homeless(said_by(program.run, *words), variables)[0] == (2, f"lockcache: {why}{SET_IT}\n")
+    (code, said), _ = as_homeless(said_by(daemon.run, "--once", "--max-size", "1G"), variables)
+    assert (code, said) == (2, f"lockcache-daemon: DIR: {why}{SET_IT}\n")
+
+
+@pytest.mark.parametrize(
+    "path, advice",
+    [
+        ("~/x", "no home directory; name an absolute path"),
+        ("~nobody-here/x", "home directory; for a name that begins with ~ write ./~nobody-here/x"),
+    ],
+)
+def test_a_path_that_a_caller_names_below_no_home_is_a_mistake(path: str, advice: str) -> None:
+    def use() -> str:
+        with pytest.raises(ValueError, match="home directory") as caught:
+            FileStreamProgramCache(path)
+        assert said_by(program.run, "run", "--dir", path, "--", "true")()[0] == 2
+        return str(caught.value)
+
+    found, warnings = as_homeless(use)
+    assert found.endswith(advice)
+    assert warnings == []
 
 
 @pytest.mark.parametrize("home", HOMELESS, ids=str)

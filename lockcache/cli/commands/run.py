@@ -117,8 +117,9 @@ def command(
       srun lockcache run --dir /tmp/k --seed /lustre/k.lcb --promote -- ./job
     """
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
-    variables = _variables(directory, max_size, _behind(remote) | _listed(manifest))
+    behind = _behind(remote) | _listed(manifest)
     try:
+        variables = _variables(directory, max_size, behind)
         layout = Layout(resolve_path(directory))
     except NoDefaultDirError as error:
         return _go_without(words, str(error))
