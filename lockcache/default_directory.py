@@ -6,6 +6,7 @@ Decides, once for the back ends, programs and the daemon, where that is, and wha
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from lockcache.errors import NoDefaultDirError
@@ -37,13 +38,13 @@ def expand_home(path: str) -> str:
     return "" if path.startswith("~") and not os.path.isabs(expanded) else os.path.abspath(expanded)
 
 
-def why_homeless(path: str) -> str:
+def why_homeless(path: str = "~", variables: Sequence[str] = ("HOME",)) -> str:
     """Returns why the ``~`` or ``~user`` with which ``path`` begins leads to no absolute path."""
     user = path[1:].partition("/")[0]
     if user:
         return f"there is no user {user!r} with a home directory"
-    home = os.environ.get("HOME", "")
-    return f"HOME is {home!r}, not an absolute path" if home else "no home directory"
+    wrong = [name for name in variables if os.environ.get(name, "").strip() and not os.path.isabs(os.environ[name])]
+    return f"{wrong[0]} is {os.environ[wrong[0]]!r}, not an absolute path" if wrong else "no home directory"
 
 
 def user_cache_dir(program: str, remedy: str) -> str:
@@ -59,7 +60,7 @@ def user_cache_dir(program: str, remedy: str) -> str:
     except RuntimeError:
         path = ""
     if not os.path.isabs(path):  # "~/.cache" of older versions of platformdirs
-        raise NoDefaultDirError(f"no home directory: {remedy}")
+        raise NoDefaultDirError(f"{why_homeless(variables=('XDG_CACHE_HOME', 'HOME'))}: {remedy}")
     if not _may_be_made(path):
         raise NoDefaultDirError(f"{path} cannot be made: {remedy}")
     return path

@@ -119,6 +119,15 @@ def test_a_path_that_a_caller_names_below_no_home_is_a_mistake(path: str, advice
     assert warnings == []
 
 
+@pytest.mark.parametrize("name", ["HOME", "XDG_CACHE_HOME"])
+def test_a_home_that_is_not_absolute_is_named(name: str) -> None:
+    said = f"{name} is 'here', not an absolute path: set LOCKCACHE_DIR or name a directory"
+    (code, words), _ = as_homeless(said_by(program.run, "stats"), {name: "here"})
+    assert (code, words) == (2, f"lockcache: {said}\n")
+    found, [warning] = as_homeless(lambda: FileStreamProgramCache().get("k"), {name: "here"})
+    assert (found, warning) == (None, f"{said}; this program stores nothing")
+
+
 @pytest.mark.parametrize("home", HOMELESS, ids=str)
 def test_a_cache_keeps_nothing_and_warns_once(home: dict[str, str]) -> None:
     def use() -> tuple[bytes, bytes | None, int, int]:
