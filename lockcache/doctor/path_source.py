@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from lockcache.arguments import (
     SWITCHES,
     coerce_compile_once,
+    coerce_key_file,
     coerce_lease_timeout,
+    coerce_seed,
+    configured_manifest,
     configured_switch,
     unknown_variables,
 )
@@ -49,6 +52,9 @@ def check_variables() -> list[str]:
     is_on = [name for name in SWITCHES if configured_switch(name)]
     coerce_compile_once(None)
     coerce_lease_timeout(None)
+    coerce_seed(None)
+    coerce_key_file(None)
+    configured_manifest()
     configured_url()
     return is_on
 

@@ -128,6 +128,32 @@ def test_a_home_that_is_not_absolute_is_named(name: str) -> None:
     assert (found, warning) == (None, f"{said}; this program stores nothing")
 
 
+@pytest.mark.parametrize("home", [*HOMELESS, TILDE[0][0]], ids=str)
+@pytest.mark.parametrize(
+    "options, said", [([], "lockcache: lockcache was off, as LOCKCACHE_DISABLE says\n"), (["-q"], "")]
+)
+def test_lockcache_run_that_is_off_needs_no_directory(home: dict[str, str], options: list[str], said: str) -> None:
+    words = ("run", *options, "--", "sh", "-c", "exit $LOCKCACHE_DISABLE")
+    assert as_homeless(said_by(program.run, *words), home, LOCKCACHE_DISABLE="1") == ((1, said), [])
+
+
+@pytest.mark.parametrize("name", ["LOCKCACHE_SEED", "LOCKCACHE_MANIFEST", "LOCKCACHE_SIGNING_KEY_FILE"])
+def test_lockcache_run_names_a_variable_with_a_file_below_no_home(name: str) -> None:
+    def use() -> tuple[int, str]:
+        with tempfile.TemporaryDirectory() as root:
+            os.environ["LOCKCACHE_DIR"] = root
+            return said_by(program.run, "run", "--", "sh", "-c", "exit $LOCKCACHE_DISABLE")()
+
+    said = f"lockcache: {name} '~/x': no home directory; name an absolute path; the command goes on without lockcache\n"
+    assert as_homeless(use, {name: "~/x"}) == ((1, said), [])
+
+
+def test_lockcache_run_without_a_home_names_a_wrong_switch() -> None:
+    (code, said), _ = as_homeless(said_by(program.run, "run", "--", "sh", "-c", "exit 3"), LOCKCACHE_DISABLE="?")
+    assert (code, said.count("\n")) == (3, 1)
+    assert said.startswith("lockcache: LOCKCACHE_DISABLE: '?' is not 1")
+
+
 @pytest.mark.parametrize("home", HOMELESS, ids=str)
 def test_a_cache_keeps_nothing_and_warns_once(home: dict[str, str]) -> None:
     def use() -> tuple[bytes, bytes | None, int, int]:

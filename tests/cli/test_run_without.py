@@ -75,7 +75,8 @@ def test_where_lockcache_is_off_no_variable_of_a_framework_is_set(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "name, value", [("MAX_SIZE", "1Q"), ("POLICY", "newest"), ("REMOTE", "redsi://x"), ("READONLY", "?")]
+    "name, value",
+    [("MAX_SIZE", "1Q"), ("POLICY", "newest"), ("REMOTE", "redsi://x"), ("READONLY", "?"), ("DISABLE", "?")],
 )
 def test_a_value_with_which_no_cache_can_be_opened_is_kept_from_the_command(
     name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import starmap
+from typing import Final
 
 import click
 
@@ -14,10 +15,12 @@ from lockcache.arguments import (
     coerce_file,
     coerce_read_only,
     default_cap,
+    is_asked_for,
     is_disabled,
     resolve_path,
     unknown_in_words,
     unknown_variables,
+    variables_left_alone,
 )
 from lockcache.cli import options
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, no_cache, other_things
@@ -44,6 +47,8 @@ def _value(text: str) -> str:
 
 
 _is_value = options.by(_value)
+
+_OFF: Final = "lockcache was off, as LOCKCACHE_DISABLE says"
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -117,36 +122,39 @@ def command(
       srun lockcache run --dir /tmp/k --seed /lustre/k.lcb --promote -- ./job
     """
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
-    behind = _behind(remote) | _listed(manifest)
+    stated = _behind(remote) | _listed(manifest) | ({} if bundle is None else {"LOCKCACHE_SEED": bundle.path})
+    wrong = _wrong_variable(stated)
     try:
-        variables = _variables(directory, max_size, behind)
+        variables = _variables(directory, max_size, stated)
         layout = Layout(resolve_path(directory))
     except NoDefaultDirError as error:
-        return _go_without(words, str(error))
+        why = wrong or ("" if is_disabled() else str(error))  # which needs no directory
+        return _go_without(words, why, "" if why or quiet else _OFF)
     if directory is not None:  # a slip of this very command, unlike a variable that is set for all
         _refuse_other(layout, directory)
-    _say(missing_seed(bundle), *starmap(unknown_in_words, unknown_variables(os.environ).items()))
-    why, nothing = _why_unusable(layout, directory), contextlib.nullcontext()
+    _say("" if wrong else missing_seed(bundle), *starmap(unknown_in_words, unknown_variables(os.environ).items()))
+    why, nothing = wrong or _why_unusable(layout, directory), contextlib.nullcontext()
     if why:
         return _go_without(words, why)
     if bundle is not None:
         bundle.prepare(layout.root, max_size)
-        variables["LOCKCACHE_SEED"] = bundle.path
     before = read_counters(layout)
     kept = daemon_for(layout, directory, max_size) if daemon else nothing
     used = nothing if bundle is None else bundle.used(layout, quiet=quiet)
     status = _run_in(words, hooked({**os.environ, **variables}, FRAMEWORKS), kept, used)
     if not quiet and is_disabled():
-        _say("lockcache was off, as LOCKCACHE_DISABLE says")
+        _say(_OFF)
     elif not quiet:
         _say(f"{_difference(before, read_counters(layout))}, in {layout.root}")
     return end_as(status)
 
 
-def _go_without(words: tuple[str, ...], why: str) -> int:
-    _say(f"{why}; the command goes on without lockcache")
+def _go_without(words: tuple[str, ...], why: str, at_end: str = "") -> int:
+    _say(why and f"{why}; the command goes on without lockcache")
     nothing = contextlib.nullcontext()
-    return end_as(_run_in(words, _without_lockcache(os.environ), nothing, nothing))
+    status = _run_in(words, _without_lockcache(os.environ), nothing, nothing)
+    _say(at_end)
+    return end_as(status)
 
 
 def _say(*lines: str) -> None:
@@ -181,16 +189,22 @@ def _refuse_other(layout: Layout, directory: str | None) -> None:
 def _why_unusable(layout: Layout, directory: str | None) -> str:
     """Make the directory, as the first program in it would. Returns why it cannot be used, if it cannot."""
     try:
-        check_variables()
-    except ValueError as error:
-        return str(error)
-    try:
         _refuse_other(layout, directory)
         if not is_disabled() and coerce_read_only("auto") is not True:
             CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS, first_cap_bytes=default_cap(directory)).close()
     except (OSError, LockcacheError, ValueError) as error:
         why = reason(error)
         return why if layout.root in why else f"{layout.root}: {why}"  # which may be about a folder above it
+    return ""
+
+
+def _wrong_variable(stated: Collection[str]) -> str:
+    """Returns what is wrong with a variable that is not ``stated`` by an option; empty if a cache can be opened."""
+    try:
+        with variables_left_alone(stated):
+            check_variables()
+    except ValueError as error:
+        return str(error)
     return ""
 
 
@@ -204,7 +218,8 @@ def _without_lockcache(environment: Mapping[str, str]) -> dict[str, str]:
 def _variables(directory: str | None, max_size: str | None, behind: dict[str, str]) -> dict[str, str]:
     """The variables that CMD gets: what was asked for (``behind``), and of the others those that are not set."""
     stated = {"LOCKCACHE_DIR", *behind} if max_size is None else {"LOCKCACHE_DIR", "LOCKCACHE_MAX_SIZE", *behind}
-    frameworks = () if is_disabled() else FRAMEWORKS  # else JAX's own cache would be set for lockcache
+    # Else JAX's own cache would be set for lockcache. A word that is not yes or no is reported later.
+    frameworks = () if is_asked_for("LOCKCACHE_DISABLE") else FRAMEWORKS
     variables = variables_for(frameworks, directory, max_size, is_hooked=True) | behind
     return {name: value for name, value in variables.items() if name in stated or name not in os.environ}
 
