@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 import unicodedata
 from collections.abc import Collection, Sequence
 
@@ -25,13 +25,17 @@ def _cells(character: str) -> int:
 
 def fit(text: str, width: int) -> str:
     """Returns a text of exactly so many cells: cut, or filled with spaces."""
-    kept, room = "", width
-    for character in text:
-        room -= _cells(character)
-        if room < 0:
-            break
-        kept += character
+    kept = _beginning(text, width)
     return kept + " " * (width - width_of(kept))
+
+
+def _beginning(text: str, width: int) -> str:
+    """Returns as much of a text as takes no more cells. What is put on a character stays with it."""
+    for index, character in enumerate(text):
+        width -= _cells(character)
+        if width < 0:
+            return text[:index]
+    return text
 
 
 def align(
@@ -57,9 +61,27 @@ def _wrapped(row: Sequence[str], room: int) -> list[Sequence[str]]:
     *others, text = row
     if width_of(text) <= room:
         return [row]
-    indent = " " * (len(text) - len(text.lstrip()))
-    parts = textwrap.wrap(text, room, subsequent_indent=indent, break_on_hyphens=False)
+    parts = _lines(text, room)
     return [(*others, parts[0]), *((*("" for _ in others), part) for part in parts[1:])]
+
+
+def _lines(text: str, room: int) -> list[str]:
+    """Returns the lines of a text, broken at spaces; a word that takes a line alone is broken where the line ends."""
+    words = text.lstrip(" ")
+    indent = text[: min(len(text) - len(words), room // 2)]
+    lines = [indent]
+    for word in re.findall(" *[^ ]+", words):
+        left = word
+        if lines[-1] != indent and width_of(lines[-1] + word) > room >= width_of(indent + word.lstrip(" ")):
+            lines.append(indent)
+            left = word.lstrip(" ")
+        while width_of(lines[-1] + left) > room:
+            part = _beginning(left, room - width_of(lines[-1]))
+            lines[-1] += part
+            left = left[len(part) :].lstrip(" ")
+            lines.append(indent)
+        lines[-1] += left
+    return lines
 
 
 def _pad(cell: str, width: int, *, is_right: bool) -> str:

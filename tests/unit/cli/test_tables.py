@@ -67,7 +67,29 @@ def test_the_last_column_is_wrapped_at_the_width_and_nothing_of_it_is_lost() -> 
     assert [check.strip() for check, _, _ in lines] == ["check", *[""] * (len(lines) - 1)]
 
 
-@given(st.text(st.characters(categories=("L", "M", "N", "P", "S")), max_size=30), st.integers(0, 40))
+@pytest.mark.parametrize(
+    "text", ["日本" * 30, "カーネル " * 12, "e\u0301te\u0301 " * 20, "\uff26" + "x" * 60, " " * 50, " " * 50 + "x"]
+)
+def test_the_last_column_is_wrapped_by_cells(text: str) -> None:
+    [lines] = align([("a", text)], width=30)
+    assert [sum(map(width_of, line)) + 2 <= 30 for line in lines] == [True] * len(lines)
+    assert "".join(part for _, part in lines).replace(" ", "") == text.replace(" ", "")
+    assert not any(part.startswith("\u0301") for _, part in lines)
+    assert len(lines) <= width_of(text.strip()) // 20 + 1
+
+
+WIDE = st.characters(categories=("L", "M", "N", "P", "S"))
+
+
+@given(st.lists(st.text(WIDE | st.just(" "), max_size=90), min_size=1, max_size=3), st.integers(1, 60))
+def test_whatever_is_wrapped_fits_and_is_whole(texts: list[str], width: int) -> None:
+    for [*lines], text in zip(align([("a", text) for text in texts], width=width), texts, strict=True):
+        assert all(width_of(part) <= max(width - 3, 20) for _, part in lines)
+        assert len({width_of(part) for _, part in lines}) == 1
+        assert "".join(part for _, part in lines).replace(" ", "") == text.replace(" ", "")
+
+
+@given(st.text(WIDE, max_size=30), st.integers(0, 40))
 def test_a_text_is_made_to_fit(text: str, width: int) -> None:
     fitted = fit(text, width)
     assert width_of(fitted) == width
