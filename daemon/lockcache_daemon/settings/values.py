@@ -157,10 +157,10 @@ def _parse_group(text: str) -> bool | str:
 def _parse_namespaces(given: object) -> tuple[tuple[str, int], ...]:
     """Parse the sizes of namespaces from a table, or from ``triton=2G,jax=500M``."""
     if isinstance(given, Mapping):
-        pairs = [(str(name), str(size)) for name, size in given.items()]
+        pairs = [(str(name), size) for name, size in given.items()]
     else:
         if not isinstance(given, str) or any("=" not in each for each in given.split(",")):
-            raise ValueError(f"{given!r:.80} are not sizes of namespaces; accepted: {_NAMESPACES_IN_WORDS}")
+            raise ValueError(f"{given!r} are not sizes of namespaces; accepted: {_NAMESPACES_IN_WORDS}")
         pairs = [(name.strip(), size) for name, _, size in (each.partition("=") for each in given.split(","))]
     names = [name for name, _ in pairs]
     for name in names:
@@ -168,7 +168,7 @@ def _parse_namespaces(given: object) -> tuple[tuple[str, int], ...]:
             raise ValueError(f"{name!r} is not the name of a namespace; accepted: {_NAMESPACES_IN_WORDS}")
         if names.count(name) > 1:
             raise ValueError(f"the namespace {name!r} has two sizes")
-    return tuple((name, parse_size(size)) for name, size in pairs)
+    return tuple((name, Size(size)) for name, size in pairs)
 
 
 def _parse_switch(text: str) -> bool:
@@ -188,15 +188,31 @@ def Choice(*accepted: str) -> Parser:  # noqa: N802 (reads as a kind of value, l
     return _by(parse)
 
 
-def _by(parse: Callable[[str], Any]) -> Parser:
-    """Returns a parser of what is text, or stands for it. Numbers and booleans of files mean the same as their text."""
+def _by(parse: Callable[[str], Any], *also: type) -> Parser:
+    """Returns a parser of text, and of values of a file that mean the same as their text: by default bool and numbers.
+
+    ``parse`` says best what is accepted instead of a number; a date or an array it could take for a name.
+    """
+    accepted = (str, *(also or (bool, int, float)))
 
     def convert(value: object) -> Any:
-        if isinstance(value, bool):
-            value = str(value).lower()
-        return parse(value if isinstance(value, str) else str(value))
+        if type(value) not in accepted:
+            raise ValueError(f"{_shown(value)} is {_kind_of(value)}; accepted: text in quotes")
+        return parse(str(value).lower() if isinstance(value, bool) else str(value))
 
     return convert
+
+
+_KINDS: Final = {dict: "a table", list: "an array", bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def _kind_of(value: object) -> str:
+    return _KINDS.get(type(value), "a date or time")
+
+
+def _shown(value: object) -> str:
+    """Returns a value as it is written in a file, as far as that is the same in Python."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 #: Bytes of each namespace, as pairs.
@@ -218,10 +234,10 @@ Switch = _by(_parse_switch)
 #: :class:`.values.Address`.
 MetricsAddress = _by(parse_address)
 #: An absolute path.
-MetricsPath = _by(_parse_metrics_path)
+MetricsPath = _by(_parse_metrics_path, str)
 #: An absolute path.
-FilePath = _by(_parse_path)
+FilePath = _by(_parse_path, str)
 #: The result of :func:`lockcache.arguments.coerce_group`.
-Group = _by(_parse_group)
+Group = _by(_parse_group, bool, int)
 #: :class:`Free`.
 FreeSpace = _by(_parse_free)

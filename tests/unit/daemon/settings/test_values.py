@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from datetime import date, datetime, time
 
 import pytest
 
@@ -55,6 +57,54 @@ def test_a_value_is_what_people_write(kind: values.Parser, given: object, value:
 def test_anything_else_is_named_with_what_is_accepted(kind: values.Parser, given: object, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         kind(given)
+
+
+#: What TOML has besides text, by the words for it.
+OTHERS = {
+    "an array": [["/a.prom"], [], [1]],
+    "a table": [{"a": "1G"}, {}],
+    "a date or time": [datetime(2026, 1, 1, 7, 32), date(2026, 1, 1), time(7, 32)],
+    "true or false": [True, False],
+    "a whole number": [0, 1, 10_000_000],
+    "a number": [1.0, 10_000_000.0, math.nan, math.inf],
+}
+#: Every kind, with the values that are meant where they are not text.
+KINDS: dict[str, tuple[values.Parser, list[object]]] = {
+    "FilePath": (values.FilePath, []),
+    "MetricsPath": (values.MetricsPath, []),
+    "MetricsAddress": (values.MetricsAddress, [0, 1]),
+    "Group": (values.Group, [True, False, 0, 1, 10_000_000]),
+    "Switch": (values.Switch, [True, False, 0, 1]),
+    "Size": (values.Size, [10_000_000, 10_000_000.0]),
+    "FreeSpace": (values.FreeSpace, [10_000_000, 10_000_000.0]),
+    "Rate": (values.Rate, [0, 10_000_000, 10_000_000.0]),
+    "Count": (values.Count, [1, 10_000_000, 1.0, 10_000_000.0]),
+    "Share": (values.Share, []),
+    "Age": (values.Age, []),
+    "Interval": (values.Interval, []),
+    "Choice": (values.Choice("lru", "cost"), []),
+    "size of a namespace": (lambda value: values.Namespaces({"triton": value}), [10_000_000, 10_000_000.0]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_value_of_another_type_is_what_is_meant_or_a_mistake(kind: str, what: str) -> None:
+    parse, meant = KINDS[kind]
+    for given in OTHERS[what]:
+        if any(given == each and type(given) is type(each) for each in meant):
+            parse(given)
+            continue
+        with pytest.raises(ValueError, match="accepted: |write 1|no group") as caught:
+            parse(given)
+        if what in ("an array", "a table", "a date or time") or kind.endswith("Path"):
+            assert f" is {what}; accepted: text in quotes" in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [["triton=1G"], True, 1, 1.0, date(2026, 1, 1)])
+def test_sizes_of_namespaces_are_a_table_or_text(given: object) -> None:
+    with pytest.raises(ValueError, match="are not sizes of namespaces; accepted: NAME=SIZE"):
+        values.Namespaces(given)
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", "::1:9477", "1.2.3.4:65536", "a b:1", "http://a:1", "[a:1"])
