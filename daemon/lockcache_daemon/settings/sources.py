@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 from lockcache.arguments import resolve_path
 from lockcache.errors import NoDefaultDirError
+from lockcache.sizes import printable
 from lockcache_daemon.settings.model import (
     DirectorySettings,
     Settings,
@@ -36,8 +37,22 @@ class SettingsError(ValueError):
     """The mistakes in the settings, one line each."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self.lines = list(dict.fromkeys(lines))
+        self.lines = list(dict.fromkeys(map(_bounded, lines)))
         super().__init__("; ".join(self.lines))
+
+
+# Longer than a line that quotes a usual path or value. It begins with the place, and ends with what is accepted.
+_LONGEST: Final = 1000
+_HEAD: Final = 400
+
+
+def _bounded(words: str) -> str:
+    """Returns one line, of which the middle is left out if a value in it is long."""
+    line = printable(words)
+    left_out = len(line) - _LONGEST
+    if left_out <= 0:
+        return line
+    return f"{line[:_HEAD]} ... ({left_out} characters left out) ... {line[left_out + _HEAD :]}"
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ def _decode(path: str, raw: bytes) -> str:
 
 def _parse(path: str, text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        data = tomllib.loads(text)
+        repr(data)  # so that each value can be shown: not one of 5,000 hexadecimal digits
     except tomllib.TOMLDecodeError as error:
         lines = text.rstrip("\n").split("\n")
         place = _PLACE.search(str(error))
@@ -99,6 +100,7 @@ def _parse(path: str, text: str) -> dict[str, Any]:
         raise MalformedError(f'{path}:{number}: {what}: {shown!r}; accepted: TOML, such as max_size = "10G"') from None
     except (ValueError, RecursionError) as error:  # numbers of 5,000 digits, a thousand brackets in one another
         raise MalformedError(f"{path}: {error}; accepted: a file of settings in TOML") from None
+    return data
 
 
 def _has(data: Any, keys: tuple[str | int, ...]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lockcache_daemon.settings import toml_file
-from lockcache_daemon.settings.model import Settings
+from lockcache_daemon.settings.model import DirectorySettings, Settings, settings_of
 from lockcache_daemon.settings.sources import SettingsError, Sources
 from lockcache_daemon.settings.values import Free
 from tests.daemon.daemon_process import run_daemon
@@ -138,6 +138,55 @@ def test_every_mistake_in_the_file_is_one_line_with_file_line_key_value_and_what
     (said,) = mistakes(config)
     assert said.startswith(f"{config}:{line}: ")
     assert all(part in said for part in [*parts, "accepted"] if part != ""), said
+
+
+LONG = "x" * 5_000
+
+
+@pytest.mark.parametrize("key", settings_of(Settings) | settings_of(DirectorySettings))
+def test_a_long_value_is_not_repeated_whole(key: str, config: Path) -> None:
+    config.write_text(f'{key} = "{LONG}/"\n')
+    if key != "namespaces":
+        [line] = mistakes(config, None, "/a", LOCKCACHE_MAX_ENTRIES="1")
+        assert line.startswith(f"{config}:1: {key}: ")
+        assert len(line) < 1100
+    config.write_text(f'{key} = ["{LONG}"]\n')
+    [line] = mistakes(config, None, "/a", LOCKCACHE_MAX_ENTRIES="1")
+    assert line.startswith(f"{config}:1: {key}: ['xxx")
+    assert (len(line) < 1100, "accepted: " in line) == (True, True)
+    assert "characters left out" in line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{LONG} = "1G"',
+        f'directory = "{LONG}"',
+        f'[[directory]]\npath = "{LONG}"',
+        f'[[directory]]\npath = "/a"\n{LONG} = 1',
+        f'max_size = "{LONG}',
+        f'[namespaces]\n"{LONG}" = "1G"',
+        f'max_size = "1G"\nfloor = "2G"\n[[directory]]\npath = "/{LONG}"\nfloor = "{LONG}"',
+    ],
+)
+def test_whatever_is_long_in_a_file_is_not_repeated_whole(text: str, config: Path) -> None:
+    config.write_text(text)
+    assert all(len(line) < 1100 and line.startswith(str(config)) for line in mistakes(config))
+    assert any("characters left out" in line and "accepted: " in line for line in mistakes(config))
+
+
+def test_a_mistake_is_one_line_and_no_command_for_a_terminal(config: Path) -> None:
+    config.write_text('max_size = "1G"\n"a\\n\\u001b[31m" = 1\n')
+    [line] = mistakes(config)
+    assert line.startswith(f"{config}:2: a\\n\\x1b[31m: no such setting")
+
+
+@pytest.mark.parametrize("key", ["max_size", "directory", "alive_file", "namespaces"])
+def test_a_number_that_cannot_be_shown_is_a_mistake(key: str, config: Path) -> None:
+    config.write_text(f"{key} = 0x{'f' * 5_000}\n")
+    [line] = mistakes(config)
+    assert line.startswith(f"{config}: ")
+    assert line.endswith("accepted: a file of settings in TOML")
 
 
 def test_all_mistakes_are_named_at_once_and_each_once(config: Path) -> None:
