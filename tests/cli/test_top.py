@@ -145,5 +145,5 @@ def test_json_streams_a_line_at_each_look_with_rates(filled: Path) -> None:
         first, second, third = (json.loads(top.stdout.readline()) for _ in range(3))
         top.terminate()
     assert first["rates"] == {}
-    assert set(second["rates"]) == {"hits", "misses", "puts", "evictions"}
+    assert set(second["rates"]) == {"hits", "waits", "misses", "puts", "evictions"}
     assert first["time"] < second["time"] < third["time"]

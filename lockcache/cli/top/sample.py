@@ -61,7 +61,7 @@ class Look:
     hit_ratio: float | None = None
     #: The compile time that the reported hits saved.
     saved_ns: int = 0
-    #: Per second since the look before: hits, misses, puts, evictions. Of those that were reported.
+    #: Per second since the look before: hits, waits, misses, puts, evictions. Of those that were reported.
     rates: dict[str, float] = field(default_factory=dict)
     daemon: str | None = None
     #: Bytes by namespace, where a daemon counts them; the largest first.
@@ -103,7 +103,7 @@ class Watch:
         layout, held = self._layout, self._measure()
         under_way, counters, keeper = staged(layout), read_counters(layout), keeper_of(layout)
         status = read_status(layout) if keeper else {}
-        counts = {name: getattr(counters, name) for name in ("hits", "misses", "puts", "evictions")}
+        counts = {name: getattr(counters, name) for name in ("hits", "waits", "misses", "puts", "evictions")}
         swept = status.get("evicted_entries")
         counts["evictions"] += swept if isinstance(swept, int) else 0
         return Look(

@@ -25,6 +25,7 @@ _BAR: Final = 20
 _HELP: Final = (
     "q or Ctrl-C quits, ? shows and hides this.",
     "HIT/S, MISS/S, PUT/S: as programs report them, some only at their end. EVICT/S: the daemon's too.",
+    "WAIT/S: hits that were served after waiting for another one's compilation; they are among HIT/S.",
     "hits: the share of lookups that programs reported. saved: what compiling those took. staged: writes under way.",
     "LATEST: used last. USED: how long ago. COST: what compiling took.",
 )
@@ -127,7 +128,8 @@ def _sizes_by_namespace(seen: Look) -> list[str]:
 
 
 _MOST_NAMESPACES: Final = 6
-_RATES: Final = {"hits": "HIT/S", "misses": "MISS/S", "puts": "PUT/S", "evictions": "EVICT/S"}
+# With five digits each they fit into 80 columns.
+_RATES: Final = {"hits": "HIT/S", "waits": "WAIT/S", "misses": "MISS/S", "puts": "PUT/S", "evictions": "EVICT/S"}
 
 
 def _bar(share: float) -> str:

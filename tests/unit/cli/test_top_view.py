@@ -68,6 +68,12 @@ def test_in_a_small_window_it_says_how_to_leave_how_full_it_is_and_what_was_used
     assert drawn([look()], 17, 8)[0] == "  q quits  ? help"
 
 
+def test_the_rates_take_one_line_of_a_standard_terminal() -> None:
+    rates = dict.fromkeys(("hits", "waits", "misses", "puts", "evictions"), 99_999.9)
+    [line] = [line for line in drawn([look(rates=rates)]) if "/S" in line]
+    assert [name for name in line.split() if name.endswith("/S")] == ["HIT/S", "WAIT/S", "MISS/S", "PUT/S", "EVICT/S"]
+
+
 def test_help_is_shown_where_it_is_asked_for() -> None:
     assert any("staged: writes" in line for line in drawn([look()], is_helping=True))
     assert not any("staged: writes" in line for line in drawn([look()]))
