@@ -39,7 +39,7 @@ def expand_home(path: str) -> str:
 
 
 def why_homeless(path: str = "~", variables: Sequence[str] = ("HOME",)) -> str:
-    """Returns why the ``~`` or ``~user`` with which ``path`` begins is no directory: for one that is none."""
+    """Returns why the ``~`` or ``~user`` with which ``path`` begins leads to no absolute path."""
     user = path[1:].partition("/")[0]
     if user:
         return f"there is no user {user!r} with a home directory"

@@ -64,7 +64,7 @@ def said_by(main: Callable[[Sequence[str]], int], *words: str) -> Callable[[], t
     return work
 
 
-#: Those who are to have a directory below a home that is not there, and what they are told.
+#: Those who are to have a directory below a home that is not there, and the words that say so.
 TILDE: list[tuple[dict[str, str], str]] = [
     ({"LOCKCACHE_DIR": "~/x"}, "LOCKCACHE_DIR is '~/x', and no home directory"),
     ({"LOCKCACHE_DIR": "~"}, "LOCKCACHE_DIR is '~', and no home directory"),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from lockcache.arguments import coerce_group
+from lockcache.default_directory import expand_home, why_homeless
 from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import resolve_sharing
 from lockcache.sizes import SIZES_IN_WORDS, format_size, parse_count, parse_duration, parse_share, parse_size
@@ -125,7 +126,7 @@ def _parse_free(text: str) -> Free:
 
 
 def _parse_metrics_path(text: str) -> str:
-    path = os.path.abspath(os.path.expanduser(text))
+    path = _absolute(text)
     if "\0" in text or not text.endswith(".prom") or os.path.basename(path) == ".prom":
         raise ValueError(f"{text!r} would not be read; accepted: a path that ends in .prom, as the node exporter wants")
     return path
@@ -134,7 +135,14 @@ def _parse_metrics_path(text: str) -> str:
 def _parse_path(text: str) -> str:
     if not text.strip() or "\0" in text or text.endswith("/"):
         raise ValueError(f"{text!r} is not a file; accepted: a path, such as /run/lockcache/alive")
-    return os.path.abspath(os.path.expanduser(text))
+    return _absolute(text)
+
+
+def _absolute(text: str) -> str:
+    path = expand_home(text)
+    if not path:
+        raise ValueError(f"{text!r}: {why_homeless(text)}; accepted: an absolute path")
+    return path
 
 
 def _parse_rate(text: str) -> int:

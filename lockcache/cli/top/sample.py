@@ -61,7 +61,7 @@ class Look:
     hit_ratio: float | None = None
     #: The compile time that the reported hits saved.
     saved_ns: int = 0
-    #: Per second since the look before: hits, those of them after waiting, misses, puts, evictions. Of those that were reported.
+    #: Per second since the look before: hits, waits, misses, puts, evictions. Of those that were reported.
     rates: dict[str, float] = field(default_factory=dict)
     daemon: str | None = None
     #: Bytes by namespace, where a daemon counts them; the largest first.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timezone
 
 import pytest
 
@@ -47,6 +47,8 @@ def test_a_value_is_what_people_write(kind: values.Parser, given: object, value:
         (values.MetricsPath, "/a/.prom", "'/a/.prom' would not be read"),
         (values.FilePath, "", "'' is not a file"),
         (values.FilePath, "/a/", "'/a/' is not a file"),
+        (values.FilePath, "~nobody-here/a", "there is no user 'nobody-here' with a home directory; accepted: an abs"),
+        (values.MetricsPath, "~nobody-here/a.prom", "there is no user 'nobody-here' with a home directory"),
         (values.Namespaces, "triton", "accepted: NAME=SIZE"),
         (values.Namespaces, 7, "7 are not sizes of namespaces"),
         (values.Namespaces, "a b=1G", "'a b' is not the name of a namespace"),
@@ -63,7 +65,7 @@ def test_anything_else_is_named_with_what_is_accepted(kind: values.Parser, given
 OTHERS = {
     "an array": [["/a.prom"], [], [1]],
     "a table": [{"a": "1G"}, {}],
-    "a date or time": [datetime(2026, 1, 1, 7, 32), date(2026, 1, 1), time(7, 32)],
+    "a date or time": [datetime(2026, 1, 1, 7, 32, tzinfo=timezone.utc), date(2026, 1, 1), time(7, 32)],
     "true or false": [True, False],
     "a whole number": [0, 1, 10_000_000],
     "a number": [1.0, 10_000_000.0, math.nan, math.inf],
@@ -95,7 +97,7 @@ def test_a_value_of_another_type_is_what_is_meant_or_a_mistake(kind: str, what: 
         if any(given == each and type(given) is type(each) for each in meant):
             parse(given)
             continue
-        with pytest.raises(ValueError, match="accepted: |write 1|no group") as caught:
+        with pytest.raises(ValueError, match=r"accepted: |write 1|no group") as caught:
             parse(given)
         if what in ("an array", "a table", "a date or time") or kind.endswith("Path"):
             assert f" is {what}; accepted: text in quotes" in str(caught.value)
