@@ -22,6 +22,7 @@ from lockcache.filestream.cache_parts import Parts, coerce_arguments
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import Record, as_entry
+from lockcache.filestream.modes import renew
 from lockcache.filestream.policy import stated_policy
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
 from lockcache.filestream.seeding import detach_seed
@@ -291,8 +292,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._report.report()
         try:
             self._held = self._directory.held()
-        except OSError as error:
-            # Statistics must not take the job down.
+        except OSError as error:  # statistics must not take the job down
             _log.debug("%s: the disk gives no answer, so stats are those of before: %s", self.path, error)
         reads = self._reader
         return CacheStats(
@@ -353,6 +353,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         if stated is not None:
             self._report.note(Miss(now_ns, name, stated.label, stated.parts))
         note = b"" if stated is None else stated.note()
+        if self._renewed is not None:
+            renew(self._reader, self._renewed, name, code, "" if stated is None else stated.label)
         record, mark = Record(len(code), now_ns, cost_ns, tail), 0
         if self._backing is not None:
             mark, record = self._backing.mark(name, record)
@@ -364,8 +366,6 @@ class FileStreamProgramCache(ProgramCacheResource):
         if written.dropped is not None:
             self._count_dropped(written.dropped)
             return False
-        if self._renewed is not None:
-            self._renewed.add(name)
         self._counts["puts"] += 1
         return True
 

@@ -4,7 +4,7 @@ Decides, once and at opening, so that no read and no write has to ask: ``read_on
 directory that may be read and not written, give a cache that makes and changes nothing; ``$LOCKCACHE_DISABLE`` gives a
 cache without a directory, which is empty and stores nothing, and so do the lack of a home for the default directory and
 a disk that is too full for a new one; ``$LOCKCACHE_RECACHE`` hides what this process has not
-stored itself. In none of the three modes does a lookup wait for another process.
+stored itself, and compares with what it replaces. In none of the three modes does a lookup wait for another process.
 
 Keeps invariant 2 (last write wins) for an object that writes where only reading is allowed: it no longer reads the
 entries that it would have replaced. For all others nothing was written. Not promised: the same for a directory that
@@ -148,6 +148,24 @@ class _DroppingWriter(EntryWriter):
     def remove(self, name: str) -> bool:
         """Raise :class:`PermissionError`; where there is no directory, return that there was no entry."""
         return not self.directory.is_nowhere and super().remove(name)
+
+
+def renew(reader: EntryReader, renewed: set[str], name: str, code: bytes, label: str) -> None:
+    """Note that this process stores ``name``, and report it if compiling again gave other code than is stored.
+
+    For ``$LOCKCACHE_RECACHE``, before the write. The look at what is stored counts nothing.
+    """
+    if name in renewed:
+        return
+    renewed.add(name)
+    older = reader.load(name)
+    if older is None:
+        reader.misses -= 1
+        return
+    reader.take_back(older)
+    if older[0] != code:
+        words = "%s (%s): compiled again, it is another code (%d bytes) than was stored (%d bytes), which it replaces"
+        _log.warning(words, label or "an entry", name[:16], len(code), len(older[0]))
 
 
 class _Hiding:
