@@ -175,7 +175,9 @@ def _take(object_codes: tuple[Any, ...], options: Any) -> _Inputs | None:
     """Returns a constructor's arguments; ``None`` where cuda.core has to say what is wrong, or the driver links."""
     if not object_codes or not all(isinstance(each, ObjectCode) for each in object_codes):
         return None
-    options = LinkerOptions(**(options or {})) if options is None or isinstance(options, dict) else copy.copy(options)
+    options = (
+        LinkerOptions(**(options or {})) if options is None or isinstance(options, dict) else copy.deepcopy(options)
+    )
     if not isinstance(options, LinkerOptions) or not _is_linked_by_nvjitlink():
         return None
     rendered = options.as_bytes()
@@ -194,10 +196,15 @@ def _is_linked_by_nvjitlink() -> bool:
 def _in_memory(given: ObjectCode) -> ObjectCode:
     """Returns an object code that is in memory, so that what is linked is what the key was made of."""
     if not isinstance(given.code, str):
-        return given
+        return given if isinstance(given.code, bytes) else _rewrapped(given, bytes(given.code))
     with open(given.code, "rb") as file:
-        wrap = getattr(ObjectCode, f"from_{given.code_type}")
-        return wrap(file.read(), name=given.name, symbol_mapping=given.symbol_mapping)
+        return _rewrapped(given, file.read())
+
+
+def _rewrapped(given: ObjectCode, code: bytes) -> ObjectCode:
+    wrap = getattr(ObjectCode, f"from_{given.code_type}")
+    made: ObjectCode = wrap(code, name=given.name, symbol_mapping=given.symbol_mapping)
+    return made
 
 
 def _is_used(cache: Any) -> bool:

@@ -24,8 +24,10 @@ from cuda.core import ObjectCode, ProgramOptions
 
 from lockcache import headers
 from lockcache.arguments import is_disabled
-from lockcache.errors import LockcacheError
+from lockcache.errors import LockcacheError, UncacheableError
 from lockcache.explain import statement_of
+from lockcache.filestream import FileStreamProgramCache
+from lockcache.headers import may_include
 from lockcache.keys import Headers, prints_one, program_keys
 from lockcache.keys.versions import nvrtc_release
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
@@ -78,9 +80,13 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
         if options is None or isinstance(options, dict):
             options = ProgramOptions(**(options or {}))
         super().__init__(code, code_type, options)  # which refuses options of other types
-        self._source = code
+        self._source = bytes(code) if isinstance(code, bytearray) else code
         self._source_type = str(code_type)
         self._options: ProgramOptions = options
+        # cuda.core reads some of the options now and some when it compiles.
+        self._options_then = _state(options)
+        #: All names that NVRTC was given for this program: it keeps them.
+        self._given_names: set[Any] = set()
 
     def compile(
         self,
@@ -106,13 +112,14 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
         if isinstance(cache, ProgramCacheResource) and is_disabled():
             cache._recount(dropped_writes=1)
             cache = None
+        names = _read_once(name_expressions)
         if not isinstance(cache, ProgramCacheResource):
-            self._note_restrict()
-            return super().compile(target_type, name_expressions, logs, cache=cache)
+            return self._compile_now(target_type, names, logs, cache)
         if self.is_closed:
             raise RuntimeError("Program has been closed")
-        names = _read_once(name_expressions)
         try:
+            if _state(self._options) != self._options_then:
+                raise UncacheableError("its options were changed after it was made")
             compilation = _Compilation(self, target_type, names, logs)
         except (LockcacheError, OSError, TypeError, ValueError) as error:  # if it is a mistake, the compiler says so
             cache._note_uncacheable(getattr(error, "reasons", "") or str(error))
@@ -122,9 +129,10 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
             warnings.warn(_TOO_NEW, RuntimeWarning, stacklevel=2)
         return code
 
-    def _compile_now(self, target_type: str, name_expressions: tuple[str, ...], logs: Any) -> ObjectCode:
+    def _compile_now(self, target_type: str, names: Any, logs: Any, cache: Any = None) -> ObjectCode:
         self._note_restrict()
-        return super().compile(target_type, name_expressions, logs)
+        self._given_names |= _names_in(names)
+        return super().compile(target_type, names, logs, cache=cache)
 
     def _note_restrict(self) -> None:
         global _has_restricted
@@ -158,12 +166,17 @@ class _Compilation:
         """Returns the code; compiles it only if no other process has done so or is doing so."""
         # A copy of a directory may have lost the metadata. What was compiled without names does not need them.
         is_whole = _has_symbols if self._names and self._program.backend == "NVRTC" else None
+        if self._keys.with_paths is not None:
+            found = _look(cache, self._keys.key, is_whole) or _look(cache, self._keys.with_paths(), is_whole)
+            if found is not None:
+                return self._wrap(found)
         try:
             compute = partial(self._compute, cache, is_whole)
             entry = cache.get_or_compute_entry(self._keys.key, compute, label=self._label(), is_whole=is_whole)
+        except _StoredElsewhere as stored:
+            entry = stored.entry
         except _NotToKeepError as result:
-            if result.reason:
-                cache._note_uncacheable(result.reason)
+            cache._note_uncacheable(result.reason)
             entry = result.entry
         return self._wrap(entry)
 
@@ -181,19 +194,19 @@ class _Compilation:
         return is_asked and not _can_load_ptx()
 
     def _compute(self, cache: ProgramCacheResource, is_whole: Callable[[Entry], bool] | None) -> Entry:
-        """Returns what is stored under the key without paths; raises :class:`_NotToKeepError` with what is not."""
+        """Returns what is to be stored under the key without paths; raises with what is not."""
         keys = self._keys
         if keys.with_paths is None:
             return self._compile_to_keep()
         key = keys.with_paths()
-        found = cache.get_entry(key)
-        cache._recount(misses=-1)  # two looks for one program
-        if found is not None and (is_whole is None or is_whole(found)):
-            raise _NotToKeepError(found)
+        found = _look(cache, key, is_whole)  # the holder before this one may have stored it there
+        if found is not None:
+            cache._recount(misses=-1)
+            raise _StoredElsewhere(found)
         begun_ns = time.perf_counter_ns()
         entry = self._compile_to_keep()
         if prints_one(entry.code, self._target_type.lower(), keys.printed):
-            raise _NotToKeepError(cache._replace(key, entry, time.perf_counter_ns() - begun_ns))
+            raise _StoredElsewhere(cache._replace(key, entry, time.perf_counter_ns() - begun_ns))
         return entry
 
     def _compile_to_keep(self) -> Entry:
@@ -208,9 +221,15 @@ class _Compilation:
             return _EMPTY if self._target_type.lower() == "ltoir" else "the compiler gave no code"
         if self._is_tainted():
             return _TAINTED
-        if self._examine() != self._headers:
-            return f"{self._label()}: a header changed while it was compiled"
-        return ""
+        if self._program._given_names - _names_in(self._names):
+            return "it was compiled with other name expressions before, which NVRTC keeps"
+        return f"{self._label()}: a header changed while it was compiled" if self._has_new_headers() else ""
+
+    def _has_new_headers(self) -> bool:
+        try:
+            return self._examine() != self._headers
+        except (LockcacheError, OSError):  # a new one that cannot be read, or has the time in it
+            return True
 
     def _compile(self) -> Entry:
         log = io.StringIO()
@@ -243,7 +262,8 @@ class _Compilation:
         if self._program._source_type.lower() != "c++":
             return None
         options, code = self._options, _encoded(self._program._source)
-        if not (options.include_path or options.pre_include or headers.may_include(code, options.define_macro)):
+        is_named = "/" in (options.name or "")  # a directory, in which NVRTC looks for headers
+        if not (is_named or options.include_path or options.pre_include or may_include(code, options.define_macro)):
             return None
         name, include_path = self._searched()
         found = headers.examine(
@@ -284,13 +304,41 @@ class _Compilation:
 
 
 class _NotToKeepError(Exception):
-    """Carries a result past the cache: it is right for its caller, and not to be stored under the key."""
+    """Carries a result past the cache: it is right for its caller, and not to be stored, for this reason."""
 
-    def __init__(self, entry: Entry, reason: str = "") -> None:
-        """``reason``: why it is stored under no key at all."""
+    def __init__(self, entry: Entry, reason: str) -> None:
         super().__init__()
         self.entry = entry
         self.reason = reason
+
+
+class _StoredElsewhere(BaseException):  # like GeneratorExit: not a failure, after which others would not wait
+    """Carries an entry that is stored under the key with paths: whoever waits for the other key finds it there."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__()
+        self.entry = entry
+
+
+def _look(cache: ProgramCacheResource, key: bytes, is_whole: Callable[[Entry], bool] | None) -> Entry | None:
+    """Returns a whole entry, counted as a hit; ``None`` counts as nothing. Takes no turn."""
+    found = cache.get_entry(key, turn=False) if isinstance(cache, FileStreamProgramCache) else cache.get_entry(key)
+    if found is None:
+        cache._recount(misses=-1)
+    elif is_whole is None or is_whole(found):
+        return found
+    else:
+        cache._recount(hits=-1)
+    return None
+
+
+def _names_in(name_expressions: Any) -> set[Any]:
+    return set(name_expressions) if isinstance(name_expressions, tuple) else set()
+
+
+def _state(options: ProgramOptions) -> list[Any]:
+    """Returns the values of all options, for a comparison."""
+    return [value[:] if type(value) is list else value for value in vars(options).values()]
 
 
 def _read_once(name_expressions: Any) -> Any:

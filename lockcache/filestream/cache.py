@@ -178,12 +178,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         loaded = load(digest.hexdigest())
         return default if loaded is None else loaded[0]
 
-    def get_entry(self, key: bytes | str) -> Entry | None:
+    def get_entry(self, key: bytes | str, *, turn: bool = True) -> Entry | None:
         """Returns the entry with its metadata, or ``None``. An entry of cuda.core's own cache has no metadata."""
-        loaded = self._load(entry_name(coerce_key(key)))
-        if loaded is None:
-            return None
-        return self._entry(*loaded)
+        load = self._load if turn or self._implicit is None else self._once.load
+        loaded = load(entry_name(coerce_key(key)))
+        return None if loaded is None else self._entry(*loaded)
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
         raw = key if type(key) is bytes else coerce_key(key)

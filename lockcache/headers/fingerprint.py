@@ -15,6 +15,8 @@ from lockcache.headers.closure import Closure, Request
 from lockcache.headers.closure_cache import closure_of
 from lockcache.headers.source import scan_remembered
 
+# By NVRTC, from the end of a path.
+_STRIPPED = " \t\n\r\v\f"
 _OR_MORE = ", or a sequence of these"
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ def _encode_path(argument: str, path: str) -> bytes:
     if "\0" in path:
         raise ValueError(f"{argument} must not contain NUL, got {path!r:.80}")
     try:
-        return os.fsencode(path)
+        return os.fsencode(path.rstrip(_STRIPPED))
     except UnicodeEncodeError as error:
         raise ValueError(f"{argument} must be what a path can be, got {path!r:.80}: {error}") from error
 

@@ -37,7 +37,7 @@ class PathUse(IntFlag):
     USED = 2
     #: Words are pasted together by ``##``: it may be ``assert``.
     PASTES = 4
-    #: A piece of ``__FILE__`` or ``__builtin_FILE``, which is one of them if some text pastes.
+    #: A piece of ``__FILE__``, ``__builtin_FILE`` or ``assert``, which is one of them if some text pastes.
     PIECES = 8
 
 
@@ -48,17 +48,30 @@ _WORD: Final = re.compile(
 _WORDS_HAVE: Final = (b"FILE", b"source_location", b"__assert", b"__ASSERT")
 # Begins with what is searched for, and looks back then: static_assert is in every header.
 _ASSERT: Final = re.compile(rb"assert(?<!\wassert)\b")
-# Of any pieces that make up __FILE__ or __builtin_FILE, one is among these, unless one is a single letter. Not "_" and
-# "__", which the toolkit's own headers paste.
+# Of any pieces that make up __FILE__, __builtin_FILE or assert, one is among these, unless one has one or two letters.
+# Not "_" and "__", which the toolkit's own headers paste.
 _PIECE: Final = re.compile(
     rb"\b(?:__F(?:I(?:L(?:E_?)?)?)?|_?FI(?:L(?:E(?:__?)?)?)?|ILE__"
     rb"|__bu(?:i(?:l(?:t(?:i(?:n(?:_(?:F(?:IL?)?)?)?)?)?)?)?)?"
-    rb"|(?:_?builtin|uiltin|iltin|ltin|tin|in|n)?_FILE)\b"
+    rb"|(?:_?builtin|uiltin|iltin|ltin|tin|in|n)_F(?:I(?:LE?)?)?|_FILE|ass(?:er?)?|s?sert|ert)\b"
 )
 # The ends of these pieces, each beginning with a literal, to pass over nearly all texts quickly.
 _PIECES_END: Final = tuple(
-    map(re.compile, (rb"FI(?:L(?:E(?:__?)?)?)?\b", rb"ILE__\b", rb"__bu(?:il?|ilti?|iltin_?|iltin_FI?L?)?\b"))
+    map(
+        re.compile,
+        (
+            rb"FI(?:L(?:E(?:__?)?)?)?\b",
+            rb"ILE__\b",
+            rb"__bu(?:il?|ilti?|iltin_?|iltin_FI?L?)?\b",
+            rb"n_F\b",
+            rb"ass(?:er?)?(?<!\wass)(?<!\wasse)(?<!\wasser)\b",
+            rb"sert(?<!\w\wsert)\b",
+            rb"ert(?<!\wert)\b",
+        ),
+    )
 )
+# A macro's # before a name, and not the # that begins a directive.
+_STRINGIZED: Final = re.compile(rb"[^\s#][ \t]*#(?!#)[ \t]*\w")
 _PASTE: Final = (b"##", b"%:%:")
 
 # From a character that is odd on, compilers of different standards may disagree on what is a string: an apostrophe in a
@@ -116,10 +129,16 @@ def scan(text: bytes) -> PathUse:
     if any(end.search(text) for end in _PIECES_END) and _PIECE.search(text) and _PIECE.search(without_comments(text)):
         use |= PathUse.PIECES
     if _ASSERT.search(text):
-        use |= PathUse.PRINTED
+        use |= _assertions(text)
     if any(part in text for part in _WORDS_HAVE) and _WORD.search(text):
         use |= _words(text)
     return use
+
+
+def _assertions(text: bytes) -> PathUse:
+    # What an assertion becomes can be made a text, by #, whose length says how long the path is.
+    is_known = any(mark in text for mark in _MARKS) or not _STRINGIZED.search(text)
+    return PathUse.PRINTED if is_known or not _ASSERT.search(without_comments(text)) else PathUse.USED
 
 
 def _words(text: bytes) -> PathUse:

@@ -127,9 +127,10 @@ def _keys_by_paths(request: Request, description: dict[str, Any]) -> ProgramKeys
     is_unexamined = request.headers is None and may_include(request.code, request.options.define_macro)
     if reach is Reach.ANY or is_unexamined:
         return ProgramKeys(_key(request, description))
-    digest = None if request.headers is None else request.headers.digest
-    key = _key(request, {**description, "options": without_paths(rendered), "headers": digest})
-    return ProgramKeys(key) if reach is Reach.NONE else ProgramKeys(key, spelled, partial(_key, request, description))
+    plain = {**description, "options": without_paths(rendered)}
+    if reach is Reach.PRINTED:  # with the places of headers: of two equal ones, each prints a path of its own
+        return ProgramKeys(_key(request, plain), spelled, partial(_key, request, description))
+    return ProgramKeys(_key(request, {**plain, "headers": None if request.headers is None else request.headers.digest}))
 
 
 def _key(request: Request, description: dict[str, Any]) -> bytes:
@@ -141,11 +142,10 @@ def _key(request: Request, description: dict[str, Any]) -> bytes:
 
 def _remember(key: bytes, request: Request, description: dict[str, Any]) -> None:
     # Not the code, which may be large: its hash does.
-    if request.code_type != "c++":
-        description["code"] = xxh3_64_digest(request.code)
-    description["code type"] = request.code_type
+    code = description["code"] if request.code_type == "c++" else xxh3_64_digest(request.code)
+    stated = {**description, "code": code, "code type": request.code_type}
     label = label_of(request)
-    remember(key, Stated(lambda: name_parts(description), lambda: label))
+    remember(key, Stated(lambda: name_parts(stated), lambda: label))
 
 
 def _material(value: Any) -> object:

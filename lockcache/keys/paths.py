@@ -72,7 +72,7 @@ def _has_bundled(rendered: list[bytes]) -> bool:
 
 def spelled_paths(rendered: list[bytes]) -> list[bytes]:
     """Returns the beginnings of the headers' paths as NVRTC prints them, which is as its options spell them."""
-    found = [option.partition(b"=") for option in rendered if option.startswith(_OPTIONS)]
+    found = [option.rstrip().partition(b"=") for option in rendered if option.startswith(_OPTIONS)]
     return [path if option == b"--pre-include" or path.endswith(b"/") else path + b"/" for option, _, path in found]
 
 

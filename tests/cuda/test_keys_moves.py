@@ -12,10 +12,11 @@ import pytest
 
 core = pytest.importorskip("cuda.core")
 
-from lockcache import InMemoryProgramCache  # noqa: E402
+from lockcache import FileStreamProgramCache, InMemoryProgramCache  # noqa: E402
 from lockcache.cuda import Program  # noqa: E402
 from lockcache.keys import versions  # noqa: E402
 from tests.cuda.keys import NVVM, key, make_options  # noqa: E402
+from tests.processes.crowd import run_all  # noqa: E402
 
 pytestmark = pytest.mark.cuda
 
@@ -310,3 +311,102 @@ def test_nvvm_with_libdevice_is_cached() -> None:
     codes = {Program(NVVM, "nvvm", options).compile("ptx", cache=cache).code for _ in range(2)}
     assert len(codes) == 1
     assert cache.stats().hits == 1
+
+
+def test_equal_headers_beside_the_source_and_in_a_directory_that_is_searched_print_paths_of_their_own(
+    places, monkeypatch
+) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(ASSERTS)
+    monkeypatch.chdir(one)
+    first = compiled(cache, KERNEL, include_path=str(Path(one).parent))
+    monkeypatch.chdir(Path(one).parent)
+    assert compiled(cache, KERNEL, include_path=other) != first
+
+
+STRINGIZED = "#define S_(x) #x\n#define S(x) S_(x)\n#define C_(a, b) a##b\n#define C(a, b) C_(a, b)\n"
+
+
+@pytest.mark.parametrize("word", ["S(assert(0))", "S(C(ass, ert)(0))", "C(__, C(builtin_FI, LE))()"])
+def test_the_length_of_a_path_reaches_the_output_without_the_path(word: str, places) -> None:
+    cache = InMemoryProgramCache()
+    one, other = places(f"{STRINGIZED}static __device__ int f(const void *) {{ return sizeof({word}); }}")
+    compiled(cache, KERNEL, include_path=one)
+    compiled(cache, KERNEL, include_path=other)
+    assert cache.stats().puts == 2
+
+
+def test_a_printed_path_is_one_lookup_and_takes_no_turn(places, tmp_path: Path) -> None:
+    one, other = places(ASSERTS)
+    with FileStreamProgramCache(tmp_path / "cache", compile_once=True) as cache:
+        for path in (one, other, one, other):
+            compiled(cache, KERNEL, include_path=path)
+        assert (cache.stats().hits, cache.stats().misses, cache.stats().puts) == (2, 2, 2)
+        with pytest.raises(Exception, match="NVRTC_ERROR_COMPILATION"):
+            compiled(cache, KERNEL.replace("*p =", "*q ="), include_path=one)
+        assert os.listdir(tmp_path / "cache/lockcache/leases") == []
+
+
+def _compile_printed(path: str, include_path: str) -> tuple[bytes, int]:
+    with FileStreamProgramCache(path) as cache:
+        options = core.ProgramOptions(arch="sm_90", include_path=include_path)
+        return Program(KERNEL, "c++", options).compile("cubin", cache=cache).code, cache.stats().puts
+
+
+def test_of_eight_processes_with_two_places_of_a_printed_path_two_compile(places, tmp_path: Path) -> None:
+    one, other = places(ASSERTS)
+    arguments = [(str(tmp_path / "cache"), path) for path in (one, other) * 4]
+    results = run_all("spawn", _compile_printed, arguments)
+    assert len({code for code, _ in results}) == 2
+    assert sum(puts for _, puts in results) == 2
+
+
+def test_code_is_not_stored_that_another_call_of_the_program_has_changed() -> None:
+    cache = InMemoryProgramCache()
+    template = "template <typename T> __global__ void f(T *p) { *p = 1; }" + NO_HEADER
+    program = Program(template, "c++", core.ProgramOptions(arch="sm_90"))
+    program.compile("cubin", ("f<int>",))
+    assert b"_Z1f" in program.compile("cubin", cache=cache).code  # NVRTC keeps the name
+    options = core.ProgramOptions(arch="sm_90", include_path=["."])
+    changed = Program(NO_HEADER, "c++", options)
+    options.include_path.append("..")
+    changed.compile("cubin", cache=cache)
+    assert (cache.stats().puts, cache.stats().uncacheable) == (0, 2)
+
+
+NO_HEADER = 'extern "C" __global__ void k(int *p) { *p = 1; }'
+
+
+@pytest.mark.parametrize("text", ['"__DATE__"', "__TIME__"])
+def test_a_header_that_gets_the_time_in_while_it_is_compiled_loses_no_code(places, monkeypatch, text: str) -> None:
+    cache = InMemoryProgramCache()
+    one, _ = places(PLAIN)
+    compile_now = Program._compile_now
+
+    def edit_and_compile(self, *arguments):
+        found = compile_now(self, *arguments)
+        (Path(one) / "h.h").write_text(PLAIN + f"\n#define WHEN {text}\n")
+        return found
+
+    monkeypatch.setattr(Program, "_compile_now", edit_and_compile)
+    options = core.ProgramOptions(arch="sm_90", include_path=one)
+    assert Program(KERNEL, "c++", options).compile("cubin", cache=cache).code
+    assert (cache.stats().puts, cache.stats().uncacheable) == (0, 1)
+
+
+@pytest.mark.parametrize("end", [" ", "\n", "/ ", "\t\r\n"])
+@pytest.mark.parametrize("header", [PLAIN, ASSERTS], ids=["plain", "printed"])
+def test_a_blank_end_of_a_directory_is_none_to_nvrtc_and_none_here(end: str, header: str, places) -> None:
+    cache = InMemoryProgramCache()
+    one, _ = places(header)
+    first = compiled(cache, KERNEL, include_path=one + end)
+    (Path(one) / "h.h").write_text(header.replace("3", "4"))
+    assert compiled(cache, KERNEL, include_path=[one + end]) != first
+    assert cache.stats().puts == 2
+
+
+def test_a_name_with_a_directory_and_no_include_is_cached() -> None:
+    cache = InMemoryProgramCache()
+    for _ in range(2):
+        compiled(cache, NO_HEADER, name="src/k.cu")
+    assert (cache.stats().hits, cache.stats().uncacheable) == (1, 0)

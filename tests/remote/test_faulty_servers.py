@@ -236,8 +236,10 @@ class _OnceFaultyProxy(FaultProxy):
     """A proxy whose fault spoils one answer."""
 
     def _answer(self, chunk: bytes, target: socket.socket) -> bool:
+        is_spoiled = bool(self.fault)  # and not one that is set while this answer is on its way
         stays = super()._answer(chunk, target)
-        self.fault = ""
+        if is_spoiled:
+            self.fault = ""
         return stays
 
 
