@@ -313,7 +313,7 @@ class _NotToKeepError(Exception):
 
 
 class _StoredElsewhere(BaseException):  # like GeneratorExit: not a failure, after which others would not wait
-    """Carries an entry that is stored under the key with paths: whoever waits for the other key finds it there."""
+    """Carries an entry that is stored under the key with paths: those who wait for the other key find it there."""
 
     def __init__(self, entry: Entry) -> None:
         super().__init__()
