@@ -275,7 +275,7 @@ def test_a_cold_herd_compiles_each_template_once(cache_path: Path) -> None:
     run_all("spawn", _herd, [(str(cache_path),)] * 8)
     counted = read_counters(Layout(str(cache_path)))
     assert (counted.hits, counted.misses, counted.puts) == (7 * 8, 8, 8)
-    assert 0 < counted.waits <= counted.hits
+    assert counted.waits <= counted.hits
 
 
 def _restrict(path: str) -> tuple[bytes, int]:

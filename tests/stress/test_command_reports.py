@@ -19,6 +19,7 @@ import pytest
 from lockcache_stress.commands.file_systems import _Making
 from lockcache_stress.commands.kill_table import _tabulate
 from lockcache_stress.commands.power_cut import _tabulate as tabulate_cuts
+from lockcache_stress.experiments import proofs
 from lockcache_stress.experiments.kill_table import Row, Survey
 from lockcache_stress.experiments.power_cut import Cut
 from lockcache_stress.experiments.proofs import Tried
@@ -89,6 +90,7 @@ def test_a_bug_that_is_found_is_a_pass(run_path: Path) -> None:
 def test_a_bug_that_is_not_found_is_a_failure_with_its_replay(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted as ever, it is looked for by a check that sees nothing of it."""
     monkeypatch.setitem(BUGS, "no-recency", replace(BUGS["no-recency"], found_by=("torn",)))
+    monkeypatch.setattr(proofs, "_LONGEST_SECONDS", 0.2)  # it is never found, however long it is looked for
     words = ("bugs", "no-recency", "--seconds", "0.1", "--seed", "7")
     (missed,), page, document = run_with_files(run_path, *words, code=1)
     assert not missed["found"]

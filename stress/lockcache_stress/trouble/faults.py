@@ -202,12 +202,19 @@ def _leases_exclude_nobody() -> None:
 def _no_fingerprints() -> None:
     from lockcache import headers
 
-    _replace(headers, "fingerprint", lambda *_, **__: bytes(32))
+    examine = headers.examine
+    _replace(
+        headers, "examine", lambda *one, **more: examine(*one, **more)._replace(digest=bytes(32), placed=bytes(32))
+    )
 
 
-def _no_mapping() -> None:
-    owner = sys.modules[as_entry.__module__]
-    _replace(owner, "join_metadata", lambda *given: {**join_metadata(*given), "symbol_mapping": {}})
+def _other_mapping() -> None:
+    def join(*given: Any) -> dict[str, Any]:
+        found = join_metadata(*given)
+        # Not an empty one, which a program takes for an entry that lost its metadata.
+        return {**found, "symbol_mapping": dict.fromkeys(found.get("symbol_mapping", {}), b"_Z5other")}
+
+    _replace(sys.modules[as_entry.__module__], "join_metadata", join)
 
 
 #: Every bug that can be planted, by name.
@@ -271,7 +278,7 @@ FAULTS: Final = {**CACHE_FAULTS, **BUGS}
 HERD_FAULTS: Final = {
     "leases": Fault("locks on leases exclude nobody", plant=_leases_exclude_nobody),
     "stale": Fault("changed headers do not change the key", plant=_no_fingerprints),
-    "mapping": Fault("a hit comes without its symbol mapping", plant=_no_mapping),
+    "mapping": Fault("a hit comes with another symbol mapping", plant=_other_mapping),
     "crash": Fault("the first process that compiles is SIGKILLed while it does"),
 }
 
