@@ -27,7 +27,6 @@ from lockcache.arguments import is_disabled
 from lockcache.errors import LockcacheError, UncacheableError
 from lockcache.explain import statement_of
 from lockcache.filestream import FileStreamProgramCache
-from lockcache.headers import may_include
 from lockcache.keys import Headers, prints_one, program_keys
 from lockcache.keys.versions import nvrtc_release
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
@@ -263,7 +262,9 @@ class _Compilation:
             return None
         options, code = self._options, _encoded(self._program._source)
         is_named = "/" in (options.name or "")  # a directory, in which NVRTC looks for headers
-        if not (is_named or options.include_path or options.pre_include or may_include(code, options.define_macro)):
+        if not (
+            is_named or options.include_path or options.pre_include or headers.may_include(code, options.define_macro)
+        ):
             return None
         name, include_path = self._searched()
         found = headers.examine(

@@ -14,8 +14,6 @@ core = pytest.importorskip("cuda.core")
 
 from lockcache import FileStreamProgramCache, InMemoryProgramCache  # noqa: E402
 from lockcache.cuda import Program  # noqa: E402
-from lockcache.keys import versions  # noqa: E402
-from tests.cuda.keys import NVVM, key, make_options  # noqa: E402
 from tests.processes.crowd import run_all  # noqa: E402
 
 pytestmark = pytest.mark.cuda
@@ -287,30 +285,6 @@ def test_the_time_of_the_compilation_counts_outside_of_comments_only(where: str,
         one, _ = places(PLAIN + (text if where == "a header" else ""))
         compiled(cache, KERNEL + (text if where == "the source" else ""), include_path=one)
         assert (cache.stats().puts, cache.stats().uncacheable) == (is_stored, not is_stored)
-
-
-def test_the_libdevice_that_is_linked_is_in_the_key_by_its_content(tmp_path: Path, monkeypatch) -> None:
-    pathfinder = pytest.importorskip("cuda.pathfinder")
-    copy = tmp_path / "libdevice.10.bc"
-    shutil.copy(pathfinder.find_bitcode_lib("device"), copy)
-    fields = {"code": NVVM, "code_type": "nvvm", "target_type": "ptx"}
-    plain, linked = key(**fields, options=make_options()), key(**fields, options=make_options(use_libdevice=True))
-    assert plain != linked
-    # A stand-in for an upgraded toolkit: pathfinder remembers where the library lies.
-    monkeypatch.setattr(pathfinder, "find_bitcode_lib", lambda name: str(copy))
-    assert key(**fields, options=make_options(use_libdevice=True)) == linked
-    with open(copy, "ab") as file:
-        file.write(b"\0")
-    assert key(**fields, options=make_options(use_libdevice=True)) != linked
-    assert b"libdevice" in versions.libdevice()
-
-
-def test_nvvm_with_libdevice_is_cached() -> None:
-    cache = InMemoryProgramCache()
-    options = core.ProgramOptions(arch="sm_90", use_libdevice=True)
-    codes = {Program(NVVM, "nvvm", options).compile("ptx", cache=cache).code for _ in range(2)}
-    assert len(codes) == 1
-    assert cache.stats().hits == 1
 
 
 def test_equal_headers_beside_the_source_and_in_a_directory_that_is_searched_print_paths_of_their_own(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 core = pytest.importorskip("cuda.core")
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
+from lockcache import InMemoryProgramCache  # noqa: E402
+from lockcache.cuda import Program  # noqa: E402
 from lockcache.errors import UncacheableError  # noqa: E402
 from lockcache.keys import linking, versions  # noqa: E402
 from tests.cuda.keys import CXX, NVVM, SOURCE, key, make_options  # noqa: E402
@@ -129,6 +132,30 @@ def test_the_code_generator_that_the_environment_picks_changes_the_key_of_nvvm(m
     changed = compile_nvvm("ptx"), nvvm_key()
     assert plain[0] != changed[0]
     assert plain[1] != changed[1]
+
+
+def test_the_libdevice_that_is_linked_is_in_the_key_by_its_content(tmp_path: Path, monkeypatch) -> None:
+    pathfinder = pytest.importorskip("cuda.pathfinder")
+    copy = tmp_path / "libdevice.10.bc"
+    shutil.copy(pathfinder.find_bitcode_lib("device"), copy)
+    fields = {"code": NVVM, "code_type": "nvvm", "target_type": "ptx"}
+    plain, linked = key(**fields, options=make_options()), key(**fields, options=make_options(use_libdevice=True))
+    assert plain != linked
+    # A stand-in for an upgraded toolkit: pathfinder remembers where the library lies.
+    monkeypatch.setattr(pathfinder, "find_bitcode_lib", lambda name: str(copy))
+    assert key(**fields, options=make_options(use_libdevice=True)) == linked
+    with open(copy, "ab") as file:
+        file.write(b"\0")
+    assert key(**fields, options=make_options(use_libdevice=True)) != linked
+    assert b"libdevice" in versions.libdevice()
+
+
+def test_nvvm_with_libdevice_is_cached() -> None:
+    cache = InMemoryProgramCache()
+    options = core.ProgramOptions(arch="sm_90", use_libdevice=True)
+    codes = {Program(NVVM, "nvvm", options).compile("ptx", cache=cache).code for _ in range(2)}
+    assert len(codes) == 1
+    assert cache.stats().hits == 1
 
 
 # ---- compiler versions -----------------------------------------------------------------------------------------------
