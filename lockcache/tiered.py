@@ -118,9 +118,12 @@ class TieredProgramCache(ProgramCacheResource):
 
     def get_entry(self, key: bytes | str) -> Entry | None:
         name = coerce_key(key)
-        entry = self._above(name, lambda tier: tier.get_entry(name))
-        if entry is None:
-            entry = self._below(name)
+        entry = self._above(name, lambda tier: tier.get_entry(name)) or self._below(name, self._last.get_entry)
+        self._recount(hits=entry is not None, misses=entry is None)
+        return entry
+
+    def _peek(self, name: bytes) -> Entry | None:
+        entry = self._above(name, lambda tier: tier._peek(name)) or self._below(name, self._last._peek)
         self._recount(hits=entry is not None, misses=entry is None)
         return entry
 
@@ -224,9 +227,8 @@ class TieredProgramCache(ProgramCacheResource):
 
     def _code(self, name: bytes) -> bytes | None:
         code = self._above(name, lambda tier: tier.get(name))
-        if code is None:
-            entry = self._below(name)
-            code = None if entry is None else entry.code
+        if code is None and (entry := self._below(name, self._last.get_entry)) is not None:
+            code = entry.code
         self._recount(hits=code is not None, misses=code is None)
         return code
 
@@ -250,10 +252,10 @@ class TieredProgramCache(ProgramCacheResource):
         if entry is not None:
             self._fill(self._uppers[:number], name, entry, version)
 
-    def _below(self, name: bytes) -> Entry | None:
+    def _below(self, name: bytes, get_entry: Callable[[bytes], Entry | None]) -> Entry | None:
         """Returns the entry of the last tier, which is the truth: the upper tiers get it, or lose the key."""
         version = self._version(name)
-        entry = self._last.get_entry(name)
+        entry = get_entry(name)
         if entry is not None or name in self._times or self._forgot_times:
             self._fill(self._uppers, name, entry, version, is_truth=True)
         return entry
@@ -261,8 +263,7 @@ class TieredProgramCache(ProgramCacheResource):
     def _is_due(self, name: bytes) -> bool:
         known = self._times.get(name)
         if known is None:
-            # First met: in a tier that outlives the process it may be any age.
-            return self._forgot_times or not self._fresh_seconds
+            return self._forgot_times or not self._fresh_seconds  # first met: its tier may outlive processes
         return not time.monotonic() - known < self._fresh_seconds
 
     def _from_last(self, name: bytes, begin: Callable[[], Entry | Turn[Entry]]) -> Entry | Turn[Entry]:

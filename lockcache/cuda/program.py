@@ -26,7 +26,6 @@ from lockcache import headers
 from lockcache.arguments import is_disabled
 from lockcache.errors import LockcacheError, UncacheableError
 from lockcache.explain import statement_of
-from lockcache.filestream import FileStreamProgramCache
 from lockcache.keys import Headers, prints_one, program_keys
 from lockcache.keys.versions import nvrtc_release
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
@@ -323,7 +322,7 @@ class _StoredElsewhere(BaseException):  # like GeneratorExit: not a failure, aft
 
 def _look(cache: ProgramCacheResource, key: bytes, is_whole: Callable[[Entry], bool] | None) -> Entry | None:
     """Returns a whole entry, counted as a hit; ``None`` counts as nothing. Takes no turn."""
-    found = cache.get_entry(key, turn=False) if isinstance(cache, FileStreamProgramCache) else cache.get_entry(key)
+    found = cache._peek(key)
     if found is None:
         cache._recount(misses=-1)
     elif is_whole is None or is_whole(found):
@@ -334,7 +333,8 @@ def _look(cache: ProgramCacheResource, key: bytes, is_whole: Callable[[Entry], b
 
 
 def _names_in(name_expressions: Any) -> set[Any]:
-    return set(name_expressions) if isinstance(name_expressions, tuple) else set()
+    names = name_expressions if isinstance(name_expressions, tuple) else ()
+    return {name for name in names if isinstance(name, (str, bytes))}  # of others the compiler says what is wrong
 
 
 def _state(options: ProgramOptions) -> list[Any]:

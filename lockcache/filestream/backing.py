@@ -196,7 +196,7 @@ class BackedReads:
         if loaded is not None:
             return loaded
         turn = None if self._implicit is None else self._implicit.mine(name)
-        loaded = self._found(name) if turn is None else self.load_or_join(turn)
+        loaded = self.found(name) if turn is None else self.load_or_join(turn)
         if loaded is not None and self._implicit is not None:
             self._implicit.stored(name, was_dropped=False)
         return loaded
@@ -204,7 +204,7 @@ class BackedReads:
     def load_or_join(self, turn: LeaseTurn) -> tuple[bytes, bytes] | None:
         """Returns the server's entry; else ``None``, and ``turn`` holds for all nodes if the server keeps leases."""
         stamps = self.backing.seen.stamps()
-        loaded = self._found(turn.name)
+        loaded = self.found(turn.name)
         if loaded is not None:
             return loaded
         outcome = take_turn(self.backing.store, turn.name, self._timeout_seconds, counts=self._lookups)
@@ -219,7 +219,7 @@ class BackedReads:
         After a failure on this node, no other node is waited for either.
         """
         try:
-            loaded = self._found(turn.name) if turn.after_failure else self.load_or_join(turn)
+            loaded = self.found(turn.name) if turn.after_failure else self.load_or_join(turn)
         except BaseException:
             turn.end()
             raise
@@ -228,7 +228,7 @@ class BackedReads:
         turn.end(was_stored=True)
         return loaded
 
-    def _found(self, name: str) -> tuple[bytes, bytes] | None:
+    def found(self, name: str) -> tuple[bytes, bytes] | None:
         stamps = self.backing.seen.stamps()
         loaded = self.backing.store.load(name)
         if loaded is None:

@@ -174,15 +174,20 @@ class FileStreamProgramCache(ProgramCacheResource):
         if reader.expects_miss and not _access(self._entries + digest.digest().hex("/", 31), _EXISTS):
             reader.misses += 1
             return default
-        load = self._load if turn or self._implicit is None else self._once.load
-        loaded = load(digest.hexdigest())
+        loaded = (self._load if turn else self._load_without_turn)(digest.hexdigest())
         return default if loaded is None else loaded[0]
 
-    def get_entry(self, key: bytes | str, *, turn: bool = True) -> Entry | None:
+    def get_entry(self, key: bytes | str) -> Entry | None:
         """Returns the entry with its metadata, or ``None``. An entry of cuda.core's own cache has no metadata."""
-        load = self._load if turn or self._implicit is None else self._once.load
-        loaded = load(entry_name(coerce_key(key)))
-        return None if loaded is None else self._entry(*loaded)
+        return self._entry(self._load(entry_name(coerce_key(key))))
+
+    def _peek(self, name: bytes) -> Entry | None:
+        return self._entry(self._load_without_turn(entry_name(name)))
+
+    def _load_without_turn(self, name: str) -> tuple[bytes, bytes] | None:
+        if self._implicit is None:
+            return self._load(name)
+        return self._once.load(name) or (None if self._backed is None else self._backed.found(name))
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
         raw = key if type(key) is bytes else coerce_key(key)
@@ -205,9 +210,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         ``None`` if there are no files under ``key``, or they cannot be shown: there is no room for them twice, the
         directory may not be written, the disk is full. Then there is :meth:`get_files`.
         """
-        name = entry_name(coerce_key(key))
-        load = self._load if self._implicit is None else self._once.load  # as get(turn=False)
-        return self._viewer.view(name, load)
+        return self._viewer.view(entry_name(coerce_key(key)), self._load_without_turn)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """Returns the entry, or the caller's turn to compute it; one across all processes that share the directory."""
@@ -232,15 +235,14 @@ class FileStreamProgramCache(ProgramCacheResource):
                 return turn
             loaded = outcome
         # An entry of a newer version, whose metadata cannot be read here, stays as it is.
-        return self._entry(*loaded) or Turn(computed_entry)
+        return self._entry(loaded) or Turn(computed_entry)
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """Returns the entry once the process or thread that has its turn stores it. Takes no turn."""
         if self._directory.is_read_only or self._renewed is not None:
             return super().wait(key, timeout_seconds)
         name, seconds = entry_name(coerce_key(key)), coerce_seconds("timeout_seconds", timeout_seconds)
-        loaded = self._once.load(name) or self._once.wait(name, seconds)
-        return None if loaded is None else self._entry(*loaded)
+        return self._entry(self._once.load(name) or self._once.wait(name, seconds))
 
     def __delitem__(self, key: bytes | str) -> None:
         name = entry_name(coerce_key(key))
@@ -321,8 +323,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         try:
             entry = computed_entry(value, cost_ns)
             code, tail, cost_ns = coerce_entry(entry)
-            loaded = self._once.published_meanwhile(turn.name)
-            if loaded is not None and (published := self._entry(*loaded)) is not None:
+            if (published := self._entry(self._once.published_meanwhile(turn.name))) is not None:
                 return published
             was_dropped = not (was_stored := self._write(turn.name, code, tail, cost_ns, stated))
             self._once.costs.remember(turn.name, cost_ns)
@@ -335,8 +336,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         self.put_entry(key, entry)  # counted, and never read again through this object
         return entry
 
-    def _entry(self, payload: bytes, blob: bytes) -> Entry | None:
-        return as_entry(self.path, payload, blob)
+    def _entry(self, loaded: tuple[bytes, bytes] | None) -> Entry | None:
+        return None if loaded is None else as_entry(self.path, *loaded)
 
     def _store(self, key: bytes, coerce: Callable[[], tuple[bytes, bytes, int]]) -> None:
         name, was_dropped = entry_name(key), True

@@ -46,6 +46,9 @@ class BackedProgramCache(ProgramCacheResource):
         name = coerce_key(key)
         return self._front.get_entry(name) or self._from_behind(name)
 
+    def _peek(self, name: bytes) -> Entry | None:
+        return self._front._peek(name) or self._from_behind(name)
+
     def _from_behind(self, name: bytes) -> Entry | None:
         entry = self._behind.get_entry(name)
         if entry is not None and not self._is_only_read:

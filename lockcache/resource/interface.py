@@ -122,6 +122,10 @@ class ProgramCacheResource(ABC):
     def _supersede(self, key: bytes) -> None:  # noqa: B027 - what takes writes is written to
         """Read no older value of ``key`` through this object, which is only read: a tier in front of it has another."""
 
+    def _peek(self, name: bytes) -> Entry | None:
+        """Returns what :meth:`get_entry` does, and takes no turn where its misses do."""
+        return self.get_entry(name)
+
     def _recount(self, **counts: int) -> None:  # noqa: B027 - not all count
         """Add to counters, by their names in :class:`CacheStats`: a look-up that missed looks again, say."""
 
@@ -390,8 +394,7 @@ class UnsupportedProgramCache(ProgramCacheResource):
     def __new__(cls, *_arguments: Any, **_named: Any) -> NoReturn:
         raise OSError(
             errno.ENOSYS,
-            "FileStreamProgramCache, BundleProgramCache and RemoteProgramCache need Linux (flock, extended "
-            "attributes and /proc), "
-            f"and this is {sys.platform}: use SQLiteProgramCache for the programs of one process, or "
+            "FileStreamProgramCache, BundleProgramCache and RemoteProgramCache need Linux (flock, extended attributes "
+            f"and /proc), and this is {sys.platform}: use SQLiteProgramCache for the programs of one process, or "
             "InMemoryProgramCache",
         )

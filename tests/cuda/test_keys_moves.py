@@ -12,7 +12,7 @@ import pytest
 
 core = pytest.importorskip("cuda.core")
 
-from lockcache import FileStreamProgramCache, InMemoryProgramCache  # noqa: E402
+from lockcache import FileStreamProgramCache, InMemoryProgramCache, TieredProgramCache  # noqa: E402
 from lockcache.cuda import Program  # noqa: E402
 from tests.processes.crowd import run_all  # noqa: E402
 
@@ -310,9 +310,11 @@ def test_the_length_of_a_path_reaches_the_output_without_the_path(word: str, pla
     assert cache.stats().puts == 2
 
 
-def test_a_printed_path_is_one_lookup_and_takes_no_turn(places, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_tiered", [False, True])
+def test_a_printed_path_is_one_lookup_and_takes_no_turn(is_tiered: bool, places, tmp_path: Path) -> None:
     one, other = places(ASSERTS)
-    with FileStreamProgramCache(tmp_path / "cache", compile_once=True) as cache:
+    store = FileStreamProgramCache(tmp_path / "cache", compile_once=True)
+    with TieredProgramCache(InMemoryProgramCache(), store) if is_tiered else store as cache:
         for path in (one, other, one, other):
             compiled(cache, KERNEL, include_path=path)
         assert (cache.stats().hits, cache.stats().misses, cache.stats().puts) == (2, 2, 2)

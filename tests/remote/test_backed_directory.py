@@ -299,6 +299,17 @@ def test_a_turn_of_this_node_is_a_turn_of_all(server: Valkey, tmp_path: Path) ->
     assert not server.client.exists(f"lockcache:lease:{entry_name(b'other')}"), "a turn that is given up"
 
 
+def test_a_lookup_without_a_turn_asks_the_server_and_takes_no_turn_there(server: Valkey, tmp_path: Path) -> None:
+    one, other = (FileStreamProgramCache(tmp_path / name, compile_once=True) for name in ("one", "other"))
+    assert one.get("k", turn=False) is None
+    assert not server.client.exists(f"lockcache:lease:{entry_name(b'k')}")
+    one["k"] = b"v"
+    one.close()
+    assert other.get("k", turn=False) == b"v"
+    assert (other.stats().hits, other.stats().misses) == (1, 0)
+    other.close()
+
+
 @pytest.mark.slow
 def test_four_nodes_of_eight_processes_compile_eight_kernels_once(server: Valkey, tmp_path: Path) -> None:
     def opened(rank: int) -> FileStreamProgramCache:
