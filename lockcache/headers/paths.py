@@ -17,7 +17,7 @@ a text that names the function which a failed assertion calls, since it may put 
 
 Words in comments are passed over, unless the text has something that makes it hard to say what a comment is; words
 under a false ``#if`` count. Time grows with the length of a text and no faster. Not promised: to see a word that is
-pasted together from three or more pieces of which one is a single letter.
+pasted together from three or more pieces of which one has one or two letters.
 """
 
 from __future__ import annotations

@@ -221,8 +221,12 @@ def test_what_cannot_be_cached_is_compiled_and_returned_and_counted(
 
 
 def test_mistakes_are_the_compilers_to_report(cache) -> None:
-    for mistake in ({"target_type": "elf"}, {"target_type": "cubin", "name_expressions": 5}):
+    for mistake in (
+        {"target_type": "elf"},
+        *({"target_type": "cubin", "name_expressions": n} for n in (5, (5,), ([],))),
+    ):
         assert _outcome(Program, cache=cache, **mistake) == _outcome(cuda_core.Program, **mistake)
+        assert _outcome(Program, **mistake) == _outcome(cuda_core.Program, **mistake)
 
 
 def _outcome(kind: type, **arguments: object) -> str:
