@@ -65,11 +65,14 @@ def test_no_daemon_outlives_ranks_that_are_all_killed(cache_path: Path) -> None:
         until_free(cache_path)
 
 
-# Each is the first to compile for one key, and looks both up.
+# Computes what the others have not, and looks both keys up. Not before all are here: a rank counts from its start on.
 RANK = """
 import os, sys
 from lockcache import FileStreamProgramCache
 rank = os.environ["PMI_RANK"]
+with open(os.environ["HERE"], "w") as here:
+    here.write("1")
+open(os.environ["GATE"]).close()
 with FileStreamProgramCache() as cache:
     for key in ("0", "1"):
         cache.get_or_compute(key, lambda: b"code")
@@ -79,16 +82,27 @@ sys.exit(int(rank) * 5)
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_mpiexec() is None, reason="needs mpiexec: pip install mpich")
-def test_under_mpiexec_a_key_is_compiled_once_one_rank_speaks_and_exit_codes_come_back(cache_path: Path) -> None:
+def test_under_mpiexec_a_key_is_compiled_once_one_rank_speaks_and_exit_codes_come_back(
+    cache_path: Path, tmp_path: Path
+) -> None:
+    here, gate = tmp_path / "here", tmp_path / "gate"
+    os.mkfifo(here)
+    os.mkfifo(gate)
     run = [*RUN, "--daemon", "--dir", str(cache_path), "--max-size", "1G", "--", sys.executable, "-c", RANK]
     command = [str(find_mpiexec()), "-n", "4", *run]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LOCKCACHE_MAXSIZE": "1G"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LOCKCACHE_MAXSIZE": "1G", "HERE": here, "GATE": gate}
     job = subprocess.Popen(command, env=environment, stdin=-1, stdout=-1, stderr=-1, text=True, start_new_session=True)
     try:
+        arrived = os.open(here, os.O_RDWR)
+        for _ in range(4):
+            os.read(arrived, 1)
+        opened = os.open(gate, os.O_RDWR)
         _, err = job.communicate(timeout=HANG_SECONDS)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
+    os.close(arrived)
+    os.close(opened)
     said = [line for line in err.splitlines() if line.startswith("lockcache: ")]
     assert job.returncode == 5 | 10 | 15, err  # as mpiexec has it: those of all ranks, or one after the other
     assert said[0] == "lockcache: LOCKCACHE_MAXSIZE is not a variable of lockcache's; did you mean LOCKCACHE_MAX_SIZE?"

@@ -53,13 +53,14 @@ def test_two_clients_that_make_a_directory_at_once_have_one_page(
     monkeypatch.setattr(CacheDirectory, "_replace_page_locked", note_and_make)
     names = "missing names are remembered"
     mounts = [mount_faulty(names, server="faulty_client.py", backing=tmp_path / "server") for _ in range(2)]
+    locks = {str(path / "lockcache" / "locks" / "init") for path in mounts}
     lock = mounts[0] / "lockcache" / "locks" / "init"
     lock.parent.mkdir(parents=True, mode=0o700)
     with ThreadPoolExecutor(2) as threads:
         with lock.open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             opening = [threads.submit(FileStreamProgramCache, path) for path in mounts]
-            until(lambda: _descriptors_of("locks/init") == 1 + len(mounts))  # each has seen that there is no page
+            until(lambda: _descriptors_of(locks) == 1 + len(mounts))  # each has seen that there is no page
         first, second = (each.result() for each in opening)
     assert len(made) == 1, "the second takes the first one's"
     with first, second:
@@ -69,10 +70,10 @@ def test_two_clients_that_make_a_directory_at_once_have_one_page(
         assert first.recount() == [], "no shard is counted wrongly"
 
 
-def _descriptors_of(path: str) -> int:
-    """Returns how many descriptors this process has of files whose path ends so."""
+def _descriptors_of(paths: set[str]) -> int:
+    """Returns how many descriptors this process has of these files. Earlier tests may have left some of others."""
     with os.scandir("/proc/self/fd") as found:
-        return sum(_leads_to(each.path).endswith(path) for each in found)
+        return sum(_leads_to(each.path) in paths for each in found)
 
 
 def _leads_to(link: str) -> str:
