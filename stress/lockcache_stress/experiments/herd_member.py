@@ -229,11 +229,6 @@ def _counted(plan: HerdPlan, phase: int) -> Any:
     from lockcache.cuda import Program
 
     class CountedProgram(Program):
-        def compile(self, *given: Any, cache: Any = None, **named: Any) -> Any:
-            if cache is None:
-                _note_compile(plan, phase)
-            return super().compile(*given, cache=cache, **named)
-
         def _compile_now(self, *given: Any) -> Any:
             _note_compile(plan, phase)
             if plan.options.plant == "crash":
