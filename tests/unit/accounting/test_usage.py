@@ -15,7 +15,7 @@ from lockcache.filestream.accounting import usage as usage_module
 from lockcache.filestream.accounting.usage import PAGE_BYTES, NfsPage, ReopenedPage, Slot, UsagePage, encode_page
 from lockcache.filestream.disk.descriptors import opened
 from lockcache.filestream.disk.layout import SHARDS, Layout
-from tests.unit.material import descriptors, property_test
+from tests.unit.material import descriptors, descriptors_to_begin_with, property_test
 
 EMPTY = [Slot(0, 0)] * SHARDS
 
@@ -161,7 +161,7 @@ def test_a_damaged_slot_is_counted_within_range_and_never_raises(file, wrong):
 
 
 def test_the_descriptor_lives_as_long_as_the_page_and_no_longer(file):
-    before = descriptors()
+    before = descriptors_to_begin_with()
     page = open_page(file)
     assert len(descriptors()) == len(before) + 1
     del page

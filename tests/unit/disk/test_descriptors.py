@@ -7,11 +7,11 @@ import os
 import pytest
 
 from lockcache.filestream.disk.descriptors import Descriptor, opened
-from tests.unit.material import descriptors
+from tests.unit.material import descriptors, descriptors_to_begin_with
 
 
 def test_what_is_open_is_closed_with_its_owner(tmp_path):
-    before = descriptors()
+    before = descriptors_to_begin_with()
     owner = opened(str(tmp_path), os.O_RDONLY, dir_fd=None)
     assert len(descriptors()) == len(before) + 1
     os.fstat(owner.number)

@@ -25,6 +25,7 @@ from lockcache.filestream.disk.folders import (
     unlink_below,
 )
 from lockcache.filestream.disk.layout import Layout
+from tests.unit.material import descriptors, descriptors_to_begin_with
 
 OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -122,13 +123,13 @@ def test_no_symlink_is_followed_on_the_way_to_an_open_folder(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "root").symlink_to(tmp_path)
     (tmp_path / "link").symlink_to("a")
-    before = os.listdir("/proc/self/fd")
+    before = descriptors_to_begin_with()
     with open_folder(str(tmp_path / "root"), "a", "b") as fd:
         assert os.path.samestat(os.fstat(fd), os.stat(tmp_path / "a" / "b"))
     for way in (("link",), ("link", "b"), ("missing",)):
         with pytest.raises(OSError, match=r"directory|symbolic"), open_folder(str(tmp_path), *way):
             pass
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors() == before
 
 
 @pytest.mark.parametrize("target", ["folder", "empty folder", "nowhere"])

@@ -17,7 +17,7 @@ from lockcache.filestream.disk.folders import PlantedFolderError
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock, ShardLocks, _is_in_lower_half
 from tests.unit.forked import in_child
-from tests.unit.material import descriptors
+from tests.unit.material import descriptors, descriptors_to_begin_with
 
 # A process that takes the lock, says so, and keeps it until it is asked to end.
 HOLD = """
@@ -208,7 +208,7 @@ def test_lock_files_are_private_and_empty(lock, path):
 
 
 def test_descriptors_do_not_leak(lock, path):
-    before = descriptors()
+    before = descriptors_to_begin_with()
     for _ in range(50):
         with lock:
             pass
@@ -359,7 +359,7 @@ def test_a_lock_that_another_holder_gives_back_within_the_timeout_is_taken(path,
 @pytest.mark.parametrize("keeps_open", [True, False])
 def test_a_descriptor_is_kept_for_the_next_time_unless_there_are_few_of_them(path, lock, keeps_open, monkeypatch):
     monkeypatch.setattr("lockcache.filestream.disk.locks._is_in_lower_half", lambda fd: keeps_open)
-    before = len(descriptors())
+    before = len(descriptors_to_begin_with())
     for _ in range(2):
         with lock:
             assert len(descriptors()) == before + 1

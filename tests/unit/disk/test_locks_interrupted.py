@@ -19,7 +19,7 @@ import pytest
 
 from lockcache.filestream.disk.locks import Hold, ProcessLock
 from tests.crash.interrupted import Interrupt, count_steps, interrupt_at, interrupts, run_to
-from tests.unit.material import descriptors
+from tests.unit.material import descriptors, descriptors_to_begin_with
 
 # Coverage has a lock of its own, which an interrupt leaves held: the next function that is called waits for ever.
 pytestmark = pytest.mark.unmeasured
@@ -88,7 +88,7 @@ def test_an_interrupt_while_the_lock_of_a_hold_that_is_gone_is_given_back_leaves
 
 @pytest.mark.slow
 def test_two_interrupts_anywhere_in_a_use_and_in_its_clean_up_leave_the_lock_free(lock: ProcessLock) -> None:
-    before = descriptors()
+    before = descriptors_to_begin_with()
     for first in range(1, count_steps(lambda: hold_and_release(lock)) + 1):
         for second in random.Random(first).sample(range(1, 120), 12):
             # The second one comes when the first one's frames go, which had the hold.

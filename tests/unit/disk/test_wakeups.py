@@ -16,6 +16,7 @@ from lockcache.filestream.compile_once import turns
 from lockcache.filestream.disk import Layout
 from lockcache.filestream.disk.wakeups import Sleeper, bell_of, ring
 from tests.processes.crowd import HANG_SECONDS
+from tests.unit.material import descriptors
 
 
 @pytest.fixture
@@ -71,12 +72,12 @@ def test_ringing_where_nobody_listens_any_more_removes_the_bell(bell: Path) -> N
 
 def test_a_folder_in_the_place_of_a_bell_costs_no_descriptors(bell: Path) -> None:
     bell.mkdir()
-    sleeper, before = Sleeper(Layout(str(bell.parent)), str(bell)), len(os.listdir("/proc/self/fd"))
+    sleeper, before = Sleeper(Layout(str(bell.parent)), str(bell)), descriptors()
     for _ in range(3):
         sleeper.listen()
     ring(Layout(str(bell.parent)), str(bell))
     assert not sleeper.has_bell
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_in_a_folder_of_a_group_its_members_may_ring(bell: Path) -> None:

@@ -11,7 +11,7 @@ from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.entry import reader
 from lockcache.filestream.entry.codec import XATTR
 from tests.unit.entry.material import flip, put, write_foreign
-from tests.unit.material import descriptors, entry_path
+from tests.unit.material import descriptors, descriptors_to_begin_with, entry_path
 
 
 def test_an_attribute_of_a_later_version_is_not_served(cache_path):
@@ -43,7 +43,7 @@ def test_a_read_takes_no_lock_makes_nothing_and_leaves_nothing_open(cache, mode,
     put(cache, mode)
     cache.close()
     cache.get("k")
-    before = descriptors()
+    before = descriptors_to_begin_with()
     files = sorted(os.walk(cache.path))
     for name in ("mkdir", "rename", "unlink", "listdir", "scandir"):
         monkeypatch.setattr(os, name, lambda *a, name=name, **k: pytest.fail(f"{name} on a read"))

@@ -19,7 +19,16 @@ from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, AttributeRefused
 from lockcache.filestream.entry.removal import remove_entry
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.repair import reap, recount_all
-from tests.unit.material import descriptors, entry_path, on_disk, open_directory, put, record_path, shard_of
+from tests.unit.material import (
+    descriptors,
+    descriptors_to_begin_with,
+    entry_path,
+    on_disk,
+    open_directory,
+    put,
+    record_path,
+    shard_of,
+)
 
 NAME = entry_name(b"k")
 
@@ -99,7 +108,7 @@ def test_publishing_over_an_older_entry_gives_its_bytes_back(directory, record, 
 
 @pytest.mark.parametrize("step", ["made", "reserved", "attribute", "written"])
 def test_abandoning_after_any_step_gives_everything_back(directory, step):
-    before = descriptors()
+    before = descriptors_to_begin_with()
     staged = StagedEntry(directory, NAME, 1000)
     if step != "made":
         staged.reserve()

@@ -13,7 +13,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import StagedEntry
 from tests.matrix_sampling import diagonals
-from tests.unit.material import descriptors, entry_path, on_disk
+from tests.unit.material import descriptors, descriptors_to_begin_with, entry_path, on_disk
 
 
 def remove(path):
@@ -137,7 +137,7 @@ def test_on_nfs_a_page_that_is_cut_is_made_again_by_the_next_write(cache_path, m
 
 @pytest.mark.slow
 def test_close_gives_back_every_descriptor(cache_path):
-    before = descriptors()
+    before = descriptors_to_begin_with()
     cache = FileStreamProgramCache(cache_path, max_size_bytes=5000)
     for number in range(300):
         cache[str(number)] = b"x" * 100

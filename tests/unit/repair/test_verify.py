@@ -18,7 +18,16 @@ from lockcache.filestream.entry.reader import EntryReader
 from lockcache.filestream.entry.verdict import WRONG
 from lockcache.filestream.repair.verify import entry_names, verify_entry, verify_in_steps
 from tests.crash.damage import ATTRIBUTE_DAMAGES, DAMAGES
-from tests.unit.material import descriptors, entry_path, on_disk, open_directory, put, record_path, shard_of
+from tests.unit.material import (
+    descriptors,
+    descriptors_to_begin_with,
+    entry_path,
+    on_disk,
+    open_directory,
+    put,
+    record_path,
+    shard_of,
+)
 from tests.verifying import verify_shard
 
 NAME = entry_name(b"k")
@@ -254,7 +263,7 @@ def test_an_entry_that_is_evicted_while_it_is_read_is_let_go_of(directory):
 def test_a_verification_that_is_given_up_half_way_leaves_nothing_open(directory):
     put(directory, b"k", bytes(5 << 20))
     verify_entry(directory, NAME)
-    before = descriptors()
+    before = descriptors_to_begin_with()
     steps = verify_in_steps(directory, NAME)
     next(steps)
     steps.close()

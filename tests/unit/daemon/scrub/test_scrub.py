@@ -19,7 +19,7 @@ from lockcache_daemon.scrub import scrub as scrubbing
 from lockcache_daemon.scrub.scrub import Scrub
 from tests.crash.damage import fill_to_damage, spoil
 from tests.daemon.directories import accounting_is_exact
-from tests.unit.material import descriptors
+from tests.unit.material import descriptors, descriptors_to_begin_with
 
 KEYS = [b"%d" % number for number in range(300)]
 FAST = 10**12
@@ -167,7 +167,7 @@ def test_a_large_entry_is_read_over_several_ticks_and_let_go_of_when_it_is_evict
     cache = FileStreamProgramCache(cache_path)
     cache.clear()
     cache[b"large"] = bytes(20 << 20)
-    before = descriptors()
+    before = descriptors_to_begin_with()
     scrub = make(1 << 20)
     _tick_until_in_the_middle(scrub, before)
     del cache[b"large"]
@@ -181,7 +181,7 @@ def test_closing_in_the_middle_leaves_nothing_open(
     cache_path: Path, make: Callable[..., Scrub], directory: CacheDirectory
 ) -> None:
     FileStreamProgramCache(cache_path)[b"large"] = bytes(20 << 20)
-    before = descriptors()
+    before = descriptors_to_begin_with()
     scrub = make(1 << 20)
     _tick_until_in_the_middle(scrub, before)
     scrub.close()
