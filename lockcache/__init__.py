@@ -10,36 +10,28 @@ from typing import TYPE_CHECKING
 
 from lockcache.arguments import obey_log_variable
 from lockcache.doors import door
-from lockcache.errors import (
-    FormatError,
-    LockcacheError,
-    LockTimeoutError,
-    NoDefaultDirError,
-    PolicyError,
-    ReentrantComputeError,
-    SigningKeyError,
-    UncacheableError,
-    UnsafeCacheDirError,
-)
-from lockcache.memory import InMemoryProgramCache
-from lockcache.resource import CacheStats, Entry, ProgramCacheResource
-from lockcache.single_flight import Turn
-from lockcache.sqlite import SQLiteProgramCache
-from lockcache.tiered import TieredProgramCache
-
-if sys.platform == "linux":
-    from lockcache.filestream import FileStreamProgramCache
-else:
-    from lockcache.resource import (
-        UnsupportedProgramCache as BundleProgramCache,
-        UnsupportedProgramCache as FileStreamProgramCache,
-        UnsupportedProgramCache as RemoteProgramCache,
-    )
 
 if TYPE_CHECKING:
     from lockcache.bundle import BundleProgramCache
+    from lockcache.errors import (
+        FormatError,
+        LockcacheError,
+        LockTimeoutError,
+        NoDefaultDirError,
+        PolicyError,
+        ReentrantComputeError,
+        SigningKeyError,
+        UncacheableError,
+        UnsafeCacheDirError,
+    )
+    from lockcache.filestream import FileStreamProgramCache
     from lockcache.keys import make_program_cache_key
+    from lockcache.memory import InMemoryProgramCache
     from lockcache.remote import RemoteProgramCache
+    from lockcache.resource import CacheStats, Entry, ProgramCacheResource
+    from lockcache.single_flight import Turn
+    from lockcache.sqlite import SQLiteProgramCache
+    from lockcache.tiered import TieredProgramCache
 
 __all__ = [
     "BundleProgramCache",
@@ -69,14 +61,27 @@ __version__ = "0.2.0"
 obey_log_variable()
 
 
-# Keys are only needed by those who compile themselves, bundles and servers by few; everybody else is spared the import.
+if sys.platform != "linux":
+    from lockcache.resource.unsupported import BundleProgramCache, FileStreamProgramCache, RemoteProgramCache
+
+# Each name is imported when it is asked for: who needs only some is spared the others.
 if not TYPE_CHECKING:
     __getattr__, _ = door(
         __name__,
         {
-            "lockcache.keys": "make_program_cache_key",
             "lockcache.bundle": "BundleProgramCache",
+            "lockcache.errors": (
+                "FormatError LockTimeoutError LockcacheError NoDefaultDirError PolicyError ReentrantComputeError "
+                "SigningKeyError UncacheableError UnsafeCacheDirError"
+            ),
+            "lockcache.filestream": "FileStreamProgramCache",
+            "lockcache.keys": "make_program_cache_key",
+            "lockcache.memory": "InMemoryProgramCache",
             "lockcache.remote": "RemoteProgramCache",
+            "lockcache.resource": "CacheStats Entry ProgramCacheResource",
+            "lockcache.single_flight": "Turn",
+            "lockcache.sqlite": "SQLiteProgramCache",
+            "lockcache.tiered": "TieredProgramCache",
         },
     )
 

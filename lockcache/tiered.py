@@ -90,6 +90,7 @@ class TieredProgramCache(ProgramCacheResource):
         self._given = tiers
         self._tiers = _with_backing(tiers)
         self._uppers, self._last = self._tiers[:-1], self._tiers[-1]
+        self._closures = next((tier._closures for tier in reversed(tiers) if tier._closures is not None), None)
         # When each copy was last known to be the last tier's, and whether some of those times were thrown away.
         self._times: dict[bytes, float] = {}
         self._forgot_times = False
@@ -132,8 +133,7 @@ class TieredProgramCache(ProgramCacheResource):
         return self._last.view_files(coerce_key(key))
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
-        # Once for all tiers: the file behind an ObjectCode may be gone by the second.
-        self._write(coerce_key(key), Entry(*coerce_value(value)))
+        self._write(coerce_key(key), Entry(*coerce_value(value)))  # once: the file behind an ObjectCode may go
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit, in each tier."""

@@ -24,10 +24,10 @@ from cuda.core import ObjectCode, ProgramOptions
 
 from lockcache import headers
 from lockcache.arguments import is_disabled
+from lockcache.cuda.lazy_program import LazyProgram
 from lockcache.errors import LockcacheError, UncacheableError
 from lockcache.explain import statement_of
-from lockcache.keys import Headers, prints_one, program_keys
-from lockcache.keys.versions import nvrtc_release
+from lockcache.keys import Headers, prints_one, program_keys, versions
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
 
 __all__ = ["Program"]
@@ -57,7 +57,7 @@ _BUNDLED: Final = b"--use-bundled-headers="
 _has_restricted = False
 
 
-class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
+class Program(LazyProgram):
     """A program to compile, as ``cuda.core.Program``: same constructor, same ``compile``.
 
     With ``cache=`` one of lockcache's back ends, ``name_expressions`` and headers (``include_path``, ``pre_include``,
@@ -77,12 +77,9 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
     ) -> None:
         if options is None or isinstance(options, dict):
             options = ProgramOptions(**(options or {}))
-        super().__init__(code, code_type, options)  # which refuses options of other types
+        super().__init__(code, code_type, options)
         self._source = bytes(code) if isinstance(code, bytearray) else code
         self._source_type = str(code_type)
-        self._options: ProgramOptions = options
-        # cuda.core reads some of the options now and some when it compiles.
-        self._options_then = _state(options)
         #: All names that NVRTC was given for this program: it keeps them.
         self._given_names: set[Any] = set()
 
@@ -116,9 +113,9 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
         if self.is_closed:
             raise RuntimeError("Program has been closed")
         try:
-            if _state(self._options) != self._options_then:
+            if self._has_new_options():
                 raise UncacheableError("its options were changed after it was made")
-            compilation = _Compilation(self, target_type, names, logs)
+            compilation = _Compilation(self, target_type, names, logs, cache)
         except (LockcacheError, OSError, TypeError, ValueError) as error:  # if it is a mistake, the compiler says so
             cache._note_uncacheable(getattr(error, "reasons", "") or str(error))
             return self._compile_now(target_type, names, logs)
@@ -130,7 +127,7 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
     def _compile_now(self, target_type: str, names: Any, logs: Any, cache: Any = None) -> ObjectCode:
         self._note_restrict()
         self._given_names |= _names_in(names)
-        return super().compile(target_type, names, logs, cache=cache)
+        return self._made_compile(target_type, names, logs, cache)
 
     def _note_restrict(self) -> None:
         global _has_restricted
@@ -140,8 +137,11 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
 class _Compilation:
     """One call of :meth:`Program.compile` with a cache."""
 
-    def __init__(self, program: Program, target_type: str, name_expressions: Any, logs: Any) -> None:
+    def __init__(
+        self, program: Program, target_type: str, name_expressions: Any, logs: Any, cache: ProgramCacheResource
+    ) -> None:
         self._program = program
+        self._closures = cache._closures
         #: Whether the compiler ran, in which case cuda.core has asked what the driver can load.
         self.has_compiled = False
         self._options = program._options
@@ -150,6 +150,9 @@ class _Compilation:
         self._logs = logs
         #: What the compiler wrote, if it ran.
         self._written = ""
+        self._is_cxx = program._source_type.lower() == "c++"
+        #: The version of NVRTC that the key has, or an earlier one.
+        self._nvrtc = versions.nvrtc() if self._is_cxx else b""
         self._headers = self._examine()
         self._keys = program_keys(
             code=program._source,
@@ -163,7 +166,7 @@ class _Compilation:
     def cached(self, cache: ProgramCacheResource) -> ObjectCode:
         """Returns the code; compiles it only if no other process has done so or is doing so."""
         # A copy of a directory may have lost the metadata. What was compiled without names does not need them.
-        is_whole = _has_symbols if self._names and self._program.backend == "NVRTC" else None
+        is_whole = _has_symbols if self._names and self._is_cxx else None
         if self._keys.with_paths is not None:
             found = _look(cache, self._keys.key, is_whole) or _look(cache, self._keys.with_paths(), is_whole)
             if found is not None:
@@ -188,7 +191,7 @@ class _Compilation:
 
     def is_too_new(self) -> bool:
         """Returns whether the driver cannot load the PTX that this host's NVRTC makes. Asks it for nothing else."""
-        is_asked = self._target_type.lower() == "ptx" and self._program.backend == "NVRTC"
+        is_asked = self._target_type.lower() == "ptx" and self._is_cxx
         return is_asked and not _can_load_ptx()
 
     def _compute(self, cache: ProgramCacheResource, is_whole: Callable[[Entry], bool] | None) -> Entry:
@@ -219,6 +222,8 @@ class _Compilation:
             return _EMPTY if self._target_type.lower() == "ltoir" else "the compiler gave no code"
         if self._is_tainted():
             return _TAINTED
+        if self._is_cxx and versions.load_nvrtc() != self._nvrtc:
+            return "another NVRTC was loaded than was found"
         if self._program._given_names - _names_in(self._names):
             return "it was compiled with other name expressions before, which NVRTC keeps"
         return f"{self._label()}: a header changed while it was compiled" if self._has_new_headers() else ""
@@ -249,15 +254,14 @@ class _Compilation:
         if tool and stated:
             return f"{tool} {stated.split()[-1]}"
         # LTO-IR says nothing of its compiler.
-        return f"{tool} {nvrtc_release()}" if tool == "nvrtc" else stated
+        return f"{tool} {versions.nvrtc_release()}" if tool == "nvrtc" else stated
 
     def _is_tainted(self) -> bool:
-        program = self._program
-        return _has_restricted and program._source_type.lower() == "c++" and not self._options.restrict
+        return _has_restricted and self._is_cxx and not self._options.restrict
 
     def _examine(self) -> Headers | None:
         """Returns the headers as they are now; ``None`` where the program can read none."""
-        if self._program._source_type.lower() != "c++":
+        if not self._is_cxx:
             return None
         options, code = self._options, _encoded(self._program._source)
         is_named = "/" in (options.name or "")  # a directory, in which NVRTC looks for headers
@@ -273,6 +277,7 @@ class _Compilation:
             name=name,
             define_macro=options.define_macro,
             no_source_include=options.no_source_include,
+            store=self._closures,
         )
         return Headers(found.digest, found.placed, found.paths, bool(found.parts))
 
@@ -335,11 +340,6 @@ def _look(cache: ProgramCacheResource, key: bytes, is_whole: Callable[[Entry], b
 def _names_in(name_expressions: Any) -> set[Any]:
     names = name_expressions if isinstance(name_expressions, tuple) else ()
     return {name for name in names if isinstance(name, (str, bytes))}  # of others the compiler says what is wrong
-
-
-def _state(options: ProgramOptions) -> list[Any]:
-    """Returns the values of all options, for a comparison."""
-    return [value[:] if type(value) is list else value for value in vars(options).values()]
 
 
 def _read_once(name_expressions: Any) -> Any:

@@ -73,9 +73,8 @@ class FileStreamProgramCache(ProgramCacheResource):
             may wait (at most for the lease timeout), and a caller that looks up without meaning to store keeps the
             others waiting until it looks up something else. ``get_or_compute`` needs no such switch. ``None``:
             ``$LOCKCACHE_COMPILE_ONCE``, else False.
-        lease_timeout_seconds: How long a compiling process is waited for. ``None``: ``$LOCKCACHE_LEASE_TIMEOUT``, else
-            a minute, or four times what compiling that key took the last time, whichever is longer. Then one waiter
-            takes over.
+        lease_timeout_seconds: How long a compiling process is waited for, before one waiter takes over. ``None``:
+            ``$LOCKCACHE_LEASE_TIMEOUT``, else a minute, or four times what compiling that key took, if that is longer.
         record_files: Keep records in files next to the entries even where the file system has extended attributes, for
             directories that are copied by tools which drop those.
         verified_only: Entries without a record are misses. By default they are served, unverified, and counted: that is
@@ -130,7 +129,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._backing, self._backed, self._seeded = parts.backing, parts.backed, parts.seeded
         # Bound once: a hit spares the choice.
         self._reader, self._load, self._writer = parts.reader, parts.load, parts.writer
-        self._viewer = parts.viewer
+        self._viewer, self._closures = parts.viewer, parts.closures
         self._entries = f"{self._directory.layout.entries}/"
         self._held = Slot(0, 0)
         report_at_end(self, self._report)
@@ -267,6 +266,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         if not self._directory.is_nowhere:
             detach_seed(self._directory, self._remove_all)
         self._remove_all()
+        self._closures.clear()
         empty_quarantine(self._directory, waits=True)
         if self._backing is not None:
             self._backing.cleared()  # again: a full disk may have prevented recording it before

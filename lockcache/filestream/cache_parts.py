@@ -26,6 +26,7 @@ from lockcache.arguments import (
 )
 from lockcache.filestream.accounting import Counters, CountersReport, Report
 from lockcache.filestream.bundle import SeededReader
+from lockcache.filestream.closures import ClosureFile
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
 from lockcache.filestream.entry import EntryReader, KeyRing, Loader, load_keys, loader_of, make_reader
 from lockcache.filestream.modes import in_mode, open_in_mode
@@ -116,6 +117,7 @@ class Parts:
         if recorder is not None and self.renewed is not None:  # where most is hidden from the reader
             self.load = recorder.recording(self.load).load
         self.viewer = Viewer(self.directory, self.writer, timeout, self.counts, keys, is_seeded=self.seeded is not None)
+        self.closures = ClosureFile(self.directory, keys)
         counted = partial(_counted, self.reader, self.counts)
         along: list[Report | None] = [recorder, None if self.backing is None else self.backing.report]
         self.report = CountersReport(layout, counted, is_read_only=self.directory.is_read_only, along=along)

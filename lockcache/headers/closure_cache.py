@@ -1,4 +1,4 @@
-"""Closures remembered, each for as long as the facts on which it rests hold.
+"""Closures remembered, each for as long as the facts on which it rests hold: in the process, and saved for others.
 
 Keeps invariant 1 (a hit is whole): a remembered digest is given only after every file, every miss and every directory
 was looked at again. Safe for threads, which walk at the same time rather than wait for each other, and for fork: a
@@ -11,20 +11,26 @@ import threading
 from collections import OrderedDict
 
 from lockcache.fork import after_fork_in_child
+from lockcache.headers import saved
 from lockcache.headers.closure import Closure, Request, walk
 from lockcache.headers.files_seen import hold
+from lockcache.headers.saved import ClosureStore
 
 #: Facts held in all, at about 0.4 KB each: five hundred closures of 370 headers, 100 MB at most.
 _FACTS_LIMIT = 250_000
 _WALKS = 3
 
 
-def closure_of(request: Request) -> Closure:
-    """Returns the closure of includes as it is now."""
+def closure_of(request: Request, store: ClosureStore | None = None) -> Closure:
+    """Returns the closure of includes as it is now. ``store``: where processes save it for each other."""
     known = _closures.get(request)
     if known is not None and hold(known.facts):
         return known
-    closure = _walk_again_if_a_file_goes(request)
+    closure = None if store is None or known is not None else saved.load(request, store)
+    if closure is None:
+        closure = _walk_again_if_a_file_goes(request)
+        if store is not None:
+            saved.save(request, closure, store)
     if closure.settled:
         _closures.put(request, closure)
     return closure

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lockcache.explain import remember_digest
 from lockcache.headers.closure import Closure, Request
 from lockcache.headers.closure_cache import closure_of
+from lockcache.headers.saved import ClosureStore
 from lockcache.headers.source import scan_remembered
 
 # By NVRTC, from the end of a path.
@@ -66,8 +67,12 @@ def examine(
     name: str | None = None,
     define_macro: _Macro | Sequence[_Macro] | None = (),
     no_source_include: bool | None = False,
+    store: ClosureStore | None = None,
 ) -> Closure:
-    """Returns the closure whose ``placed`` :func:`fingerprint` is, and what its files do with their paths."""
+    """Returns the closure whose ``placed`` :func:`fingerprint` is, and what its files do with their paths.
+
+    ``store`` has those that other processes saved, and gets this one.
+    """
     called = _coerce_name(name)
     text = _definitions(define_macro) + _coerce_code(code)
     working = _working_directory()
@@ -81,7 +86,8 @@ def examine(
             tuple(os.path.join(working, path) for path in _coerce_paths("include_path", include_path)),
             _coerce_paths("pre_include", pre_include),
             not no_source_include,
-        )
+        ),
+        store,
     )
     # For the keys that one of them goes into.
     remember_digest(closure.digest, closure.parts)

@@ -23,7 +23,7 @@ from xxhash import xxh3_64_digest
 from lockcache.artifact import PTX_ENTRY
 from lockcache.explain import Stated, is_remembered, remember
 from lockcache.headers import may_include
-from lockcache.keys import cxx, hashing, linking, nvvm
+from lockcache.keys import cxx, hashing, linking, nvvm, versions
 from lockcache.keys.options import unwritable_field
 from lockcache.keys.part_names import name_parts
 from lockcache.keys.paths import Headers, Reach, reach_of_paths, spelled_paths, without_paths
@@ -79,7 +79,10 @@ def make_program_cache_key(
         ValueError: An unknown code or target type, or a pair that ``Program.compile`` does not support. What cuda.core
             raises for options that a compiler does not have (NVVM: ``CUDAError``) comes through as it is.
     """
-    return _keys(coerce_request(code, code_type, options, target_type, name_expressions, extra_digest)).key
+    request = coerce_request(code, code_type, options, target_type, name_expressions, extra_digest)
+    if request.code_type == "c++":
+        versions.load_nvrtc()  # the caller compiles, with the one that is loaded by then
+    return _keys(request).key
 
 
 class ProgramKeys(NamedTuple):

@@ -5,6 +5,11 @@ major.minor only (13.5 for every 13.5.x), so a fingerprint of the library file g
 not its path or time: the same wheel in two containers is the same compiler. Looked up once per process; a library is
 never loaded twice.
 
+NVRTC is not loaded at all for the keys of what is not compiled here: that takes 10 ms of processor time, five times as
+much as all the rest of a process whose look-ups hit. Its version is in the names of its files, and its build in what
+they contain. cuda.core finds NVRTC by cuda.pathfinder, whose own steps are taken here: what is loaded already, wheels,
+conda. Where those find nothing (a toolkit that the dynamic linker finds), or pathfinder has others, it is loaded.
+
 Without a version there is no key: compiling would fail as well, and a key without it could return code of another
 compiler. A failure is not remembered, the next call tries again.
 """
@@ -14,8 +19,9 @@ from __future__ import annotations
 import functools
 import glob
 import os
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from lockcache.errors import UncacheableError
 from lockcache.keys import hashing
@@ -24,11 +30,57 @@ from lockcache.keys import hashing
 #: at 0x1c8 or 0x270 in nvJitLink, NVVM and the builtins 13.5, and 40 bytes before the end in NVRTC 13.5.
 _END_BYTES = 64 * 1024
 
+_LIBRARY: Final = re.compile(r"libnvrtc\.so\.(\d+)")
+_BUILTINS: Final = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
 
-@functools.lru_cache(maxsize=1)
+#: Inode, size in bytes, mtime and ctime in nanoseconds.
+_Identity = tuple[int, int, int, int]
+
+
 def nvrtc() -> bytes:
-    """Returns the version of NVRTC, and of the library next to it with its device functions and bundled headers."""
-    return _known("NVRTC", "install nvidia-cuda-nvrtc", _nvrtc)
+    """Returns the version of NVRTC, and of the library next to it with its device functions and bundled headers.
+
+    It is that of :func:`load_nvrtc` once this was called, and until then that of the file that would be loaded. Who
+    compiles afterwards calls that, and compares.
+    """
+    if _loaded is not None:
+        return _loaded
+    found = _find_nvrtc()
+    return load_nvrtc() if found is None else found.version
+
+
+def is_nvrtc_found() -> bool:
+    """Returns whether the version of NVRTC is known by its file, and NVRTC was not loaded here so far."""
+    try:
+        return _loaded is None and (_found is not None or _find_nvrtc() is not None)
+    except UncacheableError:
+        return False
+
+
+def _find_nvrtc() -> _Found | None:
+    global _found
+    if _found is None or not _found.file.is_unchanged():
+        file = _find_file()
+        _found = file and _Found(file, _known(*_NVRTC, lambda: _nvrtc(file.path, file.major, file.minor)))
+    return _found
+
+
+def load_nvrtc() -> bytes:
+    """Load NVRTC, and return its version, which all keys have from now on."""
+    global _loaded
+    if _loaded is None:
+        _loaded = _known(*_NVRTC, _loaded_nvrtc)
+    return _loaded
+
+
+class _Found(NamedTuple):
+    file: _NvrtcFile
+    version: bytes
+
+
+_loaded: bytes | None = None
+_found: _Found | None = None
+_NVRTC: Final = ("NVRTC", "install nvidia-cuda-nvrtc")
 
 
 def nvrtc_release() -> str:
@@ -89,14 +141,72 @@ def _known(compiler: str, remedy: str, find: Callable[[], list[object]]) -> byte
         ) from error
 
 
-def _nvrtc() -> list[object]:
+def _loaded_nvrtc() -> list[object]:
     from cuda.bindings import nvrtc as bindings
 
     status, major, minor = bindings.nvrtcVersion()
     _check(status, bindings.nvrtcResult.NVRTC_SUCCESS)
-    library = _library_path("nvrtc")
+    return _nvrtc(_library_path("nvrtc"), major, minor)
+
+
+def _nvrtc(library: str | None, major: int, minor: int) -> list[object]:
     builtins = _builtins(library, major, minor) if library else []
     return ["NVRTC", major, minor, _build(library), *[fingerprint(path) for path in builtins]]
+
+
+class _NvrtcFile(NamedTuple):
+    """The NVRTC that this process would load."""
+
+    path: str
+    major: int
+    minor: int
+    #: Of the library and the one with its device functions, as they were when this was found.
+    identities: tuple[_Identity, ...]
+
+    def is_unchanged(self) -> bool:
+        """Returns whether both files are those that were found."""
+        try:
+            return self.identities == _identities(self.path, self.major, self.minor)
+        except OSError:
+            return False
+
+
+def _find_file() -> _NvrtcFile | None:
+    """Returns the file that would be loaded; ``None`` where that, or its version, takes loading it."""
+    path = _find_path()
+    library = _LIBRARY.match(os.path.basename(path)) if path else None
+    if not path or library is None:
+        return None
+    path = os.path.realpath(path)
+    try:
+        names = os.listdir(os.path.dirname(path))
+        versions = {match.groups() for match in map(_BUILTINS.fullmatch, names) if match and match[1] == library[1]}
+        if len(versions) != 1:
+            return None
+        major, minor = map(int, versions.pop())
+        return _NvrtcFile(path, major, minor, _identities(path, major, minor))
+    except OSError:
+        return None
+
+
+def _find_path() -> str | None:
+    try:
+        from cuda.pathfinder._dynamic_libs.lib_descriptor import LIB_DESCRIPTORS
+        from cuda.pathfinder._dynamic_libs.platform_loader import LOADER
+        from cuda.pathfinder._dynamic_libs.search_steps import EARLY_FIND_STEPS, SearchContext, run_find_steps
+
+        nvrtc = LIB_DESCRIPTORS["nvrtc"]
+        found: Any = LOADER.check_if_already_loaded_from_elsewhere(nvrtc)
+        found = found or run_find_steps(SearchContext(nvrtc), EARLY_FIND_STEPS)
+        return None if found is None else os.fspath(found.abs_path)
+    except (ImportError, AttributeError, LookupError, TypeError, OSError):
+        return None  # another pathfinder than those that were tried
+
+
+def _identities(path: str, major: int, minor: int) -> tuple[_Identity, ...]:
+    builtins = os.path.join(os.path.dirname(path), f"libnvrtc-builtins.so.{major}.{minor}")
+    found = map(os.stat, (path, builtins))
+    return tuple((each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in found)
 
 
 def _nvvm() -> list[object]:

@@ -18,7 +18,7 @@ else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "interface": "CacheStats ProgramCacheResource UnsupportedProgramCache renewed_keys",
+            "interface": "CacheStats ProgramCacheResource renewed_keys",
             "values": (
                 "Entry LONGEST_NAMESPACE coerce_entry coerce_key coerce_max_size_bytes coerce_value computed_entry "
                 "in_namespace join_metadata key_in_words run_compute split_metadata"

@@ -9,7 +9,6 @@ and by statistics.
 
 from __future__ import annotations
 
-import errno
 import functools
 import logging
 import sys
@@ -18,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from lockcache.arguments import coerce_seconds, configured_switch, warn_once
 from lockcache.resource.values import Entry, as_entry, coerce_key, computed_entry, in_namespace, run_compute
@@ -118,6 +117,8 @@ class ProgramCacheResource(ABC):
     _is_fixed = False
     #: Whether it is a server, which is asked for what a tier in front of it lacks, and decides nothing else.
     _is_backing = False
+    #: What the processes that share it know of headers: a :class:`lockcache.headers.ClosureStore`.
+    _closures: Any = None
 
     def _supersede(self, key: bytes) -> None:  # noqa: B027 - what takes writes is written to
         """Read no older value of ``key`` through this object, which is only read: a tier in front of it has another."""
@@ -384,17 +385,3 @@ class ProgramCacheResource(ABC):
 
 
 _registered: set[type] = set()
-
-
-class UnsupportedProgramCache(ProgramCacheResource):
-    """Stands for the back ends that work on Linux alone. Making one raises :class:`OSError`."""
-
-    # What the store rests on is Linux's: flock that falls with its holder, extended attributes, /proc, calls by
-    # descriptor. Importing lockcache works everywhere, and so do the back ends that share nothing.
-    def __new__(cls, *_arguments: Any, **_named: Any) -> NoReturn:
-        raise OSError(
-            errno.ENOSYS,
-            "FileStreamProgramCache, BundleProgramCache and RemoteProgramCache need Linux (flock, extended attributes "
-            f"and /proc), and this is {sys.platform}: use SQLiteProgramCache for the programs of one process, or "
-            "InMemoryProgramCache",
-        )

@@ -155,11 +155,10 @@ def test_any_single_change_of_a_program_is_the_part_that_is_named(
 def test_another_build_of_the_compiler_is_named_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
     # A stand-in: two NVRTC in one process cannot be had.
     before = stated()
-    versions.nvrtc.cache_clear()
     with monkeypatch.context() as patched:
+        patched.setattr(versions, "_loaded", None)
         patched.setattr(versions, "fingerprint", lambda path: b"another build")
         changed = stated(code="// not remembered\n")
-    versions.nvrtc.cache_clear()
     [code, compiler] = differences(before.parts, changed.parts)
     assert (code.name, compiler.name) == ("code", "compiler")
     assert compiler.mine

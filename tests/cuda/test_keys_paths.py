@@ -171,8 +171,8 @@ def test_a_compiler_without_a_version_has_no_key_and_is_asked_again(monkeypatch:
         raise RuntimeError("no NVRTC here")
 
     before = key()
-    versions.nvrtc.cache_clear()
     with monkeypatch.context() as patched:
+        patched.setattr(versions, "_loaded", None)
         patched.setattr(nvrtc, "nvrtcVersion", missing)
         with pytest.raises(UncacheableError, match="no NVRTC here"):
             key()
@@ -182,11 +182,10 @@ def test_a_compiler_without_a_version_has_no_key_and_is_asked_again(monkeypatch:
 def test_another_version_of_nvrtc_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
     # A stand-in: two NVRTC in one process cannot be had.
     before = key()
-    versions.nvrtc.cache_clear()
     with monkeypatch.context() as patched:
+        patched.setattr(versions, "_loaded", None)
         patched.setattr(nvrtc, "nvrtcVersion", lambda: (nvrtc.nvrtcResult.NVRTC_SUCCESS, 12, 9))
         other = key()
-    versions.nvrtc.cache_clear()
     assert other != before == key()
 
 

@@ -30,6 +30,7 @@ from tests.stress.support import stress, stress_json
 _NAMES = [
     "hit",
     "program-hit",
+    "first-hit",
     "miss",
     "put",
     "put-full",

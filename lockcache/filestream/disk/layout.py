@@ -145,6 +145,7 @@ class Layout:
     __slots__ = (
         "_is_shared",
         "_network_kind",
+        "closures",
         "costs",
         "counters",
         "counters_base",
@@ -196,6 +197,7 @@ class Layout:
         self.quarantine = os.path.join(self.own, "quarantine")
         self.scrub = os.path.join(self.own, "scrub")
         self.costs = os.path.join(self.own, "costs")
+        self.closures = os.path.join(self.own, "closures")
         self.counters = os.path.join(self.own, "counters")
         self.counters_base = os.path.join(self.own, "counters.base")
         self.remote = os.path.join(self.own, "remote")

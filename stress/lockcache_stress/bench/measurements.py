@@ -13,6 +13,7 @@ from lockcache_stress.bench import (
     curves,
     daemon,
     daemon_million,
+    first_hit,
     lookups,
     puts,
     robustness,
@@ -30,6 +31,7 @@ _NOT_MEASURED: Final = "not measured"
 MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
     "hit": lookups.measure_hit,
     "program-hit": lookups.measure_program_hit,
+    "first-hit": first_hit.measure,
     "miss": lookups.measure_miss,
     "put": puts.measure_put,
     "put-full": puts.measure_put_full,
