@@ -4,8 +4,8 @@ Keeps the promise of a drop-in (change the import, nothing else) and adds to ``c
 symbol mapping of templates is published with the code as one unit and comes back on a hit; the files that the source
 can reach through ``#include`` are part of the key. Source of the interface: ``cuda.core.Program`` (cuda.core 1.2).
 
-Decides when a result is not worth keeping: if a header changed while it was being compiled, and, because of a fault in
-NVRTC, whatever is compiled without ``restrict`` after something was compiled with it (see :class:`Program`).
+Decides when a result is not worth keeping: if a header changed while it was being compiled, if another NVRTC compiled
+it than the key says, and where a fault of NVRTC changes it (:mod:`.restrict`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cuda.core import ObjectCode, ProgramOptions
 
 from lockcache import headers
 from lockcache.arguments import is_disabled
+from lockcache.cuda import restrict
 from lockcache.cuda.lazy_program import LazyProgram
 from lockcache.errors import LockcacheError, UncacheableError
 from lockcache.explain import statement_of
@@ -49,12 +50,9 @@ _LOG: Final = "log"
 _MOST_LOG_CHARACTERS: Final = 16_384
 
 _EMPTY: Final = "LTO-IR without code: it needs link_time_optimization=True"
-_TAINTED: Final = "it is compiled without restrict, after a program with it: NVRTC 13.5 goes on as if with restrict"
+_TAINTED: Final = "it is compiled without restrict, after a program with it: NVRTC goes on as if with restrict"
 
 _BUNDLED: Final = b"--use-bundled-headers="
-
-# NVRTC 13.5: once a process has compiled with --restrict, all that it compiles later behaves as if compiled with it.
-_has_restricted = False
 
 
 class Program(LazyProgram):
@@ -63,10 +61,10 @@ class Program(LazyProgram):
     With ``cache=`` one of lockcache's back ends, ``name_expressions`` and headers (``include_path``, ``pre_include``,
     ``#include`` in the code) are cached too, and of all processes that share the cache and miss at once, one compiles.
 
-    NVRTC 13.5 goes on as with ``restrict=True`` after the first program compiled so in a process. What is compiled
-    without it from then on is returned and not stored: other processes would get code that is wrong where pointers
-    alias. Compile programs with ``restrict`` in a process of their own if the others should be cached. What NVRTC was
-    asked for past this class (by ``cuda.core.Program``, say) is not known here.
+    NVRTC 12.9 to 13.5 goes on as with ``restrict=True`` after the first program compiled so in a process; a later one
+    is asked. What is compiled without it from then on is returned and not stored: other processes would get code that
+    is wrong where pointers alias. Compile programs with ``restrict`` in a process of their own if the others should be
+    cached. What NVRTC was asked for past this class (by ``cuda.core.Program``, say) is not known here.
     """
 
     def __init__(
@@ -125,13 +123,10 @@ class Program(LazyProgram):
         return code
 
     def _compile_now(self, target_type: str, names: Any, logs: Any, cache: Any = None) -> ObjectCode:
-        self._note_restrict()
+        if self._source_type.lower() == "c++" and self._options.restrict:
+            restrict.note_restrict()
         self._given_names |= _names_in(names)
         return self._made_compile(target_type, names, logs, cache)
-
-    def _note_restrict(self) -> None:
-        global _has_restricted
-        _has_restricted = _has_restricted or (self._source_type.lower() == "c++" and bool(self._options.restrict))
 
 
 class _Compilation:
@@ -220,7 +215,7 @@ class _Compilation:
     def _why_not_to_keep(self, entry: Entry) -> str:
         if not entry.code:
             return _EMPTY if self._target_type.lower() == "ltoir" else "the compiler gave no code"
-        if self._is_tainted():
+        if self._is_cxx and not self._options.restrict and restrict.is_tainted(str(self._options.arch)):
             return _TAINTED
         if self._is_cxx and versions.load_nvrtc() != self._nvrtc:
             return "another NVRTC was loaded than was found"
@@ -255,9 +250,6 @@ class _Compilation:
             return f"{tool} {stated.split()[-1]}"
         # LTO-IR says nothing of its compiler.
         return f"{tool} {versions.nvrtc_release()}" if tool == "nvrtc" else stated
-
-    def _is_tainted(self) -> bool:
-        return _has_restricted and self._is_cxx and not self._options.restrict
 
     def _examine(self) -> Headers | None:
         """Returns the headers as they are now; ``None`` where the program can read none."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from cuda.core import ProgramOptions  # noqa: E402
 
 from lockcache import FileStreamProgramCache, InMemoryProgramCache  # noqa: E402
 from lockcache.arguments import warn_once  # noqa: E402
-from lockcache.cuda import Program  # noqa: E402
+from lockcache.cuda import Program, restrict  # noqa: E402
 from lockcache.lowlevel import Layout, read_counters  # noqa: E402
 from tests.cuda.programs import NAMES, NVVM, PLAIN, TEMPLATE, options  # noqa: E402
 from tests.processes.crowd import run_all  # noqa: E402
@@ -282,8 +283,11 @@ def test_a_cold_herd_compiles_each_template_once(cache_path: Path) -> None:
     assert counted.waits <= counted.hits
 
 
-def _restrict(path: str) -> tuple[bytes, int]:
+def _restrict(path: str, newest: tuple[int, int], probe: Any = None) -> tuple[bytes, int]:
     """Compile with ``restrict`` and then without, in a process of its own, which NVRTC has remember it."""
+    restrict._NEWEST_WITH_THE_FAULT = newest  # type: ignore[misc]
+    if probe:
+        restrict._compiled = probe
     source = 'extern "C" __global__ void k(int *a, int *b) { *a = 1; *b = 2; *a += *b; a[1] = *a; }'
     cache = FileStreamProgramCache(path)
     Program(source, "c++", options(restrict=True)).compile("cubin", cache=cache)
@@ -291,10 +295,29 @@ def _restrict(path: str) -> tuple[bytes, int]:
     return tainted.code, len(cache)
 
 
-def test_what_follows_a_restrict_compilation_in_its_process_is_returned_and_not_stored(cache_path: Path) -> None:
-    [(code, entries)] = run_all("spawn", _restrict, [(str(cache_path),)])
+def _repaired(arch: str, *, restrict: bool | None) -> bytes:
+    return str(restrict).encode()
+
+
+def _failing(arch: str, *, restrict: bool | None) -> bytes:
+    raise RuntimeError("no such architecture")
+
+
+@pytest.mark.parametrize(
+    "newest, probe, stored",
+    [
+        pytest.param((13, 5), None, 1, id="known to have the fault"),
+        pytest.param((0, 0), None, 1, id="later, and has it"),
+        pytest.param((0, 0), _repaired, 2, id="later, and repaired"),
+        pytest.param((0, 0), _failing, 1, id="later, and not to be asked"),
+    ],
+)
+def test_what_follows_a_restrict_compilation_in_its_process_is_returned_and_not_stored(
+    cache_path: Path, newest: tuple[int, int], probe: Any, stored: int
+) -> None:
+    [(code, entries)] = run_all("spawn", _restrict, [(str(cache_path), newest, probe)])
     assert code
-    assert entries == 1, "the restrict program alone"
+    assert entries == stored
 
 
 @pytest.mark.gpu
