@@ -217,11 +217,17 @@ class _Compilation:
             return _EMPTY if self._target_type.lower() == "ltoir" else "the compiler gave no code"
         if self._is_cxx and not self._options.restrict and restrict.is_tainted(str(self._options.arch)):
             return _TAINTED
-        if self._is_cxx and versions.load_nvrtc() != self._nvrtc:
-            return "another NVRTC was loaded than was found"
+        if self._is_cxx and (reason := self._why_another_nvrtc()):
+            return reason
         if self._program._given_names - _names_in(self._names):
             return "it was compiled with other name expressions before, which NVRTC keeps"
         return f"{self._label()}: a header changed while it was compiled" if self._has_new_headers() else ""
+
+    def _why_another_nvrtc(self) -> str:
+        try:
+            return "" if versions.load_nvrtc() == self._nvrtc else "another NVRTC was loaded than was found"
+        except UncacheableError as error:
+            return str(error)
 
     def _has_new_headers(self) -> bool:
         try:

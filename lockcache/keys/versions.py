@@ -21,7 +21,7 @@ import glob
 import os
 import re
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from lockcache.errors import UncacheableError
 from lockcache.keys import hashing
@@ -33,9 +33,6 @@ _END_BYTES = 64 * 1024
 _LIBRARY: Final = re.compile(r"libnvrtc\.so\.(\d+)")
 _BUILTINS: Final = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
 
-#: Inode, size in bytes, mtime and ctime in nanoseconds.
-_Identity = tuple[int, int, int, int]
-
 
 def nvrtc() -> bytes:
     """Returns the version of NVRTC, and of the library next to it with its device functions and bundled headers.
@@ -46,7 +43,7 @@ def nvrtc() -> bytes:
     if _loaded is not None:
         return _loaded
     found = _find_nvrtc()
-    return load_nvrtc() if found is None else found.version
+    return load_nvrtc() if found is None else found
 
 
 def is_nvrtc_found() -> bool:
@@ -57,11 +54,11 @@ def is_nvrtc_found() -> bool:
         return False
 
 
-def _find_nvrtc() -> _Found | None:
+def _find_nvrtc() -> bytes | None:
     global _found
-    if _found is None or not _found.file.is_unchanged():
+    if _found is None:
         file = _find_file()
-        _found = file and _Found(file, _known(*_NVRTC, lambda: _nvrtc(file.path, file.major, file.minor)))
+        _found = file and _known(*_NVRTC, lambda: _nvrtc(*file))
     return _found
 
 
@@ -73,13 +70,8 @@ def load_nvrtc() -> bytes:
     return _loaded
 
 
-class _Found(NamedTuple):
-    file: _NvrtcFile
-    version: bytes
-
-
 _loaded: bytes | None = None
-_found: _Found | None = None
+_found: bytes | None = None
 _NVRTC: Final = ("NVRTC", "install nvidia-cuda-nvrtc")
 
 
@@ -146,7 +138,15 @@ def _loaded_nvrtc() -> list[object]:
 
     status, major, minor = bindings.nvrtcVersion()
     _check(status, bindings.nvrtcResult.NVRTC_SUCCESS)
-    return _nvrtc(_library_path("nvrtc"), major, minor)
+    library = _library_path("nvrtc")
+    if library and _was_replaced(library):
+        raise OSError(f"{library} was replaced after it was loaded")
+    return _nvrtc(library, major, minor)
+
+
+def _was_replaced(library: str) -> bool:
+    with open("/proc/self/maps") as maps:
+        return any(line.endswith(f"{library} (deleted)\n") for line in maps)
 
 
 def _nvrtc(library: str | None, major: int, minor: int) -> list[object]:
@@ -154,25 +154,8 @@ def _nvrtc(library: str | None, major: int, minor: int) -> list[object]:
     return ["NVRTC", major, minor, _build(library), *[fingerprint(path) for path in builtins]]
 
 
-class _NvrtcFile(NamedTuple):
-    """The NVRTC that this process would load."""
-
-    path: str
-    major: int
-    minor: int
-    #: Of the library and the one with its device functions, as they were when this was found.
-    identities: tuple[_Identity, ...]
-
-    def is_unchanged(self) -> bool:
-        """Returns whether both files are those that were found."""
-        try:
-            return self.identities == _identities(self.path, self.major, self.minor)
-        except OSError:
-            return False
-
-
-def _find_file() -> _NvrtcFile | None:
-    """Returns the file that would be loaded; ``None`` where that, or its version, takes loading it."""
+def _find_file() -> tuple[str, int, int] | None:
+    """Returns the NVRTC that would be loaded, and its version; ``None`` where to know them takes loading it."""
     path = _find_path()
     library = _LIBRARY.match(os.path.basename(path)) if path else None
     if not path or library is None:
@@ -184,7 +167,7 @@ def _find_file() -> _NvrtcFile | None:
         if len(versions) != 1:
             return None
         major, minor = map(int, versions.pop())
-        return _NvrtcFile(path, major, minor, _identities(path, major, minor))
+        return path, major, minor
     except OSError:
         return None
 
@@ -201,12 +184,6 @@ def _find_path() -> str | None:
         return None if found is None else os.fspath(found.abs_path)
     except (ImportError, AttributeError, LookupError, TypeError, OSError):
         return None  # another pathfinder than those that were tried
-
-
-def _identities(path: str, major: int, minor: int) -> tuple[_Identity, ...]:
-    builtins = os.path.join(os.path.dirname(path), f"libnvrtc-builtins.so.{major}.{minor}")
-    found = map(os.stat, (path, builtins))
-    return tuple((each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in found)
 
 
 def _nvvm() -> list[object]:

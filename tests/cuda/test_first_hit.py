@@ -132,16 +132,33 @@ ctypes.CDLL({str(site / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13")!r})
     assert run(cache_path, f"compile({PLAIN!r})", site)[:2] == [1, 0]
 
 
-def test_a_library_replaced_while_none_is_loaded_is_looked_at_again(cache_path: Path, tmp_path: Path) -> None:
-    site = another_nvrtc(tmp_path, b"one")
-    replace = f"""
-before = versions.nvrtc()
-with open({str(site / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13")!r}, "ab") as file:
+REPLACE = """
+import shutil
+library = "{library}"
+shutil.copy(library, library + ".new")
+with open(library + ".new", "ab") as file:
     file.write(b"two")
-assert versions.nvrtc() != before and not has_loaded()
-assert versions.nvrtc() == versions.load_nvrtc()
+os.rename(library + ".new", library)
 """
-    run(cache_path, replace, site)
+
+
+def test_one_that_is_replaced_before_it_is_loaded_stores_under_the_key_of_the_new_one(
+    cache_path: Path, tmp_path: Path
+) -> None:
+    site = another_nvrtc(tmp_path, b"one")
+    replace = REPLACE.format(library=site / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13")
+    program = f"assert versions.nvrtc() and not has_loaded(){replace}" + 3 * f"compile({PLAIN!r})\n"
+    assert run(cache_path, program, site)[:3] == [1, 2, 1]
+    assert run(cache_path, f"compile({PLAIN!r})", site)[:2] == [1, 0]
+
+
+def test_of_one_that_is_replaced_after_it_was_loaded_nothing_is_known(cache_path: Path, tmp_path: Path) -> None:
+    site = another_nvrtc(tmp_path, b"one")
+    library = site / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13"
+    load = f"import ctypes; ctypes.CDLL({str(library)!r})"
+    program = f"{load}{REPLACE.format(library=library)}" + 2 * f"compile({PLAIN!r})\n"
+    assert run(cache_path, program, site)[:3] == [0, 2, 2]
+    assert run(cache_path, f"compile({PLAIN!r})", site)[:2] == [0, 1]
 
 
 # Everything that a program says of itself, before and after it is closed, and what its constructor refuses.
