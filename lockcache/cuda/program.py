@@ -11,8 +11,6 @@ it than the key says, and where a fault of NVRTC changes it (:mod:`.restrict`).
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -22,9 +20,9 @@ from typing import Any, Final
 import cuda.core
 from cuda.core import ObjectCode, ProgramOptions
 
-from lockcache import headers
 from lockcache.arguments import is_disabled
 from lockcache.cuda import restrict
+from lockcache.cuda.headers import examine_headers
 from lockcache.cuda.lazy_program import LazyProgram
 from lockcache.errors import LockcacheError, UncacheableError
 from lockcache.explain import statement_of
@@ -51,8 +49,6 @@ _MOST_LOG_CHARACTERS: Final = 16_384
 
 _EMPTY: Final = "LTO-IR without code: it needs link_time_optimization=True"
 _TAINTED: Final = "it is compiled without restrict, after a program with it: NVRTC goes on as if with restrict"
-
-_BUNDLED: Final = b"--use-bundled-headers="
 
 
 class Program(LazyProgram):
@@ -258,48 +254,9 @@ class _Compilation:
         return f"{tool} {versions.nvrtc_release()}" if tool == "nvrtc" else stated
 
     def _examine(self) -> Headers | None:
-        """Returns the headers as they are now; ``None`` where the program can read none."""
         if not self._is_cxx:
             return None
-        options, code = self._options, _encoded(self._program._source)
-        is_named = "/" in (options.name or "")  # a directory, in which NVRTC looks for headers
-        if not (
-            is_named or options.include_path or options.pre_include or headers.may_include(code, options.define_macro)
-        ):
-            return None
-        name, include_path = self._searched()
-        found = headers.examine(
-            code,
-            include_path,
-            options.pre_include,
-            name=name,
-            define_macro=options.define_macro,
-            no_source_include=options.no_source_include,
-            store=self._closures,
-        )
-        return Headers(found.digest, found.placed, found.paths, bool(found.parts))
-
-    def _searched(self) -> tuple[str | None, list[Any]]:
-        """Returns the name of the source and the directories of headers, as NVRTC gets them."""
-        options = self._options
-        include_path = [*self._bundled(), *_as_list(options.include_path)]
-        if (options.debug or options.lineinfo) and options.name in (None, "default_program"):
-            # cuda.core writes the source to a temporary file, for debuggers, and has this directory searched last.
-            return os.path.join(tempfile.gettempdir(), "source.cu"), [*include_path, os.curdir]
-        return options.name, include_path
-
-    def _bundled(self) -> list[str]:
-        """Returns the folders of NVRTC's own headers, which it searches first; none if this compilation has none.
-
-        NVRTC writes them into a home directory where they are missing. Left to the compilation, it would change them
-        after the fingerprint, and the first result of each home would not be kept.
-        """
-        for option in self._options.as_bytes("nvrtc", self._target_type):
-            if option.startswith(_BUNDLED):
-                root = option[len(_BUNDLED) :].decode()
-                _install_bundled(root)
-                return [root, f"{root}/cccl"]
-        return []
+        return examine_headers(self._program._source, self._options, self._target_type, self._closures)
 
     def _label(self) -> str:
         stated = statement_of(self._keys.key)
@@ -354,20 +311,6 @@ def _bounded(log: str) -> str:
     return f"{log[:_MOST_LOG_CHARACTERS]}\n[cut: {len(log)} characters]\n"
 
 
-def _install_bundled(root: str) -> None:
-    """Unpack NVRTC's own headers where they are missing, as the compiler would do."""
-    if os.path.exists(os.path.join(root, ".nvrtc_headers_version")):
-        return
-    from cuda.bindings import nvrtc
-
-    # Waits for a process that is unpacking them. A failure is reported by the compilation, which tries the same.
-    nvrtc.nvrtcInstallBundledHeaders(os.fsencode(root), nvrtc.NVRTC_INSTALL_HEADERS_SKIP_IF_EXISTS)
-
-
-def _encoded(code: Any) -> bytes:
-    return code.encode(errors="surrogatepass") if isinstance(code, str) else bytes(code)
-
-
 def _has_symbols(entry: Entry) -> bool:
     return bool(entry.metadata.get("symbol_mapping"))
 
@@ -379,7 +322,3 @@ def _can_load_ptx() -> bool:
         return ask is None or bool(ask())
     except RuntimeError:  # a host without a driver loads nothing, and may pass on what is stored
         return True
-
-
-def _as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
