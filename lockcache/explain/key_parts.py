@@ -2,7 +2,7 @@
 
 Keeps two promises for everyone who may read an entry. A value is shown only if it is one line of plain words and its
 name does not look like a secret's; of anything else, source code above all, the hash is kept. And all parts of a key
-take :data:`MOST_BYTES` at most: first long values are cut, then all values go, then the last parts become one.
+take :data:`MOST_BYTES` at most: first long values are cut, then all values go, then the last parts become one, :data:`OTHERS`.
 
 Not promised: that a hash of 32 bits tells every two contents apart.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_64_hexdigest
@@ -155,17 +155,33 @@ class Difference(NamedTuple):
 def differences(mine: Iterable[Part], other: Iterable[Part]) -> list[Difference]:
     """Returns the parts in which two keys differ, in the order of ``mine``. Empty: none that is kept."""
     by_name, others = {part.name: part for part in mine}, {part.name: part for part in other}
-    # A part for which one key had no room may be among the other key's "others".
-    is_cut = OTHERS in by_name or OTHERS in others
     found = []
     for name in [*by_name, *(name for name in others if name not in by_name)]:
         one, another = by_name.get(name), others.get(name)
         if one and another and one.hash == another.hash:
             continue
-        if is_cut and name != OTHERS and not (one and another):
+        has, lacks = (by_name, others) if another is None else (others, by_name)
+        if not (one and another) and _may_be_cut(name, has, lacks):
             continue
         found.append(Difference(name, one, another))
     return [each for each in found if not _follows(each, found)]
+
+
+def _may_be_cut(name: str, has: Mapping[str, Part], lacks: Mapping[str, Part]) -> bool:
+    """Returns whether a part that one key has may be among the :data:`OTHERS` of the key that lacks it.
+
+    All keys have their parts in one order, and the last parts are cut. So a part is not among the others if a later one
+    was kept. The order within a kind, such as macros and headers, is each program's own, and says nothing.
+    """
+    if name == OTHERS or OTHERS not in lacks:
+        return False
+    names = list(has)
+    later = names[names.index(name) + 1 :]
+    return not any(each in lacks and each != OTHERS and _kind(each) != _kind(name) for each in later)
+
+
+def _kind(name: str) -> str:
+    return name.partition(" ")[0]
 
 
 def _follows(difference: Difference, found: list[Difference]) -> bool:
