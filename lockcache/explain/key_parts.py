@@ -2,7 +2,8 @@
 
 Keeps two promises for everyone who may read an entry. A value is shown only if it is one line of plain words and its
 name does not look like a secret's; of anything else, source code above all, the hash is kept. And all parts of a key
-take :data:`MOST_BYTES` at most: first long values are cut, then all values go, then the last parts become one, :data:`OTHERS`.
+take :data:`MOST_BYTES` at most: first long values are cut, then all values go, then the last parts become one
+(:data:`OTHERS`).
 
 Not promised: that a hash of 32 bits tells every two contents apart.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.explain import state
 from lockcache.filestream.disk.layout import entry_name
 from tests.cli.command import run
+from tests.unit.material import entry_path
 
 PARTS = {"compiler": "NVRTC 13.5 build 3f2a9c41", "option arch": "sm_90", "code": "c" * 80, "define A": "1"}
 
@@ -114,6 +117,32 @@ def test_a_key_that_was_compiled_before_is_said_to_have_gone(filled: Path) -> No
         del cache["first"]
         compiled(cache, "first")
     assert "the same key was compiled" in run("why", filled).stdout
+
+
+@pytest.mark.parametrize(
+    "damage, said",
+    [
+        (lambda path: path.write_bytes(b"else"), "its entry was there and damaged"),
+        (lambda path: os.truncate(path, 1), "its entry was there and damaged"),
+        (lambda path: os.removexattr(path, "user.lockcache"), "its entry was there without its record"),
+        (lambda path: None, "what was stored then had gone, or was not waited for"),
+    ],
+    ids=["other bytes", "cut off", "no record", "whole"],
+)
+def test_what_was_wrong_with_the_entry_of_the_key_is_said(
+    damage: Callable[[Path], object], said: str, filled: Path
+) -> None:
+    damage(Path(entry_path(filled, b"first")))
+    with FileStreamProgramCache(filled, verified_only=True) as cache:
+        compiled(cache, "first")
+    assert f" ago too: {said}" in run("why", filled).stdout
+
+
+def test_an_entry_that_no_key_of_ours_signed_is_said_to_be_that(filled: Path, tmp_path: Path) -> None:
+    assert run("key", "new", tmp_path / "keys").returncode == 0
+    with FileStreamProgramCache(filled, signing_key_file=tmp_path / "keys") as cache:
+        compiled(cache, "first")
+    assert "its entry was there, and its signature could not be verified or was missing" in run("why", filled).stdout
 
 
 def test_what_was_stored_after_a_miss_is_no_reason_for_it(filled: Path) -> None:

@@ -21,7 +21,7 @@ from lockcache.filestream.entry import Search, consider_all
 from lockcache.lowlevel import Layout
 from lockcache_daemon.throttle import Throttle
 
-#: The same key was compiled before: its entry had gone, or was not waited for.
+#: The same key was compiled before: its entry had gone, was not whole, or was not waited for.
 GONE: Final = "stored before"
 #: No entry that was stored before has a part in common with the key.
 NOTHING_LIKE_IT: Final = "nothing like it"
@@ -71,7 +71,7 @@ class MissReasons:
     def _begin(self, misses: list[Miss]) -> None:
         new = [miss for miss in misses if self._seen_ns < miss.time_ns <= time.time_ns()]
         self._seen_ns = max((miss.time_ns for miss in new), default=self._seen_ns)
-        again = [miss for miss in new if miss.name in self._names]
+        again = [miss for miss in new if miss.replaced or miss.name in self._names]
         self._waiting = [(miss, Search(miss.name, miss.parts, _NEAREST)) for miss in new if miss not in again]
         self._count([GONE] * len(again))
         for miss in new:

@@ -24,6 +24,14 @@ from lockcache.sizes import counted
 
 _NAME: Final = 12
 _NEAREST: Final = 3
+#: What is said of an entry that was there when its key missed.
+_REPLACED: Final = {
+    "none": "its entry was there without its record and metadata, which a copy without extended attributes loses",
+    "damaged": "its entry was there and damaged",
+    "newer": "its entry was there, stored by a newer lockcache",
+    "unreadable": "its entry was there and could not be read",
+    "refused": "its entry was there, and its signature could not be verified or was missing",
+}
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -36,6 +44,8 @@ class _Asked(NamedTuple):
     stored_ns: int | None
     #: When the same key last missed before, among the misses that are kept.
     before_ns: int | None
+    #: Why the entry that was there was not served: a key of :data:`_REPLACED`, else empty.
+    replaced: str
     #: The compiler that the stored entry states, with its whole version.
     compiler: str | None
 
@@ -161,7 +171,9 @@ def _latest(layout: Layout, misses: list[Miss], most: int) -> list[_Asked]:
 def _of_miss(layout: Layout, miss: Miss, misses: list[Miss]) -> _Asked:
     before = [each.time_ns for each in misses if each.name == miss.name and each.time_ns < miss.time_ns]
     compiler = _compiler(_statement(layout, miss.name))
-    return _Asked(miss.name, miss.label, tuple(miss.parts), miss.time_ns, max(before, default=None), compiler)
+    return _Asked(
+        miss.name, miss.label, tuple(miss.parts), miss.time_ns, max(before, default=None), miss.replaced, compiler
+    )
 
 
 def _statement(layout: Layout, name: str) -> Statement | None:
@@ -190,7 +202,7 @@ def _of_key(layout: Layout, key: str, misses: list[Miss]) -> _Asked:
         raise click.ClickException(
             f"the entry {name[:_NAME]} does not say what its key was made of: its program made the key itself"
         )
-    return _Asked(name, statement.label or "", statement.parts, statement.created_ns, None, _compiler(statement))
+    return _Asked(name, statement.label or "", statement.parts, statement.created_ns, None, "", _compiler(statement))
 
 
 def _nearest(layout: Layout, asked: Sequence[_Asked]) -> list[Nearest]:
@@ -202,16 +214,22 @@ def _nearest(layout: Layout, asked: Sequence[_Asked]) -> list[Nearest]:
 def _lines(layout: Layout, asked: _Asked, nearest: Nearest) -> list[str]:
     since = f"  compiled {elapsed(asked.stored_ns)} ago" if asked.stored_ns else ""
     lines = [f"{asked.name[:_NAME]}  {asked.label or '-'}{since}"]
-    if asked.before_ns is not None:
-        before = elapsed(asked.before_ns)
-        lines.append(
-            f"  the same key was compiled {before} ago too: what was stored then had gone, or was not waited for"
-        )
+    lines += _earlier(asked)
     if not nearest.neighbours:
         lines.append(f"  nothing like it is stored ({counted(nearest.looked_at, 'entry')} compared)")
     for neighbour in nearest.neighbours:
         lines += _differences(asked, neighbour)
     return lines
+
+
+def _earlier(asked: _Asked) -> list[str]:
+    """Returns what is known of an earlier entry of the same key."""
+    found = _REPLACED.get(asked.replaced)
+    if asked.before_ns is None:
+        return [] if found is None else [f"  the same key was stored before: {found}"]
+    before = elapsed(asked.before_ns)
+    found = found or "what was stored then had gone, or was not waited for"
+    return [f"  the same key was compiled {before} ago too: {found}"]
 
 
 def _differences(asked: _Asked, neighbour: Neighbour) -> list[str]:
@@ -256,6 +274,7 @@ def _as_json(asked: _Asked, nearest: Nearest) -> dict[str, Any]:
         "label": asked.label or None,
         "stored_ns": asked.stored_ns,
         "before_ns": asked.before_ns,
+        "replaced": asked.replaced or None,
         "parts": [part._asdict() for part in asked.parts],
         "looked_at": nearest.looked_at,
         "nearest": [

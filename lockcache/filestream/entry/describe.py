@@ -171,6 +171,27 @@ def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | Non
     return (True, "") if keys is None else (None, "not signed, so not served where keys are")
 
 
+def flaw_of(layout: Layout, name: str, keys: KeyRing | None = None) -> str:
+    """Returns why the entry that is there now is not served as it was stored; empty for a whole one and for none.
+
+    Its record's ``none``, ``damaged``, ``newer`` or ``unreadable``, or ``refused``: its signature cannot be verified
+    with ``keys``, or is missing. Raises nothing.
+    """
+    try:
+        found = find_entry(layout, name)
+        state = "whole" if found is None else read_statement(layout, found, is_brief=True).state
+        if found is None or state != "whole":
+            return "" if found is None else state
+        read = read_entry(layout, name, keys)
+    except PermissionError:
+        return ""  # somebody else's: as far as its record tells, it is whole
+    except (OSError, MemoryError):
+        return "unreadable"
+    if read is None or read.is_verified:
+        return ""
+    return "refused" if read.is_verified is None else "damaged"
+
+
 def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
     """Returns up to ``at_most`` names that begin with ``prefix``, hex digits, at least two."""
     try:
