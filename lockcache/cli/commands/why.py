@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, Final, NamedTuple
 
 import click
@@ -18,6 +19,7 @@ from lockcache.cli.progress import step_bar
 from lockcache.errors import in_words
 from lockcache.explain import WORKING_DIRECTORY, Difference, Part, directory_needs
 from lockcache.filestream.accounting import Miss, read_misses
+from lockcache.filestream.bundle import SeededRecords
 from lockcache.filestream.entry import Nearest, Neighbour, Statement, Subject, find_nearest, read_statement
 from lockcache.lowlevel import SHARDS, Layout, find_entry, is_cache
 from lockcache.sizes import counted
@@ -71,7 +73,7 @@ def command(key: str | None, directory: str | None, last: str | None, stated: st
 
     For keys of lockcache.cuda.Program and make_program_cache_key, entries keep hashes of the parts of the key, and
     short values of options, but never source code. Programs report misses when they store an entry and when they end.
-    At most 250,000 entries are compared. This does not count as a use of them.
+    Entries of the directory's seed are compared too, at most 250,000 together. This does not count as a use of them.
 
     \b
     Examples:
@@ -91,8 +93,11 @@ def command(key: str | None, directory: str | None, last: str | None, stated: st
         print_json({"path": layout.root, "misses": [_as_json(each, nearest) for each, nearest in found]})
         return
     for each, nearest in found:
-        for line in _lines(layout, each, nearest):
+        for line in _lines(each, nearest):
             click.echo(plain(line))
+    silent = found[0][1].seeded_without_parts
+    if silent:
+        click.echo(f"not compared: {counted(silent, 'entry')} of the seed, without the parts of a key")
 
 
 class _Question(NamedTuple):
@@ -207,16 +212,33 @@ def _of_key(layout: Layout, key: str, misses: list[Miss]) -> _Asked:
 
 def _nearest(layout: Layout, asked: Sequence[_Asked]) -> list[Nearest]:
     subjects = [Subject(each.name, each.parts, each.stored_ns or 0) for each in asked]
-    with step_bar("comparing", SHARDS) as advance:
-        return find_nearest(layout, subjects, _NEAREST, lambda: advance(1))
+    with step_bar("comparing", SHARDS) as advance, _opened_seed(layout) as seed:
+        return find_nearest(layout, subjects, _NEAREST, lambda: advance(1), seed)
 
 
-def _lines(layout: Layout, asked: _Asked, nearest: Nearest) -> list[str]:
+@contextmanager
+def _opened_seed(layout: Layout) -> Iterator[SeededRecords | None]:
+    """Open the seed of a directory; ``None`` where there is none, or none that can be read, which is said."""
+    try:
+        seed = SeededRecords(layout)
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        click.echo(f"the entries of the seed are not compared: {plain(in_words(error))}", err=True)
+        yield None
+        return
+    with closing(seed):
+        yield seed
+
+
+def _lines(asked: _Asked, nearest: Nearest) -> list[str]:
     since = f"  compiled {elapsed(asked.stored_ns)} ago" if asked.stored_ns else ""
     lines = [f"{asked.name[:_NAME]}  {asked.label or '-'}{since}"]
     lines += _earlier(asked)
     if not nearest.neighbours:
-        lines.append(f"  nothing like it is stored ({counted(nearest.looked_at, 'entry')} compared)")
+        seeded = f" and {nearest.seeded - nearest.seeded_without_parts} of the seed" if nearest.seeded else ""
+        lines.append(f"  nothing like it is stored ({counted(nearest.looked_at, 'entry')}{seeded} compared)")
     for neighbour in nearest.neighbours:
         lines += _differences(asked, neighbour)
     return lines
@@ -237,6 +259,7 @@ def _differences(asked: _Asked, neighbour: Neighbour) -> list[str]:
     parts = f"{counted(count, 'part differs', 'parts differ')}" if count else "no part that is kept differs"
     when = f", stored {elapsed(statement.created_ns)} ago" if statement.created_ns else ""
     when += " (after it)" if 0 < (asked.stored_ns or 0) < (statement.created_ns or 0) else ""
+    when += ", in the seed" if neighbour.is_seeded else ""
     lines = [f"  {neighbour.name[:_NAME]}  {statement.label or '-'}{when}: {parts}"]
     width = max((len(_title(each, asked)) for each in neighbour.differences), default=0)
     for each in neighbour.differences:
@@ -277,11 +300,13 @@ def _as_json(asked: _Asked, nearest: Nearest) -> dict[str, Any]:
         "replaced": asked.replaced or None,
         "parts": [part._asdict() for part in asked.parts],
         "looked_at": nearest.looked_at,
+        "seeded": {"looked_at": nearest.seeded, "without_parts": nearest.seeded_without_parts},
         "nearest": [
             {
                 "name": neighbour.name,
                 "label": neighbour.statement.label,
                 "created_ns": neighbour.statement.created_ns,
+                "in_seed": neighbour.is_seeded,
                 "differences": [
                     {"part": each.name, "mine": _part(each.mine), "other": _part(each.other)}
                     for each in neighbour.differences

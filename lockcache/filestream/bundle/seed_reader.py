@@ -21,7 +21,7 @@ from lockcache.filestream.disk import READ, Descriptor, Layout, open_below
 from lockcache.filestream.entry import EntryReader, KeyRing, Loader, cost_of
 from lockcache.filestream.seed_marks import WITHDRAWN
 
-__all__ = ["SeedFile", "SeededReader"]
+__all__ = ["SeedFile", "SeededReader", "SeededRecords"]
 
 _log = logging.getLogger("lockcache")
 
@@ -62,6 +62,17 @@ class SeedFile(BundleFile):
         """Compare nothing: the table was compared when the seed was copied, and marks change it."""
         return True
 
+    def record(self, name: bytes) -> tuple[bytes, int] | None:
+        """Returns the record of an entry that it serves, unverified, and the length of its payload.
+
+        Raises :class:`OSError`, and :class:`ValueError` for a place that is not in the file.
+        """
+        place = self.find(name)
+        if place is None:
+            return None
+        start, middle, end = self._bounds(place)
+        return bytes(self._read(start, middle - start)), end - middle
+
     def served(self) -> list[bytes]:
         """Returns the names of the entries that it serves. Raises :class:`OSError`."""
         return [
@@ -70,6 +81,34 @@ class SeedFile(BundleFile):
             for at in range(0, len(part), SLOT.size)
             if not part[at + HIDDEN_AT] and part[at : at + SLOT.size] != _EMPTY
         ]
+
+
+class SeededRecords:
+    """The records of the entries that only the seed of a directory has, for those who inspect it."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Raises :class:`OSError`, also for a seed that is damaged."""
+        self._layout = layout
+        self._seed = SeedFile(layout)
+        if self._seed.damage:
+            self.close()
+            raise OSError(errno.EINVAL, self._seed.damage, layout.seed)
+
+    def names(self) -> list[str]:
+        """Returns the names of the entries, in order. Raises :class:`OSError`."""
+        served = sorted(name.hex() for name in self._seed.served())
+        return [name for name in served if not _access(self._layout.entry(name), os.F_OK, effective_ids=True)]
+
+    def record(self, name: str) -> tuple[bytes, int] | None:
+        """Returns an entry's record, unverified, and the length of its payload; ``None`` where it cannot be read."""
+        try:
+            return self._seed.record(bytes.fromhex(name))
+        except (OSError, ValueError):
+            return None  # removed or cut since, or its place is not in the file: nothing to show
+
+    def close(self) -> None:
+        """Close the seed."""
+        self._seed.close()
 
 
 class SeededReader:

@@ -207,7 +207,7 @@ def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
 def describe_bytes(name: str, payload: bytes | memoryview, blob: bytes) -> Described:
     """Returns the description of an entry, given its payload and whole record. Its last use is not known."""
     found = Found(0, name, len(payload), 0, len(payload))
-    return _as_described(found, _take_apart(blob, len(payload)), lambda: identify(bytes(payload[:ARTIFACT_BYTES])))
+    return _as_described(found, decode_statement(blob, len(payload)), lambda: identify(bytes(payload[:ARTIFACT_BYTES])))
 
 
 def _describe_once(layout: Layout, found: Found) -> Described:
@@ -307,7 +307,7 @@ def read_statement(layout: Layout, found: Found, *, is_brief: bool = False) -> S
     # than what ``found`` counts.
     for record in records:
         for file_bytes in (record_file_bytes(layout, found.name), 0):
-            read = _take_apart(record, found.stored_bytes - file_bytes, is_brief=is_brief)
+            read = decode_statement(record, found.stored_bytes - file_bytes, is_brief=is_brief)
             if read.state != "damaged":
                 has_all = is_brief or read.label or read.parts
                 return read if has_all else _with_note(read, read_note(layout, found.name))
@@ -335,7 +335,8 @@ def _with_fields(statement: Statement, fields: dict[str, Any]) -> Statement:
     return statement._replace(label=label, parts=decode_parts(fields.get("parts")))
 
 
-def _take_apart(blob: bytes, size_bytes: int, *, is_brief: bool = False) -> Statement:
+def decode_statement(blob: bytes, size_bytes: int, *, is_brief: bool = False) -> Statement:
+    """Returns what a record states of a payload of this length; if ``is_brief``, without label and parts."""
     if not is_record(blob):
         return Statement("damaged")
     if not is_known(blob):
