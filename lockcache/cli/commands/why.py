@@ -17,7 +17,7 @@ from lockcache.cli.open_directory import are_swapped, default_cache, look
 from lockcache.cli.output import elapsed, plain, print_json
 from lockcache.cli.progress import step_bar
 from lockcache.errors import in_words
-from lockcache.explain import WORKING_DIRECTORY, Difference, Part, directory_needs
+from lockcache.explain import Difference, Part, reasons_of
 from lockcache.filestream.accounting import Miss, read_misses
 from lockcache.filestream.bundle import SeededRecords
 from lockcache.filestream.entry import Nearest, Neighbour, Statement, Subject, find_nearest, read_statement
@@ -261,20 +261,26 @@ def _differences(asked: _Asked, neighbour: Neighbour) -> list[str]:
     when += " (after it)" if 0 < (asked.stored_ns or 0) < (statement.created_ns or 0) else ""
     when += ", in the seed" if neighbour.is_seeded else ""
     lines = [f"  {neighbour.name[:_NAME]}  {statement.label or '-'}{when}: {parts}"]
-    width = max((len(_title(each, asked)) for each in neighbour.differences), default=0)
-    for each in neighbour.differences:
+    titles = [_title(each, asked, neighbour) for each in neighbour.differences]
+    width = max(map(len, titles), default=0)
+    for title, each in zip(titles, neighbour.differences, strict=True):
         values = _values(each)
         builds = (asked.compiler, _compiler(statement))
         if each.name == "compiler" and all(builds) and builds[0] != builds[1]:
             values = f"{builds[0]} / {builds[1]}"
-        lines.append(f"    {_title(each, asked):<{width}}  {values}")
+        lines.append(f"    {title:<{width}}  {values}")
     return lines
 
 
-def _title(difference: Difference, asked: _Asked) -> str:
-    if difference.name != WORKING_DIRECTORY:
-        return difference.name
-    return f"{WORKING_DIRECTORY}, because of {' and '.join(directory_needs(asked.parts)) or 'LTO-IR'}"
+def _title(difference: Difference, asked: _Asked, neighbour: Neighbour) -> str:
+    reasons = _reasons(difference, asked, neighbour)
+    return f"{difference.name}, because of {' and '.join(reasons)}" if reasons else difference.name
+
+
+def _reasons(difference: Difference, asked: _Asked, neighbour: Neighbour) -> list[str]:
+    """Returns what takes the part that differs into the key that has it."""
+    parts = neighbour.statement.parts if difference.mine is None else asked.parts
+    return reasons_of(difference.name, parts)
 
 
 def _values(difference: Difference) -> str:
@@ -308,7 +314,12 @@ def _as_json(asked: _Asked, nearest: Nearest) -> dict[str, Any]:
                 "created_ns": neighbour.statement.created_ns,
                 "in_seed": neighbour.is_seeded,
                 "differences": [
-                    {"part": each.name, "mine": _part(each.mine), "other": _part(each.other)}
+                    {
+                        "part": each.name,
+                        "because_of": _reasons(each, asked, neighbour),
+                        "mine": _part(each.mine),
+                        "other": _part(each.other),
+                    }
                     for each in neighbour.differences
                 ],
             }

@@ -14,8 +14,9 @@ from lockcache.explain import (
     decode_label,
     decode_parts,
     differences,
-    directory_needs,
     make_part,
+    name_path_taker,
+    reasons_of,
 )
 from tests.unit.material import property_test
 
@@ -137,4 +138,30 @@ def test_an_option_that_does_not_need_the_working_directory_is_not_its_cause() -
     cause, directory = "option fmad", make_part("working directory", b"1")
     found = differences([make_part(cause, b"1"), directory], [make_part(cause, b"2")])
     assert [each.name for each in found] == [cause, "working directory"]
-    assert directory_needs([make_part(cause, b"1"), make_part("option device-debug", b"1")]) == ["debug"]
+    assert reasons_of("working directory", [make_part(cause, b"1"), make_part("option device-debug", b"1")]) == [
+        "debug"
+    ]
+
+
+@pytest.mark.parametrize("path", ["include path", "pre-include", "option use-bundled-headers"])
+@pytest.mark.parametrize(
+    "takers, changed, named",
+    [
+        (["lineinfo"], ["option generate-line-info"], False),
+        (["LTO-IR"], ["target"], False),
+        (["lineinfo"], ["option fmad"], True),
+        (["lineinfo", "extra_digest"], ["option generate-line-info"], True),
+        (["__FILE__ or the like in a text"], ["code"], True),
+    ],
+    ids=str,
+)
+def test_paths_of_one_key_are_a_consequence_of_what_alone_takes_them_in(
+    path: str, takers: list[str], changed: list[str], named: bool
+) -> None:
+    one = [*map(name_path_taker, takers), *(make_part(name, b"1") for name in changed), make_part(path, b"/a")]
+    other = [make_part(name, b"2") for name in changed]
+    for pair in ((one, other), (other, one)):
+        assert [each.name for each in differences(*pair)] == [*changed, *([path] if named else [])]
+    assert reasons_of(path, one) == takers
+    moved = [*one[:-1], make_part(path, b"/b")]
+    assert [each.name for each in differences(one, moved)] == [path], "what takes it in is no difference"
