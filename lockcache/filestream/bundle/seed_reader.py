@@ -13,6 +13,7 @@ import errno
 import logging
 import os
 import stat
+from collections.abc import Iterator
 from typing import Final
 
 from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError
@@ -75,12 +76,14 @@ class SeedFile(BundleFile):
 
     def served(self) -> list[bytes]:
         """Returns the names of the entries that it serves. Raises :class:`OSError`."""
-        return [
-            bytes(part[at : at + 32])
-            for part in self._slots_of(Table(self._table, self._slots, self.entries))
-            for at in range(0, len(part), SLOT.size)
-            if not part[at + HIDDEN_AT] and part[at : at + SLOT.size] != _EMPTY
-        ]
+        return list(self.each_served())
+
+    def each_served(self) -> Iterator[bytes]:
+        """Yields the names of :meth:`served`, a part of the table in memory at a time. Raises :class:`OSError`."""
+        for part in self._slots_of(Table(self._table, self._slots, self.entries)):
+            for at in range(0, len(part), SLOT.size):
+                if not part[at + HIDDEN_AT] and part[at : at + SLOT.size] != _EMPTY:
+                    yield bytes(part[at : at + 32])
 
 
 class SeededRecords:
@@ -94,10 +97,11 @@ class SeededRecords:
             self.close()
             raise OSError(errno.EINVAL, self._seed.damage, layout.seed)
 
-    def names(self) -> list[str]:
-        """Returns the names of the entries, in order. Raises :class:`OSError`."""
-        served = sorted(name.hex() for name in self._seed.served())
-        return [name for name in served if not _access(self._layout.entry(name), os.F_OK, effective_ids=True)]
+    def names(self) -> Iterator[str]:
+        """Yields the names of the entries, in no order. Raises :class:`OSError`."""
+        for name in map(bytes.hex, self._seed.each_served()):
+            if not _access(self._layout.entry(name), os.F_OK, effective_ids=True):
+                yield name
 
     def record(self, name: str) -> tuple[bytes, int] | None:
         """Returns an entry's record, unverified, and the length of its payload; ``None`` where it cannot be read."""

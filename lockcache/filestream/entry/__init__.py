@@ -35,7 +35,7 @@ else:
                 "find_entry find_names flaw_of name_namespace namespace_of read_entry read_note read_statement"
             ),
             "locate": "Prices find_records is_on_server",
-            "nearest": "Nearest Neighbour Search Subject consider_all find_nearest",
+            "nearest": "Nearest Neighbour Search Subject consider_all consider_seed find_nearest",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
             "removal": (
                 "orphan_views remove_empty_folders_locked remove_entry remove_locked remove_orphan_views_locked "

@@ -114,6 +114,19 @@ def consider_all(
     yield from _consider(searches, map(partial(_read_shard, layout), range(SHARDS)), after_shard)
 
 
+def consider_seed(searches: Sequence[Search], seed: Seed, most: int = MOST_LOOKED_AT) -> Iterator[bool]:
+    """Let each search consider the entries of a seed, at most so many; one with each step.
+
+    Yields whether the entry states the parts of its key, without which it is like none.
+    """
+    for name in islice(seed.names(), most):
+        found = seed.record(name)
+        pieces = [] if found is None else _split(found[0])
+        for search in searches:
+            search.consider(name, pieces)
+        yield bool(pieces)
+
+
 def _consider(
     searches: Sequence[Search], shards: Iterable[Iterable[_Noted]], after_shard: Callable[[], None]
 ) -> Iterator[None]:
@@ -158,24 +171,12 @@ def find_nearest(
     searches = [Search(each.name, each.parts, most) for each in subjects]
     with closing(read_ahead(lambda shard: list(_read_shard(layout, shard)), range(SHARDS))) as shards:
         looked_at = sum(1 for _ in _consider(searches, shards, after_shard))
-    seeded = (0, 0) if seed is None else _consider_seed(searches, seed, MOST_LOOKED_AT - looked_at)
+    states_parts = [] if seed is None else list(consider_seed(searches, seed, MOST_LOOKED_AT - looked_at))
+    seeded = len(states_parts), states_parts.count(False)
     return [
         Nearest(search.found(layout, each.stored_ns, or_later=True, seed=seed), looked_at, *seeded)
         for search, each in zip(searches, subjects, strict=True)
     ]
-
-
-def _consider_seed(searches: Sequence[Search], seed: Seed, most: int) -> tuple[int, int]:
-    """Let each search consider the entries of a seed, at most so many. Returns how many, and how many without parts."""
-    looked_at = silent = 0
-    for name in islice(seed.names(), most):
-        found = seed.record(name)
-        pieces = [] if found is None else _split(found[0])
-        looked_at += 1
-        silent += not pieces
-        for search in searches:
-            search.consider(name, pieces)
-    return looked_at, silent
 
 
 def _pieces(layout: Layout, name: str) -> list[bytes]:

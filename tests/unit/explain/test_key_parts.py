@@ -164,4 +164,4 @@ def test_paths_of_one_key_are_a_consequence_of_what_alone_takes_them_in(
         assert [each.name for each in differences(*pair)] == [*changed, *([path] if named else [])]
     assert reasons_of(path, one) == takers
     moved = [*one[:-1], make_part(path, b"/b")]
-    assert [each.name for each in differences(one, moved)] == [path], "what takes it in is no difference"
+    assert [each.name for each in differences(one, moved)] == [path], "what takes it in is not a difference"
