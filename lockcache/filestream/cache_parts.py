@@ -6,6 +6,7 @@ server, compile-once, signing keys and a mode stands between the cache and the f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,7 @@ class Parts:
         counted = partial(_counted, self.reader, self.counts)
         along: list[Report | None] = [recorder, None if self.backing is None else self.backing.report]
         self.report = CountersReport(layout, counted, is_read_only=self.directory.is_read_only, along=along)
-        self.misses = StatedMisses(layout, keys, self.report)
+        self.misses = StatedMisses(layout, keys, self.report, is_renewing=self.renewed is not None)
 
     def _make_reader(
         self, keys: KeyRing | None, recorder: Recorder | None, *, verified_only: bool, compile_once: bool
@@ -151,14 +152,19 @@ class Parts:
 class StatedMisses:
     """Notes the misses of programs that state what their keys are made of, for ``lockcache why``."""
 
-    def __init__(self, layout: Layout, keys: KeyRing | None, report: CountersReport) -> None:
+    def __init__(self, layout: Layout, keys: KeyRing | None, report: CountersReport, *, is_renewing: bool) -> None:
+        """``is_renewing``: whole entries are hidden from the program, by ``$LOCKCACHE_RECACHE``."""
+        self._is_renewing = is_renewing
         self._layout = layout
         self._keys = keys
         self._report = report
 
     def note(self, now_ns: int, name: str, stated: Stated) -> None:
         """Note a miss whose entry is about to be stored: only until then can be seen what the program found there."""
-        self._report.note(Miss(now_ns, name, stated.label, stated.parts, flaw_of(self._layout, name, self._keys)))
+        replaced = flaw_of(self._layout, name, self._keys)
+        if self._is_renewing and not replaced and os.access(self._layout.entry(name), os.F_OK, effective_ids=True):
+            replaced = "renewed"
+        self._report.note(Miss(now_ns, name, stated.label, stated.parts, replaced))
 
 
 def _is_seeded(directory: CacheDirectory) -> bool:

@@ -139,6 +139,18 @@ def test_what_was_wrong_with_the_entry_of_the_key_is_said(
     assert f" ago too: {said}" in run("why", filled).stdout
 
 
+def test_an_entry_that_was_compiled_again_on_request_is_said_to_be_that(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKCACHE_RECACHE", "1")
+    with FileStreamProgramCache(filled) as cache:
+        compiled(cache, "first")
+        compiled(cache, "never stored before", define_A="7")
+    first, never = why("--last", "2", filled)[::-1]
+    assert (first["replaced"], never["replaced"]) == ("renewed", None)
+    assert " ago too: its entry was there, and LOCKCACHE_RECACHE had it" in run("why", "first", filled).stdout
+
+
 def test_an_entry_that_no_key_of_ours_signed_is_said_to_be_that(filled: Path, tmp_path: Path) -> None:
     assert run("key", "new", tmp_path / "keys").returncode == 0
     with FileStreamProgramCache(filled, signing_key_file=tmp_path / "keys") as cache:

@@ -32,6 +32,7 @@ _REPLACED: Final = {
     "damaged": "its entry was there and damaged",
     "newer": "its entry was there, stored by a newer lockcache",
     "unreadable": "its entry was there and could not be read",
+    "renewed": "its entry was there, and LOCKCACHE_RECACHE had it compiled again",
     "refused": "its entry was there, and its signature could not be verified or was missing",
 }
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)

@@ -57,7 +57,7 @@ class Miss(NamedTuple):
     name: str
     label: str
     parts: Sequence[Part]
-    #: Why the entry that was there was not served, as :func:`.entry.flaw_of` says; empty where none was there.
+    #: Why the entry that was there was not served, as :func:`.entry.flaw_of` says, or ``renewed``.
     replaced: str = ""
 
 
