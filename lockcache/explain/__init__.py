@@ -19,8 +19,8 @@ else:
         __name__,
         {
             "key_parts": (
-                "Difference MOST_BYTES Part WORKING_DIRECTORY bounded decode_label decode_parts differences "
-                "directory_needs looks_secret make_part"
+                "Difference MOST_BYTES Part bounded decode_label decode_parts differences looks_secret make_part "
+                "name_path_taker reasons_of"
             ),
             "statements": "Stated is_remembered parts_of_digest remember remember_digest state statement_of",
         },

@@ -2,7 +2,8 @@
 
 Keeps two promises for everyone who may read an entry. A value is shown only if it is one line of plain words and its
 name does not look like a secret's; of anything else, source code above all, the hash is kept. And all parts of a key
-take :data:`MOST_BYTES` at most: first long values are cut, then all values go, then the last parts become one.
+take :data:`MOST_BYTES` at most: first long values are cut, then all values go, then the last parts become one
+(:data:`OTHERS`).
 
 Not promised: that a hash of 32 bits tells every two contents apart.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_64_hexdigest
@@ -131,6 +132,7 @@ _NEED_DIRECTORY: Final = {
     "option generate-line-info": "lineinfo",
     "option dlink-time-opt": "link_time_optimization",
 }
+_LTO_IR: Final = "LTO-IR"
 #: The same for parts that one of the two keys lacks: these are in a key only if an option or the target wants them.
 _ON_DEMAND: Final = {
     WORKING_DIRECTORY: (*_NEED_DIRECTORY, "target"),
@@ -138,10 +140,34 @@ _ON_DEMAND: Final = {
 }
 
 
-def directory_needs(parts: Iterable[Part]) -> list[str]:
-    """Returns the options of a key that take the working directory into it; for LTO-IR the target does, without any."""
+#: The parts that hold paths of headers. They are in a key only if something takes the paths into the output.
+_PATHS: Final = ("include path", "pre-include", "option use-bundled-headers")
+#: A part whose name begins so says what that is. It follows from the other parts, so it is never a difference.
+_PATHS_BY: Final = "paths by "
+
+
+def name_path_taker(taker: str) -> Part:
+    """Returns the part that says what takes paths of headers into a key. In its name, which is kept whole."""
+    return make_part(_PATHS_BY + taker, b"")
+
+
+def _path_takers(parts: Iterable[Part]) -> list[str]:
+    return [part.name.removeprefix(_PATHS_BY) for part in parts if part.name.startswith(_PATHS_BY)]
+
+
+def _directory_takers(parts: Iterable[Part]) -> list[str]:
     names = {part.name for part in parts}
-    return [option for part, option in _NEED_DIRECTORY.items() if part in names]
+    return [option for part, option in _NEED_DIRECTORY.items() if part in names] or [_LTO_IR]
+
+
+def reasons_of(name: str, parts: Iterable[Part]) -> list[str]:
+    """Returns what takes a part of this name into a key with these parts: options by cuda.core's names, or in words.
+
+    Only for the working directory and the paths of headers, which most keys do not have, and if the parts tell it.
+    """
+    if name == WORKING_DIRECTORY:
+        return _directory_takers(parts)
+    return _path_takers(parts) if name in _PATHS else []
 
 
 class Difference(NamedTuple):
@@ -155,24 +181,59 @@ class Difference(NamedTuple):
 def differences(mine: Iterable[Part], other: Iterable[Part]) -> list[Difference]:
     """Returns the parts in which two keys differ, in the order of ``mine``. Empty: none that is kept."""
     by_name, others = {part.name: part for part in mine}, {part.name: part for part in other}
-    # A part for which one key had no room may be among the other key's "others".
-    is_cut = OTHERS in by_name or OTHERS in others
     found = []
     for name in [*by_name, *(name for name in others if name not in by_name)]:
+        if name.startswith(_PATHS_BY):
+            continue
         one, another = by_name.get(name), others.get(name)
         if one and another and one.hash == another.hash:
             continue
-        if is_cut and name != OTHERS and not (one and another):
+        has, lacks = (by_name, others) if another is None else (others, by_name)
+        if not (one and another) and _may_be_cut(name, has, lacks):
             continue
         found.append(Difference(name, one, another))
-    return [each for each in found if not _follows(each, found)]
+    causes = _causes_of_paths(by_name.values(), others.values())
+    return [each for each in found if not _follows(each, found, causes)]
 
 
-def _follows(difference: Difference, found: list[Difference]) -> bool:
+def _may_be_cut(name: str, has: Mapping[str, Part], lacks: Mapping[str, Part]) -> bool:
+    """Returns whether a part that one key has may be among the :data:`OTHERS` of the key that lacks it.
+
+    All keys have their parts in one order, and the last parts are cut. So a part is not among the others if a later one
+    was kept. The order within a kind, such as macros and headers, is each program's own, and says nothing.
+    """
+    if name == OTHERS or OTHERS not in lacks:
+        return False
+    names = list(has)
+    later = names[names.index(name) + 1 :]
+    return not any(each in lacks and each != OTHERS and _kind(each) != _kind(name) for each in later)
+
+
+def _kind(name: str) -> str:
+    return name.partition(" ")[0]
+
+
+def _causes_of_paths(mine: Iterable[Part], other: Iterable[Part]) -> set[str]:
+    """Returns the parts which, if all of them differ, explain that one of two keys has paths of headers.
+
+    Empty where both have paths, or none has.
+    """
+    one, another = _path_takers(mine), _path_takers(other)
+    if one and another:
+        return set()
+    parts = {taker: part for part, taker in _NEED_DIRECTORY.items()} | {_LTO_IR: "target"}
+    return {parts.get(taker, taker) for taker in one or another}
+
+
+def _follows(difference: Difference, found: list[Difference], causes_of_paths: set[str]) -> bool:
     name = difference.name
     if name == OTHERS:
         is_comparable = bool(difference.mine and difference.other and difference.mine.value == difference.other.value)
         return len(found) > 1 and not is_comparable
+    if name in _PATHS:
+        return bool(causes_of_paths) and causes_of_paths <= {each.name for each in found}
+    if name == "headers" and causes_of_paths:
+        return len(found) > 1  # with paths it is the digest of their places too; a changed header has its own part
     causes = _CONSEQUENCES.get(name, ())
     if not (difference.mine and difference.other):
         causes += next((each for begin, each in _ON_DEMAND.items() if name.startswith(begin)), ())

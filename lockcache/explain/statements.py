@@ -86,7 +86,8 @@ def remember(key: bytes, statement: Stated) -> None:
 def state(key: bytes, parts: Mapping[str, object], label: str = "") -> None:
     """State what a key was made of, by names: for adapters and programs that make their keys themselves.
 
-    Values are shown as :func:`str` gives them, if they may be shown, and compared as :func:`repr` does.
+    Values are shown as :func:`str` gives them, if they may be shown, and compared as :func:`repr` does. The most
+    important part comes first, and all keys have their parts in one order, since that shows which had no room.
     """
     made = [make_part(name, repr(value).encode(errors="surrogateescape"), str(value)) for name, value in parts.items()]
     remember(key, Stated(lambda: made, lambda: label))

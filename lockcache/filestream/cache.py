@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 from lockcache.arguments import POLICY_VARIABLES, coerce_seconds, default_cap, variables_left_alone
 from lockcache.explain import Stated, statement_of
-from lockcache.filestream.accounting import Miss, Slot, count_shard, report_at_end, scan_shard
+from lockcache.filestream.accounting import Slot, count_shard, report_at_end, scan_shard
 from lockcache.filestream.cache_parts import Parts, coerce_arguments
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
@@ -129,7 +129,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._backing, self._backed, self._seeded = parts.backing, parts.backed, parts.seeded
         # Bound once: a hit spares the choice.
         self._reader, self._load, self._writer = parts.reader, parts.load, parts.writer
-        self._viewer, self._closures = parts.viewer, parts.closures
+        self._viewer, self._closures, self._misses = parts.viewer, parts.closures, parts.misses
         self._entries = f"{self._directory.layout.entries}/"
         self._held = Slot(0, 0)
         report_at_end(self, self._report)
@@ -351,7 +351,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         """Store one entry. Returns whether it was stored."""
         now_ns = time.time_ns()
         if stated is not None:
-            self._report.note(Miss(now_ns, name, stated.label, stated.parts))
+            self._misses.note(now_ns, name, stated)
         note = b"" if stated is None else stated.note()
         if self._renewed is not None:
             renew(self._reader, self._renewed, name, code, "" if stated is None else stated.label)

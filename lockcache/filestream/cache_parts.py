@@ -6,6 +6,7 @@ server, compile-once, signing keys and a mode stands between the cache and the f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,11 +25,12 @@ from lockcache.arguments import (
     resolve_path,
     resolve_path_or_nowhere,
 )
-from lockcache.filestream.accounting import Counters, CountersReport, Report
+from lockcache.explain import Stated
+from lockcache.filestream.accounting import Counters, CountersReport, Miss, Report
 from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.closures import ClosureFile
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
-from lockcache.filestream.entry import EntryReader, KeyRing, Loader, load_keys, loader_of, make_reader
+from lockcache.filestream.entry import EntryReader, KeyRing, Loader, flaw_of, load_keys, loader_of, make_reader
 from lockcache.filestream.modes import in_mode, open_in_mode
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.room import apply_policy
@@ -41,6 +43,7 @@ from lockcache.resource import renewed_keys
 if TYPE_CHECKING:
     from lockcache.filestream.backing import BackedReads, Backing
     from lockcache.filestream.directory import CacheDirectory
+    from lockcache.filestream.disk import Layout
     from lockcache.filestream.manifest import Recorder
 
 
@@ -121,6 +124,7 @@ class Parts:
         counted = partial(_counted, self.reader, self.counts)
         along: list[Report | None] = [recorder, None if self.backing is None else self.backing.report]
         self.report = CountersReport(layout, counted, is_read_only=self.directory.is_read_only, along=along)
+        self.misses = StatedMisses(layout, keys, self.report, is_renewing=self.renewed is not None)
 
     def _make_reader(
         self, keys: KeyRing | None, recorder: Recorder | None, *, verified_only: bool, compile_once: bool
@@ -143,6 +147,24 @@ class Parts:
         from lockcache.filestream.backing import backing_of  # few have a server
 
         return backing_of(self.directory, keys, key_file)
+
+
+class StatedMisses:
+    """Notes the misses of programs that state what their keys are made of, for ``lockcache why``."""
+
+    def __init__(self, layout: Layout, keys: KeyRing | None, report: CountersReport, *, is_renewing: bool) -> None:
+        """``is_renewing``: whole entries are hidden from the program, by ``$LOCKCACHE_RECACHE``."""
+        self._is_renewing = is_renewing
+        self._layout = layout
+        self._keys = keys
+        self._report = report
+
+    def note(self, now_ns: int, name: str, stated: Stated) -> None:
+        """Note a miss whose entry is about to be stored: only until then can be seen what the program found there."""
+        replaced = flaw_of(self._layout, name, self._keys)
+        if self._is_renewing and not replaced and os.access(self._layout.entry(name), os.F_OK, effective_ids=True):
+            replaced = "renewed"
+        self._report.note(Miss(now_ns, name, stated.label, stated.parts, replaced))
 
 
 def _is_seeded(directory: CacheDirectory) -> bool:

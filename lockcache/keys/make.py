@@ -26,7 +26,7 @@ from lockcache.headers import may_include
 from lockcache.keys import cxx, hashing, linking, nvvm, versions
 from lockcache.keys.options import unwritable_field
 from lockcache.keys.part_names import name_parts
-from lockcache.keys.paths import Headers, Reach, reach_of_paths, spelled_paths, without_paths
+from lockcache.keys.paths import Headers, Reach, reach_of_paths, spelled_paths, why_paths, without_paths
 from lockcache.keys.request import Request, coerce_request
 
 if TYPE_CHECKING:
@@ -147,8 +147,16 @@ def _remember(key: bytes, request: Request, description: dict[str, Any]) -> None
     # Not the code, which may be large: its hash does.
     code = description["code"] if request.code_type == "c++" else xxh3_64_digest(request.code)
     stated = {**description, "code": code, "code type": request.code_type}
-    label = label_of(request)
-    remember(key, Stated(lambda: name_parts(stated), lambda: label))
+    label, why = label_of(request), _why_paths(request, description)
+    remember(key, Stated(lambda: name_parts(stated, why), lambda: label))
+
+
+def _why_paths(request: Request, description: dict[str, Any]) -> list[str]:
+    """Returns what takes paths of headers into the key, in words; nothing where the key has none."""
+    if request.code_type != "c++" or not spelled_paths(description["options"]):
+        return []
+    is_vouched = request.extra_digest is not None
+    return why_paths(request.options, request.target_type, request.headers, is_vouched=is_vouched)
 
 
 def _material(value: Any) -> object:

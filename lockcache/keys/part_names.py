@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from lockcache.explain import Part, make_part, parts_of_digest
+from lockcache.explain import Part, make_part, name_path_taker, parts_of_digest
 from lockcache.keys import hashing, versions
 
 # Parts of which there may be many come last: the last parts are left out if there is no room.
@@ -23,8 +23,13 @@ _FLAGS_OF_MACROS: Final = {"define-macro": "define", "undefine-macro": "undefine
 _FLAGS_OF_PATHS: Final = {"include-path": "include path", "pre-include": "pre-include"}
 
 
-def name_parts(description: Mapping[str, Any]) -> Iterator[Part]:
-    """Returns the parts of a key, the most important first."""
+def name_parts(description: Mapping[str, Any], path_takers: Iterable[str] = ()) -> Iterator[Part]:
+    """Returns the parts of a key, the most important first.
+
+    ``path_takers``: what takes paths of headers into the key, which follows from other parts.
+    """
+    for taker in path_takers:
+        yield name_path_taker(taker)
     for name, value in sorted(description.items(), key=lambda item: item[0] in _MANY):
         yield from _NAMED.get(name, _plain)(name, value)
 

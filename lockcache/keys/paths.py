@@ -43,16 +43,37 @@ def reach_of_paths(options: Any, target_type: str, headers: Headers | None) -> R
 
     ``headers=None``: the program includes nothing but what NVRTC brings along.
     """
-    if options.debug or options.lineinfo:  # the command line is in there, too
+    if _takers(options, target_type, headers):
         return Reach.ANY
+    is_printed = headers is not None and headers.paths & (PathUse.PRINTED | PathUse.PASTES)
+    return Reach.PRINTED if is_printed else Reach.NONE
+
+
+def _takers(options: Any, target_type: str, headers: Headers | None) -> list[str]:
+    """Returns what takes paths of headers into the output in a form that it need not show, in words."""
+    found = [name for name in ("debug", "lineinfo") if getattr(options, name)]  # the command line is in there, too
     if headers is None:
-        return Reach.NONE
-    if headers.has_files and (options.link_time_optimization or target_type == "ltoir"):
-        return Reach.ANY
-    use = headers.paths
-    if PathUse.USED in use or (PathUse.PASTES | PathUse.PIECES) in use:
-        return Reach.ANY
-    return Reach.PRINTED if use & (PathUse.PRINTED | PathUse.PASTES) else Reach.NONE
+        return found
+    if headers.has_files and options.link_time_optimization:
+        found.append("link_time_optimization")
+    if headers.has_files and target_type == "ltoir":
+        found.append("LTO-IR")
+    if PathUse.USED in headers.paths:
+        found.append("__FILE__ or the like in a text")
+    elif (PathUse.PASTES | PathUse.PIECES) in headers.paths:
+        found.append("a word that is pasted together")
+    return found
+
+
+def why_paths(options: Any, target_type: str, headers: Headers | None, *, is_vouched: bool) -> list[str]:
+    """Returns what takes paths of headers into a key that has some, in words: options by cuda.core's names.
+
+    ``is_vouched``: by an ``extra_digest``, with which no text is examined.
+    """
+    found = _takers(options, target_type, headers)
+    if is_vouched:
+        return [*found, "extra_digest"]
+    return found or ["a path that the output prints" if headers is not None else "headers that were not examined"]
 
 
 _BUNDLED: Final = b"--use-bundled-headers"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from lockcache import FileStreamProgramCache
 from lockcache.explain import state
 from lockcache.filestream.disk.layout import entry_name
 from tests.cli.command import run
+from tests.unit.bundle.bundles import bundle_of, write
+from tests.unit.material import entry_path
 
 PARTS = {"compiler": "NVRTC 13.5 build 3f2a9c41", "option arch": "sm_90", "code": "c" * 80, "define A": "1"}
 
@@ -116,6 +120,44 @@ def test_a_key_that_was_compiled_before_is_said_to_have_gone(filled: Path) -> No
     assert "the same key was compiled" in run("why", filled).stdout
 
 
+@pytest.mark.parametrize(
+    "damage, said",
+    [
+        (lambda path: path.write_bytes(b"else"), "its entry was there and damaged"),
+        (lambda path: os.truncate(path, 1), "its entry was there and damaged"),
+        (lambda path: os.removexattr(path, "user.lockcache"), "its entry was there without its record"),
+        (lambda path: None, "what was stored then had gone, or was not waited for"),
+    ],
+    ids=["other bytes", "cut off", "no record", "whole"],
+)
+def test_what_was_wrong_with_the_entry_of_the_key_is_said(
+    damage: Callable[[Path], object], said: str, filled: Path
+) -> None:
+    damage(Path(entry_path(filled, b"first")))
+    with FileStreamProgramCache(filled, verified_only=True) as cache:
+        compiled(cache, "first")
+    assert f" ago too: {said}" in run("why", filled).stdout
+
+
+def test_an_entry_that_was_compiled_again_on_request_is_said_to_be_that(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKCACHE_RECACHE", "1")
+    with FileStreamProgramCache(filled) as cache:
+        compiled(cache, "first")
+        compiled(cache, "never stored before", define_A="7")
+    first, never = why("--last", "2", filled)[::-1]
+    assert (first["replaced"], never["replaced"]) == ("renewed", None)
+    assert " ago too: its entry was there, and LOCKCACHE_RECACHE had it" in run("why", "first", filled).stdout
+
+
+def test_an_entry_that_no_key_of_ours_signed_is_said_to_be_that(filled: Path, tmp_path: Path) -> None:
+    assert run("key", "new", tmp_path / "keys").returncode == 0
+    with FileStreamProgramCache(filled, signing_key_file=tmp_path / "keys") as cache:
+        compiled(cache, "first")
+    assert "its entry was there, and its signature could not be verified or was missing" in run("why", filled).stdout
+
+
 def test_what_was_stored_after_a_miss_is_no_reason_for_it(filled: Path) -> None:
     with FileStreamProgramCache(filled) as cache:
         compiled(cache, "later", option_arch="sm_100", define_A="3")
@@ -129,6 +171,53 @@ def test_a_first_program_of_its_kind_is_said_to_be_that(cache_path: Path) -> Non
         cache["plain"] = b"x"
         compiled(cache, "first")
     assert "nothing like it is stored (2 entries compared)" in run("why", cache_path).stdout
+
+
+def test_entries_of_the_seed_are_compared_and_marked(filled: Path, tmp_path: Path) -> None:
+    seed, node = tmp_path / "seed.lcb", tmp_path / "node"
+    assert run("bundle", "make", "-o", seed, filled).returncode == 0
+    with FileStreamProgramCache(node, seed=seed) as cache:
+        del cache["last"]  # the nearest of all, which is not served
+        compiled(cache, "again", option_arch="sm_100", define_A="3")
+    [found] = why(node)
+    assert [(each["name"], each["in_seed"]) for each in found["nearest"]] == [
+        (entry_name(b"first"), True),
+        (entry_name(b"far"), True),
+    ]
+    assert (found["looked_at"], found["seeded"]) == (1, {"looked_at": 2, "without_parts": 0})
+    lines = run("why", node).stdout.splitlines()
+    assert lines[1].startswith(f"  {entry_name(b'first')[:12]}  saxpy, stored ")
+    assert lines[1].endswith(" ago, in the seed: 2 parts differ")
+    with FileStreamProgramCache(node) as cache:
+        compiled(cache, "first")  # over the seed's
+        compiled(cache, "another", option_arch="sm_90", define_A="3")
+    assert [(each["name"], each["in_seed"]) for each in why(node)[0]["nearest"]][:2] == [
+        (entry_name(b"first"), False),
+        (entry_name(b"again"), False),
+    ]
+
+
+def test_entries_of_the_seed_without_parts_are_counted(tmp_path: Path) -> None:
+    seed, node = write(tmp_path / "seed.lcb", bundle_of({b"one": b"x", b"two": b"y"})), tmp_path / "node"
+    with FileStreamProgramCache(node, seed=seed) as cache:
+        compiled(cache, "first")
+    said = run("why", node).stdout
+    assert "nothing like it is stored (1 entry and 0 of the seed compared)\n" in said
+    assert said.endswith("\nnot compared: 2 entries of the seed, without the parts of a key\n")
+    assert why(node)[0]["seeded"] == {"looked_at": 2, "without_parts": 2}
+
+
+@pytest.mark.parametrize("damage", [lambda seed: os.truncate(seed, 200), lambda seed: seed.write_bytes(b"")])
+def test_a_seed_that_cannot_be_read_is_said_not_to_be_compared(
+    damage: Callable[[Path], object], tmp_path: Path
+) -> None:
+    seed, node = write(tmp_path / "seed.lcb", bundle_of({b"one": b"x"})), tmp_path / "node"
+    with FileStreamProgramCache(node, seed=seed) as cache:
+        compiled(cache, "first")
+    damage(node / "lockcache" / "seed.lcb")
+    ended = run("why", node)
+    assert (ended.returncode, "nothing like it is stored (1 entry compared)" in ended.stdout) == (0, True)
+    assert "the entries of the seed are not compared: " in ended.stderr
 
 
 def test_an_entry_whose_program_made_its_key_says_nothing(filled: Path) -> None:

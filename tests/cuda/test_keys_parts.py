@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,11 @@ from hypothesis import given, settings, strategies as st
 core = pytest.importorskip("cuda.core")
 pytest.importorskip("cuda.bindings.nvrtc")
 
-from lockcache import headers  # noqa: E402
-from lockcache.explain import Stated, differences, statement_of  # noqa: E402
+from lockcache import FileStreamProgramCache, headers  # noqa: E402
+from lockcache.cuda import Program  # noqa: E402
+from lockcache.explain import Stated, differences, reasons_of, statement_of  # noqa: E402
 from lockcache.keys import versions  # noqa: E402
+from tests.cli.command import run  # noqa: E402
 from tests.cuda.keys import CHANGES, CXX, EXTERNAL, NVVM, SEEN, key, make_options  # noqa: E402
 
 pytestmark = pytest.mark.cuda
@@ -179,6 +182,58 @@ def test_a_header_that_changed_is_named(tmp_path: Path) -> None:
     before = with_headers()
     (tmp_path / "y.h").write_text("// two, and longer\n")
     assert named(before, with_headers()) == ["header y.h"]
+
+
+_CODE = '#include "x.h"\nextern "C" __global__ void k(int *p) { *p = f(p); }'
+_PLAIN = "__device__ inline int f(int *p) { return 1; }"
+
+
+@pytest.mark.parametrize(
+    "header, fields, target_type, reason",
+    [
+        (_PLAIN, {"lineinfo": True}, "cubin", "lineinfo"),
+        (_PLAIN, {"debug": True}, "cubin", "debug"),
+        (_PLAIN, {"relocatable_device_code": True, "link_time_optimization": True}, "ltoir",
+         "link_time_optimization and LTO-IR"),
+        ("__device__ inline int f(int *p) { return sizeof(__FILE__); }", {}, "cubin", "__FILE__ or the like in a text"),
+        ("__device__ inline int f(int *p) { assert(*p); return 1; }", {}, "cubin",
+         "a path that the output prints"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("field", ["include_path", "pre_include"])
+def test_why_says_what_takes_the_paths_of_headers_into_a_key(
+    field: str, header: str, fields: dict[str, Any], target_type: str, reason: str, cache_path: Path, tmp_path: Path
+) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        for place in ("one", "two"):
+            (tmp_path / place).mkdir()
+            (tmp_path / place / "x.h").write_text(header)
+            given = str(tmp_path / place / ("x.h" if field == "pre_include" else ""))
+            code = _CODE if field == "include_path" else _CODE.partition("\n")[2]
+            options = core.ProgramOptions(arch="sm_90", **{field: given}, **fields)
+            Program(code, "c++", options).compile(target_type, cache=cache)
+        assert cache.stats().puts == 2
+    named = field.replace("_path", " path").replace("pre_", "pre-")
+    assert f"    {named}, because of {reason}  " in run("why", cache_path).stdout
+    [found] = json.loads(run("why", "--json", cache_path).stdout)["misses"][0]["nearest"]
+    assert [each["part"] for each in found["differences"]] == [named]
+    assert " and ".join(found["differences"][0]["because_of"]) == reason
+
+
+def test_paths_that_line_information_alone_takes_in_are_not_named_next_to_it(cache_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.h").write_text(_PLAIN)
+    with FileStreamProgramCache(cache_path) as cache:
+        for lineinfo in (None, True):
+            options = core.ProgramOptions(arch="sm_90", include_path=str(tmp_path), lineinfo=lineinfo)
+            Program(_CODE, "c++", options).compile("cubin", cache=cache)
+    [found] = json.loads(run("why", "--json", cache_path).stdout)["misses"][0]["nearest"]
+    assert [each["part"] for each in found["differences"]] == ["option generate-line-info"]
+
+
+def test_with_an_extra_digest_the_paths_are_in_the_key_for_that() -> None:
+    one, other = (stated(options=make_options(include_path=path), extra_digest=b"d") for path in ("/a", "/b"))
+    [difference] = differences(one.parts, other.parts)
+    assert reasons_of(difference.name, one.parts) == ["extra_digest"]
 
 
 def test_no_part_holds_source_or_a_secret() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ pytest.importorskip("cuda.core")
 
 from lockcache import FileStreamProgramCache  # noqa: E402
 from lockcache.cuda import Program  # noqa: E402
+from tests.cli.command import run  # noqa: E402
 from tests.cuda.programs import NAMES, NVVM, PLAIN, TEMPLATE, options  # noqa: E402
 from tests.processes.crowd import HANG_SECONDS, run_all  # noqa: E402
 
@@ -46,6 +48,22 @@ def test_a_copied_cache_that_is_only_read_compiles_what_lost_its_symbols(cache, 
     with FileStreamProgramCache(copied(cache_path), read_only=True) as copy:
         assert [compile_template(copy) for _ in range(2)] == [fresh] * 2
         assert copy.stats().dropped_writes == 2
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["misses copied", "misses lost"])
+def test_why_says_that_an_entry_was_there_without_its_record(cache, cache_path: Path, is_known: bool) -> None:
+    compile_template(cache)
+    cache.close()
+    copy = Path(copied(cache_path))
+    if not is_known:
+        (copy / "lockcache" / "misses").unlink()
+    with FileStreamProgramCache(copy) as opened:
+        compile_template(opened)
+    said = run("why", copy).stdout
+    assert "its entry was there without its record and metadata" in said
+    assert "had gone" not in said
+    assert ("the same key was compiled" in said) is is_known
+    assert json.loads(run("why", "--json", copy).stdout)["misses"][0]["replaced"] == "none"
 
 
 @pytest.mark.parametrize("code_type", ["nvvm", "ptx"])

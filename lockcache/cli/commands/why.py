@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, Final, NamedTuple
 
 import click
@@ -16,14 +17,24 @@ from lockcache.cli.open_directory import are_swapped, default_cache, look
 from lockcache.cli.output import elapsed, plain, print_json
 from lockcache.cli.progress import step_bar
 from lockcache.errors import in_words
-from lockcache.explain import WORKING_DIRECTORY, Difference, Part, directory_needs
+from lockcache.explain import Difference, Part, reasons_of
 from lockcache.filestream.accounting import Miss, read_misses
+from lockcache.filestream.bundle import SeededRecords
 from lockcache.filestream.entry import Nearest, Neighbour, Statement, Subject, find_nearest, read_statement
 from lockcache.lowlevel import SHARDS, Layout, find_entry, is_cache
 from lockcache.sizes import counted
 
 _NAME: Final = 12
 _NEAREST: Final = 3
+#: What is said of an entry that was there when its key missed.
+_REPLACED: Final = {
+    "none": "its entry was there without its record and metadata, which a copy without extended attributes loses",
+    "damaged": "its entry was there and damaged",
+    "newer": "its entry was there, stored by a newer lockcache",
+    "unreadable": "its entry was there and could not be read",
+    "renewed": "its entry was there, and LOCKCACHE_RECACHE had it compiled again",
+    "refused": "its entry was there, and its signature could not be verified or was missing",
+}
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -36,6 +47,8 @@ class _Asked(NamedTuple):
     stored_ns: int | None
     #: When the same key last missed before, among the misses that are kept.
     before_ns: int | None
+    #: Why the entry that was there was not served: a key of :data:`_REPLACED`, else empty.
+    replaced: str
     #: The compiler that the stored entry states, with its whole version.
     compiler: str | None
 
@@ -61,7 +74,7 @@ def command(key: str | None, directory: str | None, last: str | None, stated: st
 
     For keys of lockcache.cuda.Program and make_program_cache_key, entries keep hashes of the parts of the key, and
     short values of options, but never source code. Programs report misses when they store an entry and when they end.
-    At most 250,000 entries are compared. This does not count as a use of them.
+    Entries of the directory's seed are compared too, at most 250,000 together. This does not count as a use of them.
 
     \b
     Examples:
@@ -81,8 +94,11 @@ def command(key: str | None, directory: str | None, last: str | None, stated: st
         print_json({"path": layout.root, "misses": [_as_json(each, nearest) for each, nearest in found]})
         return
     for each, nearest in found:
-        for line in _lines(layout, each, nearest):
+        for line in _lines(each, nearest):
             click.echo(plain(line))
+    silent = found[0][1].seeded_without_parts
+    if silent:
+        click.echo(f"not compared: {counted(silent, 'entry')} of the seed, without the parts of a key")
 
 
 class _Question(NamedTuple):
@@ -161,7 +177,9 @@ def _latest(layout: Layout, misses: list[Miss], most: int) -> list[_Asked]:
 def _of_miss(layout: Layout, miss: Miss, misses: list[Miss]) -> _Asked:
     before = [each.time_ns for each in misses if each.name == miss.name and each.time_ns < miss.time_ns]
     compiler = _compiler(_statement(layout, miss.name))
-    return _Asked(miss.name, miss.label, tuple(miss.parts), miss.time_ns, max(before, default=None), compiler)
+    return _Asked(
+        miss.name, miss.label, tuple(miss.parts), miss.time_ns, max(before, default=None), miss.replaced, compiler
+    )
 
 
 def _statement(layout: Layout, name: str) -> Statement | None:
@@ -190,28 +208,51 @@ def _of_key(layout: Layout, key: str, misses: list[Miss]) -> _Asked:
         raise click.ClickException(
             f"the entry {name[:_NAME]} does not say what its key was made of: its program made the key itself"
         )
-    return _Asked(name, statement.label or "", statement.parts, statement.created_ns, None, _compiler(statement))
+    return _Asked(name, statement.label or "", statement.parts, statement.created_ns, None, "", _compiler(statement))
 
 
 def _nearest(layout: Layout, asked: Sequence[_Asked]) -> list[Nearest]:
     subjects = [Subject(each.name, each.parts, each.stored_ns or 0) for each in asked]
-    with step_bar("comparing", SHARDS) as advance:
-        return find_nearest(layout, subjects, _NEAREST, lambda: advance(1))
+    with step_bar("comparing", SHARDS) as advance, _opened_seed(layout) as seed:
+        return find_nearest(layout, subjects, _NEAREST, lambda: advance(1), seed)
 
 
-def _lines(layout: Layout, asked: _Asked, nearest: Nearest) -> list[str]:
+@contextmanager
+def _opened_seed(layout: Layout) -> Iterator[SeededRecords | None]:
+    """Open the seed of a directory; ``None`` where there is none, or none that can be read, which is said."""
+    try:
+        seed = SeededRecords(layout)
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        click.echo(f"the entries of the seed are not compared: {plain(in_words(error))}", err=True)
+        yield None
+        return
+    with closing(seed):
+        yield seed
+
+
+def _lines(asked: _Asked, nearest: Nearest) -> list[str]:
     since = f"  compiled {elapsed(asked.stored_ns)} ago" if asked.stored_ns else ""
     lines = [f"{asked.name[:_NAME]}  {asked.label or '-'}{since}"]
-    if asked.before_ns is not None:
-        before = elapsed(asked.before_ns)
-        lines.append(
-            f"  the same key was compiled {before} ago too: what was stored then had gone, or was not waited for"
-        )
+    lines += _earlier(asked)
     if not nearest.neighbours:
-        lines.append(f"  nothing like it is stored ({counted(nearest.looked_at, 'entry')} compared)")
+        seeded = f" and {nearest.seeded - nearest.seeded_without_parts} of the seed" if nearest.seeded else ""
+        lines.append(f"  nothing like it is stored ({counted(nearest.looked_at, 'entry')}{seeded} compared)")
     for neighbour in nearest.neighbours:
         lines += _differences(asked, neighbour)
     return lines
+
+
+def _earlier(asked: _Asked) -> list[str]:
+    """Returns what is known of an earlier entry of the same key."""
+    found = _REPLACED.get(asked.replaced)
+    if asked.before_ns is None:
+        return [] if found is None else [f"  the same key was stored before: {found}"]
+    before = elapsed(asked.before_ns)
+    found = found or "what was stored then had gone, or was not waited for"
+    return [f"  the same key was compiled {before} ago too: {found}"]
 
 
 def _differences(asked: _Asked, neighbour: Neighbour) -> list[str]:
@@ -219,21 +260,28 @@ def _differences(asked: _Asked, neighbour: Neighbour) -> list[str]:
     parts = f"{counted(count, 'part differs', 'parts differ')}" if count else "no part that is kept differs"
     when = f", stored {elapsed(statement.created_ns)} ago" if statement.created_ns else ""
     when += " (after it)" if 0 < (asked.stored_ns or 0) < (statement.created_ns or 0) else ""
+    when += ", in the seed" if neighbour.is_seeded else ""
     lines = [f"  {neighbour.name[:_NAME]}  {statement.label or '-'}{when}: {parts}"]
-    width = max((len(_title(each, asked)) for each in neighbour.differences), default=0)
-    for each in neighbour.differences:
+    titles = [_title(each, asked, neighbour) for each in neighbour.differences]
+    width = max(map(len, titles), default=0)
+    for title, each in zip(titles, neighbour.differences, strict=True):
         values = _values(each)
         builds = (asked.compiler, _compiler(statement))
         if each.name == "compiler" and all(builds) and builds[0] != builds[1]:
             values = f"{builds[0]} / {builds[1]}"
-        lines.append(f"    {_title(each, asked):<{width}}  {values}")
+        lines.append(f"    {title:<{width}}  {values}")
     return lines
 
 
-def _title(difference: Difference, asked: _Asked) -> str:
-    if difference.name != WORKING_DIRECTORY:
-        return difference.name
-    return f"{WORKING_DIRECTORY}, because of {' and '.join(directory_needs(asked.parts)) or 'LTO-IR'}"
+def _title(difference: Difference, asked: _Asked, neighbour: Neighbour) -> str:
+    reasons = _reasons(difference, asked, neighbour)
+    return f"{difference.name}, because of {' and '.join(reasons)}" if reasons else difference.name
+
+
+def _reasons(difference: Difference, asked: _Asked, neighbour: Neighbour) -> list[str]:
+    """Returns what takes the part that differs into the key that has it."""
+    parts = neighbour.statement.parts if difference.mine is None else asked.parts
+    return reasons_of(difference.name, parts)
 
 
 def _values(difference: Difference) -> str:
@@ -256,15 +304,23 @@ def _as_json(asked: _Asked, nearest: Nearest) -> dict[str, Any]:
         "label": asked.label or None,
         "stored_ns": asked.stored_ns,
         "before_ns": asked.before_ns,
+        "replaced": asked.replaced or None,
         "parts": [part._asdict() for part in asked.parts],
         "looked_at": nearest.looked_at,
+        "seeded": {"looked_at": nearest.seeded, "without_parts": nearest.seeded_without_parts},
         "nearest": [
             {
                 "name": neighbour.name,
                 "label": neighbour.statement.label,
                 "created_ns": neighbour.statement.created_ns,
+                "in_seed": neighbour.is_seeded,
                 "differences": [
-                    {"part": each.name, "mine": _part(each.mine), "other": _part(each.other)}
+                    {
+                        "part": each.name,
+                        "because_of": _reasons(each, asked, neighbour),
+                        "mine": _part(each.mine),
+                        "other": _part(each.other),
+                    }
                     for each in neighbour.differences
                 ],
             }

@@ -57,6 +57,8 @@ class Miss(NamedTuple):
     name: str
     label: str
     parts: Sequence[Part]
+    #: Why the entry that was there was not served, as :func:`.entry.flaw_of` says, or ``renewed``.
+    replaced: str = ""
 
 
 def read_misses(layout: Layout) -> list[Miss]:
@@ -97,7 +99,8 @@ def _encode(miss: Miss) -> bytes:
 
 
 def _body(miss: Miss) -> bytes:
-    return json.dumps(miss, separators=(",", ":")).encode()
+    # An older lockcache knows four fields, and passes over what has more.
+    return json.dumps(miss if miss.replaced else miss[:4], separators=(",", ":")).encode()
 
 
 def _decode(blob: bytes) -> Miss | None:
@@ -109,9 +112,10 @@ def _decode(blob: bytes) -> Miss | None:
         return None
     try:
         found = parse_json(b'{"miss":%b}' % body)["miss"]
-        time_ns, name, label, parts = found
+        time_ns, name, label, parts = found[:4]
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             return None  # it becomes a path
-        return Miss(int(time_ns), name, decode_label(label), decode_parts(parts))
+        replaced = decode_label(found[4]) if len(found) > 4 else ""
+        return Miss(int(time_ns), name, decode_label(label), decode_parts(parts), replaced)
     except (ValueError, TypeError, KeyError):
         return None

@@ -22,7 +22,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "reader": "BundleFile RefusedEntryError is_bundle refuse_unsafe",
-            "seed_reader": "SeedFile SeededReader",
+            "seed_reader": "SeedFile SeededReader SeededRecords",
             "writer": "BundleWriter",
         },
     )

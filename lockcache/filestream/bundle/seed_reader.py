@@ -13,6 +13,7 @@ import errno
 import logging
 import os
 import stat
+from collections.abc import Iterator
 from typing import Final
 
 from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError
@@ -21,7 +22,7 @@ from lockcache.filestream.disk import READ, Descriptor, Layout, open_below
 from lockcache.filestream.entry import EntryReader, KeyRing, Loader, cost_of
 from lockcache.filestream.seed_marks import WITHDRAWN
 
-__all__ = ["SeedFile", "SeededReader"]
+__all__ = ["SeedFile", "SeededReader", "SeededRecords"]
 
 _log = logging.getLogger("lockcache")
 
@@ -62,14 +63,56 @@ class SeedFile(BundleFile):
         """Compare nothing: the table was compared when the seed was copied, and marks change it."""
         return True
 
+    def record(self, name: bytes) -> tuple[bytes, int] | None:
+        """Returns the record of an entry that it serves, unverified, and the length of its payload.
+
+        Raises :class:`OSError`, and :class:`ValueError` for a place that is not in the file.
+        """
+        place = self.find(name)
+        if place is None:
+            return None
+        start, middle, end = self._bounds(place)
+        return bytes(self._read(start, middle - start)), end - middle
+
     def served(self) -> list[bytes]:
         """Returns the names of the entries that it serves. Raises :class:`OSError`."""
-        return [
-            bytes(part[at : at + 32])
-            for part in self._slots_of(Table(self._table, self._slots, self.entries))
-            for at in range(0, len(part), SLOT.size)
-            if not part[at + HIDDEN_AT] and part[at : at + SLOT.size] != _EMPTY
-        ]
+        return list(self.each_served())
+
+    def each_served(self) -> Iterator[bytes]:
+        """Yields the names of :meth:`served`, a part of the table in memory at a time. Raises :class:`OSError`."""
+        for part in self._slots_of(Table(self._table, self._slots, self.entries)):
+            for at in range(0, len(part), SLOT.size):
+                if not part[at + HIDDEN_AT] and part[at : at + SLOT.size] != _EMPTY:
+                    yield bytes(part[at : at + 32])
+
+
+class SeededRecords:
+    """The records of the entries that only the seed of a directory has, for those who inspect it."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Raises :class:`OSError`, also for a seed that is damaged."""
+        self._layout = layout
+        self._seed = SeedFile(layout)
+        if self._seed.damage:
+            self.close()
+            raise OSError(errno.EINVAL, self._seed.damage, layout.seed)
+
+    def names(self) -> Iterator[str]:
+        """Yields the names of the entries, in no order. Raises :class:`OSError`."""
+        for name in map(bytes.hex, self._seed.each_served()):
+            if not _access(self._layout.entry(name), os.F_OK, effective_ids=True):
+                yield name
+
+    def record(self, name: str) -> tuple[bytes, int] | None:
+        """Returns an entry's record, unverified, and the length of its payload; ``None`` where it cannot be read."""
+        try:
+            return self._seed.record(bytes.fromhex(name))
+        except (OSError, ValueError):
+            return None  # removed or cut since, or its place is not in the file: nothing to show
+
+    def close(self) -> None:
+        """Close the seed."""
+        self._seed.close()
 
 
 class SeededReader:

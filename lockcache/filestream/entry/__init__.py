@@ -32,10 +32,10 @@ else:
             ),
             "describe": (
                 "Described Read Statement UNKNOWN add_namespaces count_namespaces describe_bytes describe_entry "
-                "find_entry find_names name_namespace namespace_of read_entry read_note read_statement"
+                "find_entry find_names flaw_of name_namespace namespace_of read_entry read_note read_statement"
             ),
             "locate": "Prices find_records is_on_server",
-            "nearest": "Nearest Neighbour Search Subject consider_all find_nearest",
+            "nearest": "Nearest Neighbour Search Subject consider_all consider_seed find_nearest",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
             "removal": (
                 "orphan_views remove_empty_folders_locked remove_entry remove_locked remove_orphan_views_locked "

@@ -171,6 +171,27 @@ def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | Non
     return (True, "") if keys is None else (None, "not signed, so not served where keys are")
 
 
+def flaw_of(layout: Layout, name: str, keys: KeyRing | None = None) -> str:
+    """Returns why the entry that is there now is not served as it was stored; empty for a whole one and for none.
+
+    Its record's ``none``, ``damaged``, ``newer`` or ``unreadable``, or ``refused``: its signature cannot be verified
+    with ``keys``, or is missing. Raises nothing.
+    """
+    try:
+        found = find_entry(layout, name)
+        state = "whole" if found is None else read_statement(layout, found, is_brief=True).state
+        if found is None or state != "whole":
+            return "" if found is None else state
+        read = read_entry(layout, name, keys)
+    except PermissionError:
+        return ""  # somebody else's: as far as its record tells, it is whole
+    except (OSError, MemoryError):
+        return "unreadable"
+    if read is None or read.is_verified:
+        return ""
+    return "refused" if read.is_verified is None else "damaged"
+
+
 def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
     """Returns up to ``at_most`` names that begin with ``prefix``, hex digits, at least two."""
     try:
@@ -186,7 +207,7 @@ def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
 def describe_bytes(name: str, payload: bytes | memoryview, blob: bytes) -> Described:
     """Returns the description of an entry, given its payload and whole record. Its last use is not known."""
     found = Found(0, name, len(payload), 0, len(payload))
-    return _as_described(found, _take_apart(blob, len(payload)), lambda: identify(bytes(payload[:ARTIFACT_BYTES])))
+    return _as_described(found, decode_statement(blob, len(payload)), lambda: identify(bytes(payload[:ARTIFACT_BYTES])))
 
 
 def _describe_once(layout: Layout, found: Found) -> Described:
@@ -286,7 +307,7 @@ def read_statement(layout: Layout, found: Found, *, is_brief: bool = False) -> S
     # than what ``found`` counts.
     for record in records:
         for file_bytes in (record_file_bytes(layout, found.name), 0):
-            read = _take_apart(record, found.stored_bytes - file_bytes, is_brief=is_brief)
+            read = decode_statement(record, found.stored_bytes - file_bytes, is_brief=is_brief)
             if read.state != "damaged":
                 has_all = is_brief or read.label or read.parts
                 return read if has_all else _with_note(read, read_note(layout, found.name))
@@ -314,7 +335,8 @@ def _with_fields(statement: Statement, fields: dict[str, Any]) -> Statement:
     return statement._replace(label=label, parts=decode_parts(fields.get("parts")))
 
 
-def _take_apart(blob: bytes, size_bytes: int, *, is_brief: bool = False) -> Statement:
+def decode_statement(blob: bytes, size_bytes: int, *, is_brief: bool = False) -> Statement:
+    """Returns what a record states of a payload of this length; if ``is_brief``, without label and parts."""
     if not is_record(blob):
         return Statement("damaged")
     if not is_known(blob):

@@ -2,7 +2,8 @@
 
 For ``lockcache why``, and for the daemon, which counts what differed. One pass over the entries' notes, which are not
 decoded: a part that is the same is the same piece of text in both, so counting equal pieces ranks the entries, and only
-the best are taken apart. Reads no payload, which would take a hundred times as long, and verifies no digest: what is
+the best are taken apart. The records of a seed, which hold what a note does, are read after them if the caller opened
+it. Reads no payload, which would take a hundred times as long, and verifies no digest: what is
 found here is shown and not served. Not promised: that more than :data:`MOST_LOOKED_AT` entries are read.
 """
 
@@ -14,13 +15,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from lockcache.explain import Difference, Part, differences
 from lockcache.filestream.accounting import names_in, read_ahead
 from lockcache.filestream.disk import SHARDS, Layout, is_entry_file
 from lockcache.filestream.entry.codec import NOTE_XATTR
-from lockcache.filestream.entry.describe import Statement, find_entry, read_statement
+from lockcache.filestream.entry.describe import Statement, decode_statement, find_entry, read_statement
 from lockcache.filestream.entry.locate import NO_ATTRIBUTE, read_record_file
 
 #: Some three seconds, where the attributes are in memory.
@@ -43,13 +45,29 @@ class Neighbour(NamedTuple):
     name: str
     statement: Statement
     differences: list[Difference]
+    #: Whether only the seed of the directory has it.
+    is_seeded: bool = False
 
 
 class Nearest(NamedTuple):
     """The nearest entries, the nearest first, and how many entries were read."""
 
     neighbours: list[Neighbour]
+    #: Entries of the directory.
     looked_at: int
+    #: Entries of its seed, with those that do not state parts, which cannot be compared.
+    seeded: int = 0
+    seeded_without_parts: int = 0
+
+
+class Seed(Protocol):
+    """The entries that a directory's seed serves, as far as this reads them."""
+
+    def names(self) -> Iterable[str]:
+        """Returns the names of the entries that only the seed has."""
+
+    def record(self, name: str) -> tuple[bytes, int] | None:
+        """Returns an entry's record, unverified, and the length of its payload; ``None`` where it cannot be read."""
 
 
 class Search:
@@ -72,7 +90,9 @@ class Search:
         elif score > self._best[0][0]:
             heapq.heapreplace(self._best, (score, name))
 
-    def found(self, layout: Layout, stored_ns: int, *, or_later: bool = False) -> list[Neighbour]:
+    def found(
+        self, layout: Layout, stored_ns: int, *, or_later: bool = False, seed: Seed | None = None
+    ) -> list[Neighbour]:
         """Returns the nearest of those that were considered and are there, at most so many, the nearest first.
 
         Only those that were stored before ``stored_ns``, since a later one explains no miss; with ``or_later`` the
@@ -82,7 +102,7 @@ class Search:
         def rank(neighbour: Neighbour) -> tuple[int, int]:
             return len(neighbour.differences), -(neighbour.statement.created_ns or 0)
 
-        found = [neighbour for _, each in self._best if (neighbour := _compare(layout, each, self._parts))]
+        found = [neighbour for _, each in self._best if (neighbour := _compare(layout, each, self._parts, seed))]
         before = [each for each in found if (each.statement.created_ns or 0) < stored_ns]
         return sorted(before or (found if or_later else []), key=rank)[: self._most]
 
@@ -92,6 +112,19 @@ def consider_all(
 ) -> Iterator[None]:
     """Let each search consider the entries of a directory, at most :data:`MOST_LOOKED_AT`; one with each step."""
     yield from _consider(searches, map(partial(_read_shard, layout), range(SHARDS)), after_shard)
+
+
+def consider_seed(searches: Sequence[Search], seed: Seed, most: int = MOST_LOOKED_AT) -> Iterator[bool]:
+    """Let each search consider the entries of a seed, at most so many; one with each step.
+
+    Yields whether the entry states the parts of its key, without which it is like none.
+    """
+    for name in islice(seed.names(), most):
+        found = seed.record(name)
+        pieces = [] if found is None else _split(found[0])
+        for search in searches:
+            search.consider(name, pieces)
+        yield bool(pieces)
 
 
 def _consider(
@@ -125,7 +158,11 @@ class Subject(NamedTuple):
 
 
 def find_nearest(
-    layout: Layout, subjects: Sequence[Subject], most: int, after_shard: Callable[[], None] = lambda: None
+    layout: Layout,
+    subjects: Sequence[Subject],
+    most: int,
+    after_shard: Callable[[], None] = lambda: None,
+    seed: Seed | None = None,
 ) -> list[Nearest]:
     """Returns for each subject the entries whose keys differ in the fewest parts; see :meth:`Search.found`.
 
@@ -134,8 +171,10 @@ def find_nearest(
     searches = [Search(each.name, each.parts, most) for each in subjects]
     with closing(read_ahead(lambda shard: list(_read_shard(layout, shard)), range(SHARDS))) as shards:
         looked_at = sum(1 for _ in _consider(searches, shards, after_shard))
+    states_parts = [] if seed is None else list(consider_seed(searches, seed, MOST_LOOKED_AT - looked_at))
+    seeded = len(states_parts), states_parts.count(False)
     return [
-        Nearest(search.found(layout, each.stored_ns, or_later=True), looked_at)
+        Nearest(search.found(layout, each.stored_ns, or_later=True, seed=seed), looked_at, *seeded)
         for search, each in zip(searches, subjects, strict=True)
     ]
 
@@ -147,6 +186,10 @@ def _pieces(layout: Layout, name: str) -> list[bytes]:
     except OSError as error:
         # Without one the record may be a file, and hold it.
         note = _record_file(layout, name) if error.errno in NO_ATTRIBUTE else b""
+    return _split(note)
+
+
+def _split(note: bytes) -> list[bytes]:
     begin = note.find(_BEGIN)
     end = note.find(_END, begin)
     return note[begin + len(_BEGIN) : end].split(_BETWEEN) if 0 <= begin < end else []
@@ -159,9 +202,14 @@ def _record_file(layout: Layout, name: str) -> bytes:
         return b""  # the file of another user
 
 
-def _compare(layout: Layout, name: str, parts: Sequence[Part]) -> Neighbour | None:
+def _compare(layout: Layout, name: str, parts: Sequence[Part], seed: Seed | None) -> Neighbour | None:
     found = find_entry(layout, name)
-    statement = read_statement(layout, found) if found is not None else None
+    statement = _seeded_statement(seed, name) if found is None else read_statement(layout, found)
     if statement is None or not statement.parts:
         return None
-    return Neighbour(name, statement, differences(parts, statement.parts))
+    return Neighbour(name, statement, differences(parts, statement.parts), is_seeded=found is None)
+
+
+def _seeded_statement(seed: Seed | None, name: str) -> Statement | None:
+    found = None if seed is None else seed.record(name)
+    return None if found is None else decode_statement(*found)

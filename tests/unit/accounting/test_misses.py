@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -51,6 +52,15 @@ def test_a_slot_that_was_cut_off_is_one_less_and_is_used_again(layout: Layout, s
     assert read_misses(layout) == left
     add_misses_locked(layout, [miss(9)])
     assert read_misses(layout) == [miss(9), *left]
+
+
+def test_what_an_older_lockcache_wrote_is_read_and_it_reads_what_has_nothing_new(layout: Layout) -> None:
+    replaced = miss(1)._replace(replaced="none")
+    add_misses_locked(layout, [miss(0), replaced])
+    assert read_misses(layout) == [replaced, miss(0)]
+    with open(layout.misses, "rb") as ring:
+        plain = ring.read(1280)
+    assert len(json.loads(plain[16:].rstrip(b"\0"))) == 4
 
 
 def test_one_from_the_future_is_replaced_first(layout: Layout) -> None:

@@ -14,8 +14,9 @@ from lockcache.explain import (
     decode_label,
     decode_parts,
     differences,
-    directory_needs,
     make_part,
+    name_path_taker,
+    reasons_of,
 )
 from tests.unit.material import property_test
 
@@ -84,9 +85,34 @@ def test_of_many_parts_one_that_changed_is_named_or_is_among_the_others() -> Non
 
 
 def test_what_one_of_two_keys_had_no_room_for_is_not_called_a_difference() -> None:
-    many = bounded([make_part(f"define M{n:03}", b"1", "1") for n in range(200)])
-    assert [each.name for each in differences(many[:5], many)] == ["others"]
+    macros = [make_part(f"define M{n:03}", b"1", "1") for n in range(200)]
+    many = bounded(macros)
+    fewer = bounded(macros[5:])
+    assert [each.name for each in differences(fewer, many)] == ["others"]
     assert [each.name for each in differences(many, [make_part("define M000", b"2"), *many[1:]])] == ["define M000"]
+
+
+@pytest.mark.parametrize("headers", [(40, 40), (40, 2), (2, 40)], ids=str)
+@pytest.mark.parametrize("option", ["option fmad", "define NEW", "include path"])
+def test_an_option_of_one_key_is_named_though_headers_had_no_room(option: str, headers: tuple[int, int]) -> None:
+    def parts(count: int, *options: str) -> list[Part]:
+        named = ["code", "option arch", *options, "define OLD", "order of options", "headers"]
+        return bounded(
+            [make_part(name, b"1") for name in [*named, *(f"header include/{n:02}.h" for n in range(count))]]
+        )
+
+    with_it, without = parts(headers[0], option), parts(headers[1])
+    assert {each[-1].name for each in (with_it, without)} & {"others"}
+    for mine, other in ((with_it, without), (without, with_it)):
+        found = [each.name for each in differences(mine, other)]
+        assert [name for name in found if not name.startswith(("header", "others"))] == [option]
+
+
+def test_a_header_of_one_key_is_named_unless_it_may_be_cut_from_the_other() -> None:
+    few, many = ([make_part(f"header {n}.h" * 4, b"1") for n in range(count)] for count in (2, 60))
+    one, cut = bounded([*few, make_part("header new.h", b"1")]), bounded(many)
+    assert [each.name for each in differences(one, cut) if each.mine] == [], "it may be among the other's others"
+    assert [each.name for each in differences(one, cut) if each.other][:1] == [many[2].name], "of these one has all"
 
 
 @pytest.mark.parametrize(
@@ -112,4 +138,30 @@ def test_an_option_that_does_not_need_the_working_directory_is_not_its_cause() -
     cause, directory = "option fmad", make_part("working directory", b"1")
     found = differences([make_part(cause, b"1"), directory], [make_part(cause, b"2")])
     assert [each.name for each in found] == [cause, "working directory"]
-    assert directory_needs([make_part(cause, b"1"), make_part("option device-debug", b"1")]) == ["debug"]
+    assert reasons_of("working directory", [make_part(cause, b"1"), make_part("option device-debug", b"1")]) == [
+        "debug"
+    ]
+
+
+@pytest.mark.parametrize("path", ["include path", "pre-include", "option use-bundled-headers"])
+@pytest.mark.parametrize(
+    "takers, changed, named",
+    [
+        (["lineinfo"], ["option generate-line-info"], False),
+        (["LTO-IR"], ["target"], False),
+        (["lineinfo"], ["option fmad"], True),
+        (["lineinfo", "extra_digest"], ["option generate-line-info"], True),
+        (["__FILE__ or the like in a text"], ["code"], True),
+    ],
+    ids=str,
+)
+def test_paths_of_one_key_are_a_consequence_of_what_alone_takes_them_in(
+    path: str, takers: list[str], changed: list[str], named: bool
+) -> None:
+    one = [*map(name_path_taker, takers), *(make_part(name, b"1") for name in changed), make_part(path, b"/a")]
+    other = [make_part(name, b"2") for name in changed]
+    for pair in ((one, other), (other, one)):
+        assert [each.name for each in differences(*pair)] == [*changed, *([path] if named else [])]
+    assert reasons_of(path, one) == takers
+    moved = [*one[:-1], make_part(path, b"/b")]
+    assert [each.name for each in differences(one, moved)] == [path], "what takes it in is not a difference"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from lockcache.explain import state
 from lockcache.filestream.disk.layout import Layout
 from lockcache_daemon.observe import miss_reasons
 from lockcache_daemon.observe.miss_reasons import GONE, NOTHING_LIKE_IT, OTHER, MissReasons, reason_of
+from tests.unit.bundle.bundles import made_of
+from tests.unit.material import entry_path
 
 PARTS = {"compiler": "nvrtc 13.5", "option arch": "sm_90", "define N": "4", "source": "kernel"}
 
@@ -66,6 +69,23 @@ def test_a_new_program_and_one_that_was_evicted_have_reasons_of_their_own(
         del cache["alien"]
     compiled(cache_path, alien, key="alien")
     assert looked(reasons) == {NOTHING_LIKE_IT: 1, GONE: 1}
+
+
+def test_an_entry_that_lost_its_record_was_stored_before(reasons: MissReasons, cache_path: Path) -> None:
+    os.removexattr(entry_path(cache_path, repr(sorted(PARTS.items())).encode()), "user.lockcache")
+    compiled(cache_path, {})
+    assert looked(reasons) == {GONE: 1}
+
+
+def test_a_miss_is_compared_with_the_entries_of_a_seed(reasons: MissReasons, cache_path: Path, tmp_path: Path) -> None:
+    compiled(tmp_path / "filled", {"compiler": "nvrtc 13.6", "define N": "5"})
+    made_of(tmp_path / "filled", tmp_path / "seed.lcb")
+    FileStreamProgramCache(cache_path, seed=tmp_path / "seed.lcb").close()
+    compiled(cache_path, {"compiler": "nvrtc 13.6", "define N": "6"})
+    assert looked(reasons) == {"define": 1}
+    os.truncate(cache_path / "lockcache" / "seed.lcb", 100)
+    compiled(cache_path, {"compiler": "nvrtc 13.6", "option arch": "sm_100"})
+    assert looked(reasons) == {"define": 2, "option arch": 1}, "as without a seed"
 
 
 def test_what_was_stored_after_a_miss_is_no_reason_for_it_however_near(reasons: MissReasons, cache_path: Path) -> None:
