@@ -30,7 +30,7 @@ from lockcache.filestream.accounting import Counters, CountersReport, Miss, Repo
 from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.closures import ClosureFile
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
-from lockcache.filestream.entry import EntryReader, KeyRing, Loader, flaw_of, load_keys, loader_of, make_reader
+from lockcache.filestream.entry import EntryReader, KeyRing, Loader, load_keys, loader_of, make_reader
 from lockcache.filestream.modes import in_mode, open_in_mode
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.room import apply_policy
@@ -161,9 +161,11 @@ class StatedMisses:
 
     def note(self, now_ns: int, name: str, stated: Stated) -> None:
         """Note a miss whose entry is about to be stored: only until then can be seen what the program found there."""
-        replaced = flaw_of(self._layout, name, self._keys)
-        if self._is_renewing and not replaced and os.access(self._layout.entry(name), os.F_OK, effective_ids=True):
-            replaced = "renewed"
+        replaced = ""
+        if os.access(self._layout.entry(name), os.F_OK, effective_ids=True):  # few have one
+            from lockcache.filestream.entry import flaw_of
+
+            replaced = flaw_of(self._layout, name, self._keys) or ("renewed" if self._is_renewing else "")
         self._report.note(Miss(now_ns, name, stated.label, stated.parts, replaced))
 
 
