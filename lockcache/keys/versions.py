@@ -59,10 +59,11 @@ def is_nvrtc_found() -> bool:
 
 def _find_nvrtc() -> _Found | None:
     global _found
-    if _found is None or not _found.file.is_unchanged():
+    found = _found  # once: another thread may find that the file has gone
+    if found is None or not found.file.is_unchanged():
         file = _find_file()
-        _found = file and _Found(file, _known(*_NVRTC, lambda: _nvrtc(file.path, file.major, file.minor)))
-    return _found
+        found = _found = file and _Found(file, _known(*_NVRTC, lambda: _nvrtc(file.path, file.major, file.minor)))
+    return found
 
 
 def load_nvrtc() -> bytes:

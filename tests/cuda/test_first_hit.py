@@ -144,6 +144,20 @@ assert versions.nvrtc() == versions.load_nvrtc()
     run(cache_path, replace, site)
 
 
+def test_a_thread_that_finds_it_gone_takes_it_from_no_other(cache_path: Path) -> None:
+    race = """
+found, unchanged = versions.nvrtc(), versions._NvrtcFile.is_unchanged
+
+def forgotten_meanwhile(file):
+    versions._found = None
+    return unchanged(file)
+
+versions._NvrtcFile.is_unchanged = forgotten_meanwhile
+assert versions.nvrtc() == found and not has_loaded()
+"""
+    run(cache_path, race)
+
+
 # Everything that a program says of itself, before and after it is closed, and what its constructor refuses.
 SAID = """
 import json, os, sys
