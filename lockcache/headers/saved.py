@@ -33,7 +33,7 @@ from lockcache.headers.files_seen import Facts, Identity, hold
 from lockcache.headers.paths import PathUse
 
 # Changed with what is written. What a version finds in a text goes by the version.
-_SCHEME: Final = "lockcache closures 1"
+_SCHEME: Final = "lockcache closures 2"
 #: As text. CUB with all that it includes takes 0.1 MB; what needs more is read by each process.
 _LARGEST_BYTES: Final = 4 << 20
 _SECOND_NS: Final = 1_000_000_000
@@ -106,7 +106,7 @@ def _encode(closure: Closure) -> bytes:
         [(_text(path), devices[found[0]], *found[1:]) for path, found in facts.files],
         [(_text(path), found and (devices[found[0]], found[1])) for path, found in facts.directories],
         [*map(_text, facts.absent)],
-        [*map(_text, facts.irregular)],
+        [(_text(path), sort) for path, sort in facts.irregular],
         [(_text(directory), [*map(_text, names)]) for directory, names in facts.listings],
     ]
     return zlib.compress(json.dumps(saved, separators=(",", ":")).encode())
@@ -124,7 +124,7 @@ def _decode(saved: bytes, store: ClosureStore) -> Closure | None:
         tuple((path, devices.file(path, *row)) for path, row in _rows(files)),
         tuple((path, devices.directory(path, *row)) for path, row in _rows(directories)),
         tuple(map(_path, absent)),
-        tuple(map(_path, irregular)),
+        tuple((path, sort) for path, (sort,) in _rows(irregular)),
         tuple((path, [*map(_path, names)]) for path, (names,) in _rows(listings)),
     )
     # The first two were looked at on the way.
