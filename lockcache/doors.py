@@ -18,16 +18,20 @@ def door(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], 
     """Returns the ``__getattr__`` and ``__dir__`` of ``package``, whose names are those of ``homes``.
 
     ``homes`` says for each module, relative to ``package`` (``"codec"``) or absolute (``"lockcache.keys"``), which
-    names it is the home of, separated by spaces. A name is looked up in its module once.
+    names it is the home of, separated by spaces. A name is looked up in its module once. An absolute one directly in
+    ``package`` is an attribute of it, too, as after an import.
     """
     home_of = {
         name: module if module.startswith("lockcache") else f"{package}.{module}"
         for module, names in homes.items()
         for name in names.split()
     }
+    modules = {module for module in homes if module.rpartition(".")[0] == package}
 
     def find(name: str) -> Any:
         module = home_of.get(name)
+        if module is None and f"{package}.{name}" in modules:
+            return import_module(f"{package}.{name}")
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(module), name)

@@ -8,17 +8,21 @@ compiler, which takes 10 ms of processor time. What cuda.core's constructor woul
 from __future__ import annotations
 
 import copy
-import threading
 from typing import Any
 
 import cuda.core
 from cuda.core import ProgramOptions
 
+from lockcache.fork import unforked
 from lockcache.keys import versions
 
 
 class LazyProgram(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
     """A ``cuda.core.Program`` that may not have been made yet. :meth:`_made_compile` is its ``compile``."""
+
+    # Of an object whose constructor did not run or failed, cuda.core speaks.
+    _is_made = True
+    _is_closed = False
 
     def __init__(self, code: Any, code_type: Any, options: ProgramOptions) -> None:
         if not isinstance(options, ProgramOptions):
@@ -27,13 +31,14 @@ class LazyProgram(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyp
         # cuda.core reads some of the options in its constructor and some when it compiles.
         self._options_then = _state(options)
         self._options_made: ProgramOptions | None = None
-        self._making = threading.Lock()
         self._is_made = self._is_closed = False
         if not _can_wait(code, code_type, options):
             self._make()
 
     def _make(self) -> None:
-        with self._making:
+        # One for all programs, since loading NVRTC takes most of the time. It is free in a forked child, which would
+        # wait for ever for a lock of a thread that it does not have, and for a signal handler in the same thread.
+        with unforked:
             if self._is_made:
                 return
             options = self._options
@@ -57,7 +62,7 @@ class LazyProgram(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyp
 
     def close(self) -> None:
         """Destroy this program."""
-        with self._making:
+        with unforked:
             self._is_closed = True
             if self._is_made:
                 super().close()

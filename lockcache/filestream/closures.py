@@ -14,16 +14,31 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
-from lockcache.filestream.disk import READ, UPDATE, is_alone, open_below, open_or_create, refuse_symlink, unlink_below
+from lockcache.filestream.disk import (
+    READ,
+    UPDATE,
+    is_alone,
+    is_network_mount,
+    mount_of,
+    open_below,
+    open_or_create,
+    refuse_symlink,
+    unlink_below,
+)
 from lockcache.filestream.entry import HEAD_BYTES, KeyRing, Record, is_whole, pack, unpack
 
 if TYPE_CHECKING:
     from lockcache.filestream.directory import CacheDirectory
+    from lockcache.headers import Evidence
 
 #: CUB with all that it includes takes 15 KiB.
 _SLOT_BYTES: Final = 32 * 1024
 _MOST_SLOTS: Final = 1024
 _PART_OF_CAP: Final = 64
+#: Their daemons say for how long the kernel need not ask about a file, opened or not (sshfs: 20 s).
+_ANSWERED_FROM_MEMORY: Final = ("fuse", "virtiofs")
+#: Their ctime is the mtime, which anybody sets, and it has fractions of a second: erofs images, and disks of cameras.
+_WITHOUT_CTIME: Final = ("erofs", "exfat", "vfat", "msdos")
 
 
 class ClosureFile:
@@ -36,6 +51,17 @@ class ClosureFile:
         cap = directory.policy.latest.max_size_bytes
         most = _MOST_SLOTS if cap is None else cap // _PART_OF_CAP // _SLOT_BYTES
         self._slots = 0 if directory.is_nowhere else min(most, _MOST_SLOTS)
+
+    def evidence(self, path: bytes) -> Evidence:
+        """Returns what it takes on the file system that a file is on to be told of each change of it."""
+        from lockcache.headers import Evidence  # its caller has it: others do not need it
+
+        mount = mount_of(os.fsdecode(path))  # None without /proc: taken for a disk of this machine, as elsewhere
+        if mount is None:
+            return Evidence.STAT
+        if mount.kind.startswith((*_ANSWERED_FROM_MEMORY, *_WITHOUT_CTIME)):
+            return Evidence.CONTENT
+        return Evidence.OPEN if is_network_mount(mount) else Evidence.STAT
 
     def load(self, name: bytes) -> bytes | None:
         """Returns what somebody stored under a name of 32 bytes, whole."""

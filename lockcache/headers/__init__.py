@@ -10,7 +10,7 @@ output. Nothing of CUDA is imported.
 from lockcache.headers.closure import Closure
 from lockcache.headers.fingerprint import examine, fingerprint
 from lockcache.headers.paths import PathUse
-from lockcache.headers.saved import ClosureStore
+from lockcache.headers.saved import ClosureStore, Evidence
 from lockcache.headers.source import clock_in, may_include
 
-__all__ = ["Closure", "ClosureStore", "PathUse", "clock_in", "examine", "fingerprint", "may_include"]
+__all__ = ["Closure", "ClosureStore", "Evidence", "PathUse", "clock_in", "examine", "fingerprint", "may_include"]

@@ -66,7 +66,9 @@ class Widening:
             # A macro that asks __has_include("x.h") looks next to whichever file uses it.
             beside = [node.directory for node in (nodes if probing else computed) if self._beside]
             for root in list(dict.fromkeys([*self._include_path, *beside])):
-                if os.path.isdir(root) and self._observer.identity(root) not in self._taken:
+                if not os.path.isdir(root):
+                    self._observer.is_file(root)  # the fact that no directory is there
+                elif self._observer.identity(root) not in self._taken:
                     yield self._take(root, (computed or probing)[0])
 
     def _take(self, root: bytes, cause: Node) -> Tree:

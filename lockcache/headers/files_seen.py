@@ -11,6 +11,7 @@ is opened, but the directories that computed names made count are listed again.
 from __future__ import annotations
 
 import os
+import stat
 from typing import NamedTuple
 
 from lockcache.headers.files import Signature, regular, signature
@@ -28,8 +29,8 @@ class Facts(NamedTuple):
     directories: tuple[tuple[bytes, Identity | None], ...]
     #: Missing paths where a file would come before one that was found; below a missing directory, only that directory.
     absent: tuple[bytes, ...]
-    #: Directories, devices and pipes in such places.
-    irregular: tuple[bytes, ...]
+    #: Directories, devices and pipes in such places, and which of these each was.
+    irregular: tuple[tuple[bytes, int], ...]
     #: Directories all of whose files count, and the names in them.
     listings: tuple[tuple[bytes, list[bytes]], ...]
 
@@ -46,17 +47,17 @@ def hold(facts: Facts) -> bool:
         and not any(os.access(path, os.F_OK, effective_ids=True) for path in facts.absent)
         and all(_identity(directory) == expected for directory, expected in facts.directories)
         and all(_still_lists(directory, names) for directory, names in facts.listings)
-        and not any(os.path.isfile(path) for path in facts.irregular)
+        and all(_sort(path) == expected != stat.S_IFREG for path, expected in facts.irregular)
     )
 
 
 def _files_hold(facts: Facts) -> bool:
-    stat = os.stat
+    look = os.stat
     try:
         for path, expected in facts.files:
             # signature() written out: this runs hundreds of times for a kernel that uses CCCL, and calling it is a
             # fifth of the time.
-            now = stat(path)
+            now = look(path)
             if expected != (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns):
                 return False
     except OSError:
@@ -70,6 +71,14 @@ def _identity(directory: bytes) -> Identity | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def _sort(path: bytes) -> int | None:
+    """Returns whether a path leads to a file, a directory or what else, as the kernel numbers these."""
+    try:
+        return stat.S_IFMT(os.stat(path).st_mode)
+    except OSError:
+        return None
 
 
 def _still_lists(directory: bytes, names: list[bytes]) -> bool:
@@ -86,7 +95,7 @@ class Observer:
         self._files: dict[bytes, Signature] = {}
         self._directories: dict[bytes, Identity | None] = {}
         self._absent: set[bytes] = set()
-        self._irregular: set[bytes] = set()
+        self._irregular: dict[bytes, int] = {}
         self._listings: dict[bytes, list[bytes]] = {}
         self._missing_root: dict[bytes, bytes] = {}
 
@@ -96,7 +105,7 @@ class Observer:
             tuple(self._files.items()),
             tuple(self._directories.items()),
             tuple(self._absent),
-            tuple(self._irregular),
+            tuple(self._irregular.items()),
             tuple(self._listings.items()),
         )
 
@@ -127,7 +136,11 @@ class Observer:
         if status is not None:
             self._files[path] = signature(status)
             return True
-        (self._irregular if os.path.exists(path) else self._absent).add(path)
+        sort = _sort(path)
+        if sort is None:
+            self._absent.add(path)
+        else:
+            self._irregular[path] = sort
         return False
 
     def _is_below_missing(self, path: bytes) -> bool:

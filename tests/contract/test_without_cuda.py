@@ -66,5 +66,12 @@ def test_every_public_name_is_there():
 
 
 @pytest.mark.slow
+def test_modules_are_attributes_as_if_all_were_imported():
+    rooms = "bundle errors filestream keys memory remote resource single_flight sqlite tiered"
+    check = "assert getattr(lockcache, name).__name__ == f'lockcache.{name}'"
+    run(f"import lockcache\nfor name in '{rooms}'.split(): {check}")
+
+
+@pytest.mark.slow
 def test_a_missing_name_is_an_attribute_error():
     run("import lockcache\ntry: lockcache.nothing\nexcept AttributeError as error: assert 'nothing' in str(error)")

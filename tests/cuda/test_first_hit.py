@@ -204,6 +204,8 @@ said += [code.name, bytes(code.code).hex()]
 one.close()
 one.close()
 said += [one.is_closed, tried(lambda: one.compile("cubin"))]
+half = Program.__new__(Program)  # what a subclass has to clean up, if its own constructor failed
+said += [half.is_closed, half.close(), tried(lambda: half.backend), repr(half), tried(lambda: half.handle)]
 for code in (b"", 1, None, "\\ud800"):
     said.append(tried(lambda: Program(code, "c++")))
 for given in [("", "c+"), ("", 1), ("", None), ("", "c++", 1)]:
@@ -237,3 +239,47 @@ for _ in range(20):
     assert len(handles) == 4 and len({{*handles}}) == 1, handles
 """
     run(cache_path, program)
+
+
+# A program whose making calls `during` at once: its options are compared with what they were.
+MAKING = f"""
+import signal, threading
+
+class Value(str):
+    def __eq__(self, other):
+        during()
+        return True
+
+one = Program({PLAIN!r}, "c++", options := ProgramOptions(arch="sm_90", name="one"))
+assert not one._is_made
+one._options_then[:] = [Value("one") if value == "one" else value for value in one._options_then]
+signal.alarm(30)
+"""
+
+
+def test_a_signal_handler_may_close_a_program_that_is_being_made(cache_path: Path) -> None:
+    program = """
+signal.signal(signal.SIGUSR1, lambda *_: one.close())
+during = lambda: signal.raise_signal(signal.SIGUSR1)
+one.handle
+assert one.is_closed and int(one.handle) == 0
+"""
+    run(cache_path, MAKING + program)
+
+
+def test_a_child_that_is_forked_while_a_thread_makes_a_program_makes_its_own(cache_path: Path) -> None:
+    program = """
+begun, forking = threading.Event(), threading.Event()
+during = lambda: (begun.set(), forking.wait())
+os.register_at_fork(before=forking.set)
+maker = threading.Thread(target=lambda: one.handle)
+maker.start()
+begun.wait()
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    os._exit(int(one.handle) == 0)
+assert os.waitpid(child, 0)[1] == 0
+maker.join()
+"""
+    run(cache_path, MAKING + program)

@@ -10,6 +10,8 @@ import pytest
 
 from lockcache import FileStreamProgramCache, TieredProgramCache
 from lockcache.filestream.closures import ClosureFile
+from lockcache.filestream.disk import Mount
+from lockcache.headers import Evidence
 from lockcache.memory import InMemoryProgramCache
 
 NAME, OTHER = bytes(32), bytes([*range(32)])
@@ -156,3 +158,28 @@ def test_clear_forgets_them(cache_path: Path) -> None:
         cache.clear()
         assert closures(cache).load(NAME) is None
         assert not file_of(cache_path).exists()
+
+
+@pytest.mark.parametrize(
+    "kind, evidence",
+    [
+        ("ext4", Evidence.STAT),
+        ("overlay", Evidence.STAT),
+        ("nfs4", Evidence.OPEN),
+        ("lustre", Evidence.OPEN),
+        ("fuse.sshfs", Evidence.CONTENT),
+        ("fuseblk", Evidence.CONTENT),
+        ("virtiofs", Evidence.CONTENT),
+        ("erofs", Evidence.CONTENT),
+        ("vfat", Evidence.CONTENT),
+    ],
+)
+def test_what_stat_tells_goes_by_the_file_system(
+    cache_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, evidence: Evidence
+) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        # A stand-in for a mount.
+        monkeypatch.setattr("lockcache.filestream.closures.mount_of", lambda path: Mount(kind, "x", "/", "rw"))
+        assert closures(cache).evidence(b"/x.h") is evidence
+        monkeypatch.setattr("lockcache.filestream.closures.mount_of", lambda path: None)
+        assert closures(cache).evidence(b"/x.h") is Evidence.STAT

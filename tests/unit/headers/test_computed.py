@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,21 @@ def test_too_many_files_for_a_computed_name_are_refused(tree: Tree, monkeypatch:
 def test_a_loop_of_links_ends_for_a_computed_name(tree: Tree) -> None:
     tree({"a/up": "->..", "a/h.h": ""})
     assert changes("#include M", rewrites("a/h.h"))
+
+
+@pytest.mark.parametrize("make", [lambda: None, lambda: os.mkfifo("new"), lambda: Path("new").write_text("")])
+def test_a_directory_that_is_not_there_yet_counts(tree: Tree, settled: None, make: Callable[[], object]) -> None:
+    tree({"a/h.h": ""})
+    make()
+
+    def become_one() -> None:
+        Path("new").unlink(missing_ok=True)
+        tree({"new/h.h": ""})
+
+    assert changes("#include M", become_one, include_path="a", name="new/x.cu")
+
+
+def test_a_pipe_that_becomes_a_directory_counts(tree: Tree, settled: None) -> None:
+    tree({"a/h.h": ""})
+    os.mkfifo("a/pipe")
+    assert changes("#include M", lambda: (os.unlink("a/pipe"), tree({"a/pipe/h.h": ""})), include_path="a")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lockcache.headers import closure_cache, files_seen, saved
+from lockcache.headers import Evidence, closure_cache, files_seen, saved
 from lockcache.headers.closure import Closure
 from tests.unit.headers.trees import Store, Tree, examine_anew, forget
 
@@ -198,3 +198,47 @@ def test_each_bit_of_what_is_saved_may_be_another(store: Store) -> None:
         store[name] = content[:position] + bytes([content[position] ^ 1 << position % 8]) + content[position + 1 :]
         found = saved.load(request, store)  # zlib has a checksum; the store has a better one
         assert found is None or found.digest == examine_anew(CODE, include_path=PATH).digest
+
+
+def test_what_stat_may_not_tell_is_saved_by_nobody_and_taken_by_nobody(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "major", lambda device: 0)
+    assert reads_nothing(monkeypatch, store)
+    store.kind = Evidence.CONTENT
+    assert not reads_nothing(monkeypatch, store)
+    store.clear()
+    examine_anew(CODE, store, include_path=PATH)
+    assert not store
+
+
+def test_where_stat_tells_only_after_an_open_each_header_is_opened(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A stand-in for NFS, whose client answers a stat from memory and asks its server at an open.
+    before = {path: os.stat(path) for path in Path("b/x").iterdir()}
+    keep_size_and_mtime()
+    real = os.stat
+    monkeypatch.setattr(os, "major", lambda device: 0)
+
+    def remembered(path: Any, *more: Any, **named: Any) -> os.stat_result:
+        return before.get(Path(os.path.relpath(os.fsdecode(path))) if isinstance(path, bytes) else path) or real(
+            path, *more, **named
+        )
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", remembered)
+        [request] = closure_cache._closures._known
+        assert saved.load(request, store) is not None
+        store.kind = Evidence.OPEN
+        assert saved.load(request, store) is None
+
+
+def test_a_locale_changes_no_path(store: Store, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = ["\u00e9", "b"]
+    examine_anew(CODE, store, include_path=path)
+    [request] = closure_cache._closures._known
+    assert saved.load(request, store) is not None
+    tree({"\u00e9/x/0.h": "int shadows;"})
+    monkeypatch.setattr(os, "fsencode", lambda text: text if isinstance(text, bytes) else text.encode("latin-1"))
+    assert saved.load(request, store) is None
