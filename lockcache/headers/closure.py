@@ -62,6 +62,13 @@ class Request(NamedTuple):
     #: False: ``no_source_include``.
     beside: bool
 
+    @property
+    def looks_around(self) -> bool:
+        """Whether the source itself makes NVRTC search the working directory, or the one where the source lies."""
+        source = self.source
+        is_quoted = any(operand.quoted for operand in source.operands)
+        return bool(self.pre_include) or (self.beside and (is_quoted or bool(source.computed or source.computed_probe)))
+
 
 class Closure(NamedTuple):
     """The digests, and the facts on which they rest."""
@@ -77,6 +84,8 @@ class Closure(NamedTuple):
     parts: tuple[Part, ...] = ()
     #: What the source and these files do with their paths.
     paths: PathUse = PathUse.NONE
+    #: Whether the working directory, or the one where the source lies, was searched.
+    looked_around: bool = True
 
 
 def walk(request: Request) -> Closure:
@@ -120,7 +129,10 @@ class _Walk:
         digest = placed if self._has_next else _digest((self._description,))
         found = [(node.path, content) for node, content in zip(self._nodes[1:], self._contents, strict=True)]
         parts = name_headers(found, request.include_path)
-        return Closure(digest, placed, self._observer.facts(), self._settled, parts, self._paths)
+        # What a macro asks for in one file is looked for next to every file.
+        asks_everywhere = request.beside and any(node.source.computed_probe for node in self._nodes)
+        looked_around = request.looks_around or asks_everywhere
+        return Closure(digest, placed, self._observer.facts(), self._settled, parts, self._paths, looked_around)
 
     def _describe_search(self) -> None:
         """Describe which directories of the search are the same: ``#include_next`` compares inodes, not names."""

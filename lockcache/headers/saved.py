@@ -75,6 +75,8 @@ def load(request: Request, store: ClosureStore) -> Closure | None:
 
 def save(request: Request, closure: Closure, store: ClosureStore) -> None:
     """Save a closure for other processes, if its facts can vouch for it there."""
+    if closure.looked_around and not request.looks_around:
+        return  # its name would not say where
     files = closure.facts.files
     if closure.settled and all(found[4] % _SECOND_NS for _, found in files):
         one_of_each_device = {found[0]: path for path, found in files}.values()
@@ -83,6 +85,8 @@ def save(request: Request, closure: Closure, store: ClosureStore) -> None:
 
 
 def _name(request: Request) -> bytes:
+    if not request.looks_around:  # then it is the same in each working directory, and whatever the source is called
+        request = request._replace(name="", directory=b"", working_directory=b"")
     # With the inodes of the directories, of which each node may have its own under one path.
     version = getattr(sys.modules.get("lockcache"), "__version__", "")
     inodes = [_inode(directory) for directory in request.include_path]
@@ -102,6 +106,7 @@ def _encode(closure: Closure) -> bytes:
         closure.digest.hex(),
         closure.placed.hex(),
         closure.paths.value,
+        closure.looked_around,
         closure.parts,
         [(_text(path), devices[found[0]], *found[1:]) for path, found in facts.files],
         [(_text(path), found and (devices[found[0]], found[1])) for path, found in facts.directories],
@@ -118,7 +123,7 @@ def _decode(saved: bytes, store: ClosureStore) -> Closure | None:
     text = unpacking.decompress(saved, _LARGEST_BYTES)
     if not unpacking.eof:
         return None
-    digest, placed, paths, parts, files, directories, absent, irregular, listings = json.loads(text)
+    digest, placed, paths, looked_around, parts, files, directories, absent, irregular, listings = json.loads(text)
     devices = _Devices(store)
     facts = Facts(
         tuple((path, devices.file(path, *row)) for path, row in _rows(files)),
@@ -131,7 +136,7 @@ def _decode(saved: bytes, store: ClosureStore) -> Closure | None:
     if not devices.hold() or not hold(facts._replace(files=(), directories=())):
         return None
     both = bytes.fromhex(digest), bytes.fromhex(placed)
-    return Closure(*both, facts, True, tuple(decode_parts(parts)), PathUse(paths))
+    return Closure(*both, facts, True, tuple(decode_parts(parts)), PathUse(paths), looked_around)
 
 
 def _rows(saved: list[list[Any]]) -> list[tuple[bytes, list[Any]]]:

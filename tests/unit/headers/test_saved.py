@@ -140,7 +140,7 @@ def rewritten(store: Store, rewrite: Callable[[list[Any]], object]) -> None:
 
 def test_two_devices_stay_two(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def split(text: list[Any]) -> None:
-        text[4][0][1] = 1  # the first file lay on another device than the rest
+        text[5][0][1] = 1  # the first file lay on another device than the rest
 
     rewritten(store, split)
     assert not reads_nothing(monkeypatch, store)
@@ -167,13 +167,13 @@ def test_a_header_that_this_user_may_not_read_is_not_taken(store: Store, monkeyp
         zlib.compress(b"[" * 100_000),
         zlib.compress(b"{}"),
         zlib.compress(b"null"),
-        zlib.compress(b"[1,2,3,4,5,6,7,8,9]"),
-        zlib.compress(b'["00","00",0,[],[["x"]],[],[],[],[]]'),
-        zlib.compress(b'["00","00",0,[],[],[["x",[0]]],[],[],[]]'),
-        zlib.compress(b'["zz","00",0,[],[],[],[],[],[]]'),
-        zlib.compress(b'["00","00","x",[],[],[],[],[],[]]'),
-        zlib.compress(b'["00","00",0,[],[],[],["\\u0000"],[],[]]'),
-        zlib.compress(b'["00","00",0,[],[["\\ud800",0,1,2,3,4]],[],[],[],[]]'),
+        zlib.compress(b"[1,2,3,4,5,6,7,8,9,10]"),
+        zlib.compress(b'["00","00",0,false,[],[["x"]],[],[],[],[]]'),
+        zlib.compress(b'["00","00",0,false,[],[],[["x",[0]]],[],[],[]]'),
+        zlib.compress(b'["zz","00",0,false,[],[],[],[],[],[]]'),
+        zlib.compress(b'["00","00","x",false,[],[],[],[],[],[]]'),
+        zlib.compress(b'["00","00",0,false,[],[],[],["\\u0000"],[],[]]'),
+        zlib.compress(b'["00","00",0,false,[],[["\\ud800",0,1,2,3,4]],[],[],[],[]]'),
         zlib.compress(bytes(saved._LARGEST_BYTES + 1)),
     ],
 )
@@ -242,3 +242,26 @@ def test_a_locale_changes_no_path(store: Store, tree: Tree, monkeypatch: pytest.
     tree({"\u00e9/x/0.h": "int shadows;"})
     monkeypatch.setattr(os, "fsencode", lambda text: text if isinstance(text, bytes) else text.encode("latin-1"))
     assert saved.load(request, store) is None
+
+
+@pytest.mark.parametrize(
+    "code, is_found",
+    [
+        ("#include <x/0.h>", True),
+        ("#include <x/0.h>\n#define ASKS __has_include(<x/1.h>)", True),
+        ('#include "x/0.h"', False),
+        ("#include <x/0.h>\n#define NAME <x/1.h>\n#include NAME", False),
+        ("#include <x/probe.h>", False),  # which asks next to each file
+    ],
+)
+def test_from_another_working_directory_it_is_found_unless_that_is_searched(
+    store: Store, tree: Tree, monkeypatch: pytest.MonkeyPatch, code: str, is_found: bool
+) -> None:
+    tree({"b/x/probe.h": "#define NAME <x/1.h>\n#if __has_include(NAME)\n#endif", "elsewhere/x/0.h": "int nearer;"})
+    include = [os.path.abspath(path) for path in PATH]
+    for name in ("one", "default_program"):
+        examine_anew(code, store, include_path=include, name=name)
+    os.chdir("elsewhere")
+    count, found = opened(monkeypatch, lambda: examine_anew(code, store, include_path=include, name="other"))
+    assert found[:2] == examine_anew(code, include_path=include)[:2]
+    assert (count == 0) == is_found
