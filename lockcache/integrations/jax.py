@@ -9,6 +9,9 @@ names a directory for JAX's own cache, that one is used for what lockcache does 
 Values are executables that JAX serialised: who may write to the directory may run code in the processes that read
 it. A directory that others write to needs a signing key.
 
+``jax_compilation_cache_check_contents`` works as in JAX's own cache: what a process compiles first is compared with the
+stored one, and a difference is JAX's error.
+
 Tried with JAX 0.4.38 to 0.11.2. If its private parts are others, JAX keeps its own cache, with a warning.
 """
 
@@ -60,6 +63,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         own_cache, own_compile = compilation_cache.get_file_cache, compiler.compile_or_get_cached
         first_path, reset = config.compilation_cache_dir.value, compilation_cache.reset_cache
         place = _place_of_callbacks(own_compile)
+        verifying = _verifying(config, compilation_cache)
     shared = open_shared("jax", jax.__version__, path, cap_bytes, runs_code=True)
     queueing = _queueing(own_compile, shared, place)
 
@@ -83,6 +87,8 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         """The cache that JAX asks; its own behind a directory that is only read, and after a failure of lockcache."""
 
         _path = pathlib.Path(shared.cache.path)
+        #: Whether JAX compares what it compiles with what is stored, which stays as it is then.
+        is_verified = False
 
         def get(self, key: str) -> bytes | None:
             found = None
@@ -91,6 +97,8 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
             return own().get(key) if found is None and own() else found
 
         def put(self, key: str, value: bytes) -> None:
+            if self.is_verified and self.get(key) is not None:
+                return
             if own():
                 own().put(key, value)
             elif not shared.has_failed:
@@ -100,7 +108,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     config.config.update("jax_persistent_cache_enable_xla_caches", "none")
     config.config.update("jax_compilation_cache_dir", shared.cache.path)
     compiler.compile_or_get_cached = queueing
-    compilation_cache.get_file_cache = lambda _: (Cache(), shared.cache.path)
+    compilation_cache.get_file_cache = lambda _: (verifying(Cache()), shared.cache.path)
     reset()
     return shared
 
@@ -111,6 +119,23 @@ def _place_of_callbacks(own_compile: Callable[..., Any]) -> int:
     if "host_callbacks" not in parameters:
         raise UnsupportedError(f"its compile_or_get_cached takes {', '.join(parameters)}, and no host_callbacks")
     return parameters.index("host_callbacks")
+
+
+def _verifying(config: Any, compilation_cache: Any) -> Callable[[Any], Any]:
+    """Returns a function that puts a cache into JAX's own that compares, where JAX's option says so.
+
+    The option is read when JAX makes its cache. JAX before 0.9.1 has none.
+    """
+    option = getattr(config, "compilation_cache_check_contents", None)
+    if option is None:
+        return lambda cache: cache
+    wrap = compilation_cache.VerificationCache
+
+    def verifying(cache: Any) -> Any:
+        cache.is_verified = option.value
+        return wrap(cache) if cache.is_verified else cache
+
+    return verifying
 
 
 def _queueing(own_compile: Callable[..., Any], shared: Shared, place: int) -> Callable[..., Any]:
