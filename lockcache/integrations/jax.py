@@ -4,7 +4,8 @@
 JAX finds :func:`initialize` by an entry point. The directory is ``$LOCKCACHE_DIR``. What JAX decides not to store
 (``jax_persistent_cache_min_compile_time_secs`` is 1 second unless it is set) is not stored, and nobody waits for it.
 Processes of a distributed job other than the first only read, as JAX has it. Where the program, or JAX's variable,
-names a directory for JAX's own cache, that one is used for what lockcache does not store.
+names a directory for JAX's own cache, that one is used for what lockcache does not store. Programs that were imported
+from it are found by its name.
 
 Values are executables that JAX serialised: who may write to the directory may run code in the processes that read
 it. A directory that others write to needs a signing key.
@@ -32,6 +33,7 @@ from lockcache.integrations.adapter import (
     looking_for_doors,
     open_shared,
 )
+from lockcache.integrations.jax_imported import Imported
 
 __all__ = ["initialize", "install"]
 
@@ -64,6 +66,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         first_path, reset = config.compilation_cache_dir.value, compilation_cache.reset_cache
         place = _place_of_callbacks(own_compile)
         verifying = _verifying(config, compilation_cache)
+        imported = Imported(compilation_cache.get_cache_key, config.persistent_cache_enable_xla_caches.value or "")
     shared = open_shared("jax", jax.__version__, path, cap_bytes, runs_code=True)
     queueing = _queueing(own_compile, shared, place)
 
@@ -74,13 +77,14 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
 
     open_own = functools.cache(lambda path: (own_cache(path) or (None,))[0])
 
-    def own() -> Any:
-        """JAX's own cache where lockcache stores nothing, in the directory that the program names for it by then.
+    def own_path() -> str | None:
+        """Returns the directory that the program names for JAX's own cache by then."""
+        path: str | None = config.compilation_cache_dir.value
+        return first_path if path == shared.cache.path else path
 
-        ``None`` without one: then JAX has none.
-        """
-        path = config.compilation_cache_dir.value
-        path = first_path if path == shared.cache.path else path
+    def own() -> Any:
+        """JAX's own cache where lockcache stores nothing; ``None`` without a directory for it: then JAX has none."""
+        path = own_path()
         return open_own(path) if path and not shared.is_storing else None
 
     class Cache(CacheInterface):  # type: ignore[misc]
@@ -91,9 +95,10 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         is_verified = False
 
         def get(self, key: str) -> bytes | None:
-            found = None
+            found, program = None, imported.take(key)
             if not shared.has_failed:
                 found = shared.look_up(key, key.rsplit("-", 1)[0]) if will_store() else shared.look(key)
+                found = found or imported.look(shared, key, program, own_path(), will_store())
             return own().get(key) if found is None and own() else found
 
         def put(self, key: str, value: bytes) -> None:
@@ -107,6 +112,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     # Else the directory's name is in each key.
     config.config.update("jax_persistent_cache_enable_xla_caches", "none")
     config.config.update("jax_compilation_cache_dir", shared.cache.path)
+    compilation_cache.get_cache_key = imported.noting()
     compiler.compile_or_get_cached = queueing
     compilation_cache.get_file_cache = lambda _: (verifying(Cache()), shared.cache.path)
     reset()

@@ -137,6 +137,29 @@ def test_jax_compares_what_it_compiles_with_what_is_stored_if_its_option_says_so
     assert "CacheVerificationError: Persistent compilation cache inconsistency for key" in failed.value.stderr
 
 
+@pytest.mark.parametrize("xla_caches", ["xla_gpu_per_fusion_autotune_cache_dir", "all", "none"])
+def test_what_jax_stored_itself_is_found_after_an_import(
+    programs: Programs, own: dict[str, str], tmp_path: Path, xla_caches: str
+) -> None:
+    own["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = xla_caches
+    assert compiled(programs, 2, LOCKCACHE_JAX="0", **own) == [0, 0]
+    found = json.loads(programs.call("-m", "lockcache", "import-jax", "--json", str(tmp_path / "own")))
+    assert (found["imported"], found["damaged"]) == (2, 0)
+    assert compiled(programs, 3, **own) == [1], "only what is new"
+    (tmp_path / "own").rename(tmp_path / "away")
+    assert compiled(programs, 3) == [], "all of it has the adapter's keys now"
+
+
+def test_what_was_imported_is_found_where_nothing_is_stored(programs: Programs, own: dict[str, str]) -> None:
+    assert compiled(programs, 1, LOCKCACHE_JAX="0", **own) == [0]
+    programs.call("-m", "lockcache", "import-jax", own["JAX_COMPILATION_CACHE_DIR"])
+    before = stored(programs.directory)
+    assert compiled(programs, 1, LOCKCACHE_READONLY="1", **own) == []
+    expensive = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1000"}
+    assert compiled(programs, 1, **expensive, **own) == []
+    assert stored(programs.directory) == before
+
+
 def stored(directory: Path) -> dict[str, tuple[int, bytes]]:
     """Returns the entries of a directory by name: of each the inode and the content."""
     return {path.name: (path.stat().st_ino, path.read_bytes()) for path in directory.glob("entries/*/*")}
