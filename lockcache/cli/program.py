@@ -35,6 +35,7 @@ COMMANDS: Final = (
     "doctor",
     "env",
     "evict",
+    "import-jax",
     "import-triton",
     "inspect",
     "key",
@@ -137,12 +138,17 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            close = [_SYNONYMS[name]] if name in _SYNONYMS else difflib.get_close_matches(name, COMMANDS, 1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
+            close = [_SYNONYMS[name]] if name in _SYNONYMS else _similar(name)
+            hint = f" (did you mean {' or '.join(close)}?)" if close else ""
             raise click.UsageError(f"No such command {name!r}{hint}", ctx)
         resolved = super().resolve_command(ctx, args)
         interrupts_raise()  # it is loaded
         return resolved
+
+
+def _similar(name: str) -> list[str]:
+    """Returns the commands of which ``name`` is the first word, else the one that is most like it, if any is."""
+    return [each for each in COMMANDS if each.startswith(f"{name}-")] or difflib.get_close_matches(name, COMMANDS, 1)
 
 
 @click.group(

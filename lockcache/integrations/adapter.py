@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -24,12 +25,11 @@ from lockcache.arguments import is_disabled, resolve_path
 from lockcache.calling import FILES, joined_files, parted_files
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream import FileStreamProgramCache
+from lockcache.filestream.disk import entry_name
 from lockcache.resource import Entry
 from lockcache.single_flight import Turn
 
 if TYPE_CHECKING:
-    import os
-
     from lockcache.filestream import ViewPath
 
 __all__ = ["Shared", "UnsupportedError", "install", "installed", "looking_for_doors", "open_shared"]
@@ -85,6 +85,11 @@ class Shared:
         with _NeverRaising(self):
             return self.cache.get(self._prefix + key, turn=False)
         return None
+
+    def is_stored(self, key: str) -> bool:
+        """Returns whether this directory itself has ``key``, without a read, and without counting a hit or a miss."""
+        name = entry_name((self._prefix + key).encode())
+        return os.access(self.cache._directory.layout.entry(name), os.F_OK)
 
     def store(self, key: str, value: bytes, **metadata: Any) -> None:
         """Store what the framework compiled, and end the turn if this thread has it."""

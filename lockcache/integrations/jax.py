@@ -4,10 +4,14 @@
 JAX finds :func:`initialize` by an entry point. The directory is ``$LOCKCACHE_DIR``. What JAX decides not to store
 (``jax_persistent_cache_min_compile_time_secs`` is 1 second unless it is set) is not stored, and nobody waits for it.
 Processes of a distributed job other than the first only read, as JAX has it. Where the program, or JAX's variable,
-names a directory for JAX's own cache, that one is used for what lockcache does not store.
+names a directory for JAX's own cache, that one is used for what lockcache does not store. Programs that were imported
+from it are found by its name.
 
 Values are executables that JAX serialised: who may write to the directory may run code in the processes that read
 it. A directory that others write to needs a signing key.
+
+``jax_compilation_cache_check_contents`` works as in JAX's own cache: what a process compiles first is compared with the
+stored one, and a difference is JAX's error.
 
 Tried with JAX 0.4.38 to 0.11.2. If its private parts are others, JAX keeps its own cache, with a warning.
 """
@@ -29,6 +33,7 @@ from lockcache.integrations.adapter import (
     looking_for_doors,
     open_shared,
 )
+from lockcache.integrations.jax_imported import Imported
 
 __all__ = ["initialize", "install"]
 
@@ -60,6 +65,8 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         own_cache, own_compile = compilation_cache.get_file_cache, compiler.compile_or_get_cached
         first_path, reset = config.compilation_cache_dir.value, compilation_cache.reset_cache
         place = _place_of_callbacks(own_compile)
+        verifying = _verifying(config, compilation_cache)
+        imported = Imported(compilation_cache.get_cache_key, config.persistent_cache_enable_xla_caches.value or "")
     shared = open_shared("jax", jax.__version__, path, cap_bytes, runs_code=True)
     queueing = _queueing(own_compile, shared, place)
 
@@ -70,27 +77,33 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
 
     open_own = functools.cache(lambda path: (own_cache(path) or (None,))[0])
 
-    def own() -> Any:
-        """JAX's own cache where lockcache stores nothing, in the directory that the program names for it by then.
+    def own_path() -> str | None:
+        """Returns the directory that the program names for JAX's own cache by then."""
+        path: str | None = config.compilation_cache_dir.value
+        return first_path if path == shared.cache.path else path
 
-        ``None`` without one: then JAX has none.
-        """
-        path = config.compilation_cache_dir.value
-        path = first_path if path == shared.cache.path else path
+    def own() -> Any:
+        """JAX's own cache where lockcache stores nothing; ``None`` without a directory for it: then JAX has none."""
+        path = own_path()
         return open_own(path) if path and not shared.is_storing else None
 
     class Cache(CacheInterface):  # type: ignore[misc]
         """The cache that JAX asks; its own behind a directory that is only read, and after a failure of lockcache."""
 
         _path = pathlib.Path(shared.cache.path)
+        #: Whether JAX compares what it compiles with what is stored, which stays as it is then.
+        is_verified = False
 
         def get(self, key: str) -> bytes | None:
-            found = None
+            found, program = None, imported.take(key)
             if not shared.has_failed:
                 found = shared.look_up(key, key.rsplit("-", 1)[0]) if will_store() else shared.look(key)
+                found = found or imported.look(shared, key, program, own_path(), will_store())
             return own().get(key) if found is None and own() else found
 
         def put(self, key: str, value: bytes) -> None:
+            if self.is_verified and self.get(key) is not None:
+                return
             if own():
                 own().put(key, value)
             elif not shared.has_failed:
@@ -99,8 +112,9 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     # Else the directory's name is in each key.
     config.config.update("jax_persistent_cache_enable_xla_caches", "none")
     config.config.update("jax_compilation_cache_dir", shared.cache.path)
+    compilation_cache.get_cache_key = imported.noting()
     compiler.compile_or_get_cached = queueing
-    compilation_cache.get_file_cache = lambda _: (Cache(), shared.cache.path)
+    compilation_cache.get_file_cache = lambda _: (verifying(Cache()), shared.cache.path)
     reset()
     return shared
 
@@ -111,6 +125,23 @@ def _place_of_callbacks(own_compile: Callable[..., Any]) -> int:
     if "host_callbacks" not in parameters:
         raise UnsupportedError(f"its compile_or_get_cached takes {', '.join(parameters)}, and no host_callbacks")
     return parameters.index("host_callbacks")
+
+
+def _verifying(config: Any, compilation_cache: Any) -> Callable[[Any], Any]:
+    """Returns a function that puts a cache into JAX's own that compares, where JAX's option says so.
+
+    The option is read when JAX makes its cache. JAX before 0.9.1 has none.
+    """
+    option = getattr(config, "compilation_cache_check_contents", None)
+    if option is None:
+        return lambda cache: cache
+    wrap = compilation_cache.VerificationCache
+
+    def verifying(cache: Any) -> Any:
+        cache.is_verified = option.value
+        return wrap(cache) if cache.is_verified else cache
+
+    return verifying
 
 
 def _queueing(own_compile: Callable[..., Any], shared: Shared, place: int) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.layouts.jax_import import *
     from lockcache.layouts.protocol import *
     from lockcache.layouts.pyptx import *
     from lockcache.layouts.recognition import *
@@ -21,6 +22,7 @@ else:
         __name__,
         {
             "registry": "GUESTS SETTLE_SECONDS",
+            "jax_import": "import_jax jax_entries",
             "protocol": "Files Held described evict_each measure",
             "pyptx": "PyptxEntries",
             "recognition": "WrongLayoutError guests_in has_entries kept_as recognise refuse_unless_cache",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,6 +18,7 @@ from typing import Final
 #: ELOOP.
 NOT_A_FOLDER: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
+_FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -66,6 +68,24 @@ def status_in(folder_fd: int, name: str) -> os.stat_result | None:
         return os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
+
+
+def read_in(folder_fd: int, name: str, inode: int, largest_bytes: int) -> bytes | None:
+    """Returns the content of a file that was found with this inode; ``None`` if it is gone, replaced or larger.
+
+    No symlink is followed, and nothing but a plain file is read.
+    """
+    try:
+        fd = os.open(name, _FILE, dir_fd=folder_fd)
+    except OSError:
+        return None
+    status = os.fstat(fd)
+    if status.st_ino != inode or not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        return None
+    with open(fd, "rb") as file:
+        content = file.read(largest_bytes + 1)
+    return content if len(content) <= largest_bytes else None
 
 
 def unlink_in(folder_fd: int, name: str) -> None:

@@ -7,21 +7,20 @@ last.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from lockcache.filestream import FileStreamProgramCache
 from lockcache.filestream.disk import parse_json
 from lockcache.integrations.adapter import Shared
 from lockcache.integrations.triton import describe_metadata
-from lockcache.layouts.openat import folder, opened_root
+from lockcache.layouts.openat import folder, opened_root, read_in
 from lockcache.layouts.triton_scan import GROUP_PREFIX, KeyFolder, scan
 
 # No file of a kernel is nearly as long.
 _LARGEST_BYTES: Final = 256 << 20
-_FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 #: The outcomes for entries: ``imported``, ``present`` already, ``damaged``, ``dropped`` (no room), or of no known
 #: ``version`` of Triton.
@@ -65,14 +64,16 @@ def import_triton(
                 if shared.look_at_files(stored_name) is not None:
                     outcomes["present"] += 1
                 else:
-                    outcomes["imported" if is_dry_run else _store(shared, stored_name, files, metadata)] += 1
+                    store = partial(shared.store_files, stored_name, files, None, **metadata)
+                    outcomes["imported" if is_dry_run else outcome_of(shared, store)] += 1
             advance(1)
     return outcomes
 
 
-def _store(shared: Shared, name: str, files: dict[str, bytes], metadata: dict[str, Any]) -> str:
+def outcome_of(shared: Shared, store: Callable[[], object]) -> str:
+    """Call ``store()``. Returns its outcome: ``imported`` or ``dropped``."""
     before = shared.cache.stats().dropped_writes
-    shared.store_files(name, files, None, **metadata)
+    store()
     return "dropped" if shared.has_failed or shared.cache.stats().dropped_writes > before else "imported"
 
 
@@ -98,13 +99,8 @@ def _read(root_fd: int, key: KeyFolder, names: list[str]) -> dict[str, bytes] | 
         if fd is None:
             return None
         for name in names:
-            try:
-                file_fd = os.open(name, _FILE, dir_fd=fd)
-            except OSError:
+            content = read_in(fd, name, inodes.get(name, 0), _LARGEST_BYTES)
+            if not content:
                 return None
-            with open(file_fd, "rb") as file:
-                content = file.read(_LARGEST_BYTES + 1)
-                if os.fstat(file_fd).st_ino != inodes.get(name) or not 0 < len(content) <= _LARGEST_BYTES:
-                    return None
             files[name] = content
     return files

@@ -42,6 +42,7 @@ WITHOUT_A_DIRECTORY = {
     "config",
     "doctor",
     "env",
+    "import-jax",
     "import-triton",
     "key",
     "path",

@@ -9,10 +9,12 @@ import pty
 import re
 import subprocess
 import venv
+import zlib
 from pathlib import Path
 
 import pytest
 
+from tests.cli.test_import_jax import write as write_jax
 from tests.cli.test_import_triton import GROUPED, write as write_triton
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -67,6 +69,7 @@ _AT_WORK = {
     "env": "env triton --dir {dir}",
     "key": "key new {tmp}/signing.key",
     "completion": "completion bash",
+    "import-jax": "import-jax --jax-version 0.10.2 {tmp}/jax {tmp}/imported",
     "import-triton": "import-triton {tmp}/triton {tmp}/imported",
     "run": "run --daemon --max-size 1M --dir {tmp}/run -- true",
     "rm": "rm --dir {dir} {key}",
@@ -180,6 +183,7 @@ def test_every_command_says_how_it_is_used(programs: Path, home: dict[str, str])
 def test_every_command_does_its_work(place: str, programs: Path, home: dict[str, str], tmp_path: Path) -> None:
     catalogue = _answer([programs / "python", "-c", "from lockcache.cli.program import *; print(*COMMANDS)"], home)
     assert set(_AT_WORK) == set(catalogue.split())
+    write_jax(tmp_path / "jax", "jit_f", zlib.compress(b"program"))
     write_triton(tmp_path / "triton", GROUPED)
     for folder in (tmp_path / "triton", tmp_path / "triton" / GROUPED):
         folder.chmod(0o700)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 
 import click
 
@@ -16,6 +17,24 @@ from lockcache.cli.progress import step_bar
 from lockcache.filestream import FileStreamProgramCache
 from lockcache.layouts import import_triton
 from lockcache.lowlevel import Layout, Selection
+
+
+@contextlib.contextmanager
+def import_target(directory: str | None, *, is_dry_run: bool) -> Iterator[FileStreamProgramCache | None]:
+    """Open the directory to import into, which no variable of programs changes. ``None`` for a dry run without one.
+
+    A directory that holds other files is refused.
+    """
+    layout = Layout(resolve_path(directory))
+    refuse_other_things(layout)
+    if is_dry_run and not os.path.lexists(layout.format):
+        yield None
+        return
+    with (
+        variables_left_alone(PROGRAM_VARIABLES),
+        FileStreamProgramCache(directory, compile_once=False, read_only=is_dry_run) as cache,
+    ):
+        yield cache
 
 
 @click.command("import-triton")
@@ -51,13 +70,8 @@ def command(source: str, directory: str | None, triton_version: str, dry_run: bo
     if guest is None or guest.program != "triton":
         raise click.UsageError(f"{source}: not a Triton cache")
     entries = sum(1 for _ in Guest(*guest).select(Selection(), 0))
-    layout = Layout(resolve_path(directory))
-    refuse_other_things(layout)
-    is_there = os.path.lexists(layout.format) or not dry_run
-    with step_bar("importing", entries) as advance, variables_left_alone(PROGRAM_VARIABLES):
-        target = FileStreamProgramCache(directory, compile_once=False, read_only=dry_run) if is_there else None
-        with target or contextlib.nullcontext():
-            outcomes = import_triton(guest.root, target, triton_version, advance, is_dry_run=dry_run)
+    with step_bar("importing", entries) as advance, import_target(directory, is_dry_run=dry_run) as target:
+        outcomes = import_triton(guest.root, target, triton_version, advance, is_dry_run=dry_run)
     found = {"would_import" if dry_run else "imported": outcomes["imported"]}
     found |= {
         "present": outcomes["present"],

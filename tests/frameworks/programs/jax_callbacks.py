@@ -14,7 +14,9 @@ from lockcache.integrations.jax import install
 
 compiled = []
 turns = []
-_compile = compiler.backend_compile_and_load
+# In JAX 0.4 it has another name.
+_name = "backend_compile_and_load" if hasattr(compiler, "backend_compile_and_load") else "backend_compile"
+_compile = getattr(compiler, _name)
 
 
 def _counted(*args, **options):
@@ -25,7 +27,7 @@ def _counted(*args, **options):
     return _compile(*args, **options)
 
 
-compiler.backend_compile_and_load = _counted
+setattr(compiler, _name, _counted)
 is_installed = install()
 
 

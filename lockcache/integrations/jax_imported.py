@@ -1,0 +1,85 @@
+"""Imported programs of JAX: found by the key that each has in JAX's own directory, and by the adapter's from then on.
+
+JAX's key of a program contains the name of its directory wherever XLA keeps caches of its own in there, as it does by
+default; the adapter's key does not. A key is a digest, so that neither can be made of the other: only a process that
+has the program can make both. It makes the second one after a miss, if it knows the directory, and asks whether there
+is an entry of that name, which counts nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from lockcache.integrations.adapter import Shared
+from lockcache.metadata import COMPILE_COST
+
+_KERNELS: Final = "xla_gpu_kernel_cache_file"
+# XLA's own caches, as JAX puts them into its directory: each the option for its path, and its name in there.
+_XLA_CACHES: Final = (_KERNELS, "xla_gpu_per_fusion_autotune_cache_dir")
+
+
+class Program(NamedTuple):
+    """The arguments by which JAX makes the key of a program."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Imported:
+    """The imported programs."""
+
+    def __init__(self, make_key: Callable[..., str], xla_caches: str) -> None:
+        """``make_key``: JAX's own ``get_cache_key``. ``xla_caches``: XLA's own caches, as the program chose them."""
+        self._make_key, self._xla_caches = make_key, xla_caches
+        self._noted = threading.local()
+
+    def noting(self) -> Callable[..., str]:
+        """Returns JAX's ``get_cache_key``, which keeps the program until :meth:`take` in the same thread."""
+
+        @functools.wraps(self._make_key)
+        def get_cache_key(*args: Any, **kwargs: Any) -> str:
+            key = self._make_key(*args, **kwargs)
+            self._noted.last = key, Program(args, kwargs)
+            return key
+
+        return get_cache_key
+
+    def take(self, key: str) -> Program | None:
+        """Returns the program whose key was made last in this thread, if that is ``key``. The next call has none."""
+        last, program = self._noted.__dict__.pop("last", ("", None))
+        return program if last == key else None
+
+    def look(
+        self, shared: Shared, key: str, program: Program | None, directory: str | None, may_store: bool
+    ) -> bytes | None:
+        """Returns the value of ``program`` as it was imported from JAX's own ``directory``; ``None`` without one.
+
+        ``may_store``: store it as ``key``, which ends this thread's turn.
+        """
+        if program is None or not directory:
+            return None
+        with shared.never_raising():
+            own_key = self._key_in(directory, program)
+            found = shared.look(own_key) if own_key != key and shared.is_stored(own_key) else None
+            if found is not None and may_store:
+                # Not this process compiled it: the time since its turn began is not its cost.
+                shared.store(key, found, **{COMPILE_COST: 0})
+            return found
+        return None
+
+    def _key_in(self, directory: str, program: Program) -> str:
+        arguments = inspect.signature(self._make_key).bind(*program.args, **program.kwargs).arguments
+        options = copy.deepcopy(arguments["compile_options"])
+        known = options.executable_build_options.debug_options
+        for option in _XLA_CACHES:
+            if self._xla_caches == "all" or option in self._xla_caches:
+                setattr(known, option, str(Path(directory) / option))
+                if option == _KERNELS:
+                    known.xla_gpu_enable_llvm_module_compilation_parallelism = True
+        return self._make_key(**{**arguments, "compile_options": options})
