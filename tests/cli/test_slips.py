@@ -122,7 +122,7 @@ SLIPS: Final = [
     ("lockcache import-jax nodir kernels", "nodir: no such directory"),
     ("lockcache import-jax file", "file: is a file"),
     ("lockcache import-jax other kernels", "other: not JAX's own cache"),
-    ("lockcache import-jax --version 1 other", "Did you mean '--jax-version'?"),
+    ("lockcache import-jax --version 1 other", "'--jax-version'"),
     ("lockcache import-triton nodir kernels", "nodir: no such directory"),
     ("lockcache import-triton file", "file: is a file"),
     ("lockcache import-triton other kernels", "other: not a Triton cache"),
