@@ -1,4 +1,4 @@
-"""What a server's lease says after its holder failed, for servers of each kind."""
+"""A check of leases after their holders failed, for servers of each kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HANG_SECONDS = 60
 
 
 def check_failures(connect: Callable[[], Transport]) -> None:
-    """Check that all who wait are told of a failure, and that it ends as a lease does."""
+    """Check that all who wait find a failure, and that it ends as a lease does."""
     one, other = connect(), connect()
     assert one.has_leases
     assert one.try_lease(_NAME, "a", 60.0) is LeaseAnswer.TAKEN
