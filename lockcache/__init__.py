@@ -6,10 +6,11 @@ Importing this imports nothing of CUDA and nothing of the command line tools.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lockcache.arguments import obey_log_variable
 from lockcache.doors import door
+from lockcache.fork import unforked
 
 if TYPE_CHECKING:
     from lockcache.bundle import BundleProgramCache
@@ -66,7 +67,7 @@ if sys.platform != "linux":
 
 # Each name is imported when it is asked for: who needs only some is spared the others.
 if not TYPE_CHECKING:
-    __getattr__, _ = door(
+    _find, _ = door(
         __name__,
         {
             "lockcache.bundle": "BundleProgramCache",
@@ -84,6 +85,14 @@ if not TYPE_CHECKING:
             "lockcache.tiered": "TieredProgramCache",
         },
     )
+
+    def __getattr__(name: str) -> Any:
+        if (
+            name not in __all__
+        ):  # its own modules ask for each other as they are imported: with the lock, two would wait
+            return _find(name)
+        with unforked:
+            return _find(name)
 
 
 def __dir__() -> list[str]:

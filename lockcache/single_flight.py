@@ -36,7 +36,7 @@ class Turn(Generic[_Entry]):
     has failed (:meth:`give_up`).
     """
 
-    __slots__ = ("__weakref__", "_began_ns", "_end", "_publish")
+    __slots__ = ("__weakref__", "_after_failure", "_began_ns", "_end", "_publish")
 
     def __init__(self, publish: Callable[[object, int], _Entry], end: Callable[[bool], object] | None = None) -> None:
         """``publish(value, cost_ns)`` stores and returns the entry; ``end(failed)`` frees the key, and may come twice.
@@ -47,6 +47,8 @@ class Turn(Generic[_Entry]):
         # Refers to the object that holds the key, which ends by itself when this is collected: no destructor is needed
         # here.
         self._end = end
+        # Whether another process failed with it a moment ago, so that nobody needs to wait for this turn.
+        self._after_failure = False
         self._began_ns = time.perf_counter_ns()
 
     def store(self, value: object, cost_ns: int | None = None) -> _Entry:
@@ -79,6 +81,11 @@ class Turn(Generic[_Entry]):
         self._publish = None
         if self._end is not None:
             self._end(failed)
+
+    def _let_all_go(self) -> None:
+        """Let those who wait compute for themselves, as after a failure. This turn may still store."""
+        if self._end is not None:
+            self._end(True)
 
     def __enter__(self) -> Turn[_Entry]:
         return self
@@ -131,7 +138,8 @@ def refuse_reentrance(cache: object, key: bytes) -> None:
 class Flight:
     """One thread's turn for one key of one cache. It is held for as long as this lives, or until :meth:`land`."""
 
-    __slots__ = ("__del__", "__weakref__", "_failures", "_key", "_others", "_over", "has_begun", "has_waited", "thread")
+    __slots__ = ("__del__", "__weakref__", "_failures", "_key", "_others", "_over",
+                 "after_failure", "has_begun", "has_waited", "thread")  # fmt: skip
 
     #: Not a method, in which an interrupt could come and be lost: the interpreter calls what stands in the slot.
     __del__: Callable[[], object]
@@ -141,8 +149,8 @@ class Flight:
         self.thread = _this_thread()
         #: Whether its thread is computing, so that it would wait for itself if it asked for the entry again.
         self.has_begun = False
-        #: Whether another thread had the turn when this one asked for it.
-        self.has_waited = False
+        #: Whether another thread had the turn when this one asked for it, and failed.
+        self.has_waited = self.after_failure = False
         # An item in this queue lets one waiter go, which puts it back for the next. Of all means to wake a thread, only
         # this may be used by a destructor or a signal handler that interrupts its own use.
         self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -227,6 +235,7 @@ def take_off(cache: object, key: bytes) -> Flight:
         del found  # the waiters for its end must not keep it alive
         mine.has_waited = True
         if wait(None):
+            mine.after_failure = True
             return mine
 
 

@@ -209,7 +209,10 @@ class BackedReads:
             return loaded
         outcome = take_turn(self.backing.store, turn.name, self._timeout_seconds, counts=self._lookups)
         if isinstance(outcome, RemoteTurn):
-            turn.join(outcome.end)
+            if outcome.after_failure:
+                turn.end(failed=True)  # on this node nobody waits for it either
+            else:
+                turn.join(outcome.end)
             return None
         return self._kept(turn.name, outcome, stamps)
 

@@ -1,11 +1,12 @@
-"""What processes of a directory know of headers, for each other: one file of slots, each with one closure.
+"""The file of closures, in which processes of a directory save for each other what headers include.
 
 Keeps invariant 1 (a hit is whole) by the digest of an entry, or its signature where entries are signed: a slot counts
 if it is a whole record of what is behind it under the name that is asked for. So nothing is locked, a slot is written
 in place, and what a death, a full disk or another writer leaves of one is a slot less. The name chooses the slot, and
 later ones replace earlier ones; what was read of headers (:mod:`lockcache.headers`) is read again then.
 
-The file has holes where nothing was stored. It takes at most a 64th of the cap and 32 MiB, beside the cap.
+The file has slots, with one closure each, and holes where nothing was stored. It takes at most a 64th of the cap and
+32 MiB, which the cap does not count.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ClosureFile:
         self._slots = 0 if directory.is_nowhere else min(most, _MOST_SLOTS)
 
     def evidence(self, path: bytes) -> Evidence:
-        """Returns what it takes on the file system that a file is on to be told of each change of it."""
+        """Returns what it takes on the file system that a file is on to notice each change of it."""
         from lockcache.headers import Evidence  # its caller has it: others do not need it
 
         mount = mount_of(os.fsdecode(path))  # None without /proc: taken for a disk of this machine, as elsewhere

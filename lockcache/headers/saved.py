@@ -4,7 +4,7 @@ Keeps invariant 1 (a hit is whole): a saved closure is taken only if every file,
 what it was where it was saved; else the headers are read again. As in one process (:mod:`.files`), a file that had just
 been changed when it was read vouches for nothing. Between processes more can change unseen, so this is stricter:
 
-- A ctime without a fraction of a second is no proof of anything: the images of containers (squashfs) and many network
+- A ctime without a fraction of a second proves nothing: the images of containers (squashfs) and many network
   file systems have none of their own, and two images agree in all that ``stat`` says where a header's length is the
   same.
 - Not every file system lets ``stat`` tell each change at once (:class:`Evidence`), and reading a header does.
@@ -41,7 +41,7 @@ _READABLE: Final = 0o444
 
 
 class Evidence(enum.Enum):
-    """What it takes on a file system to be told of each change of a file."""
+    """The least that notices each change of a file on a file system."""
 
     #: A ``stat``.
     STAT = enum.auto()
@@ -149,7 +149,7 @@ def _text(path: bytes) -> str:
 
 
 def _path(text: str) -> bytes:
-    return str.encode(text, errors="surrogateescape")  # a TypeError for what is no text
+    return str.encode(text, errors="surrogateescape")  # a TypeError for what is not a text
 
 
 class _Numbered(dict[int, int]):

@@ -85,6 +85,8 @@ class BackedProgramCache(ProgramCacheResource):
             mine.give_up()
             return found
         every, turn = found, mine
+        if every._after_failure:
+            turn._let_all_go()  # on this host nobody waits for it either
 
         def publish(value: object, cost_ns: int) -> Entry:
             entry = turn.store(computed_entry(value, cost_ns), cost_ns)

@@ -143,12 +143,15 @@ class RemoteProgramCache(ProgramCacheResource):
             if self._is_off:
                 return unstored
             flight = take_off(self, raw)
-            timeout_seconds = self._arguments["lease_timeout_seconds"]
-            outcome = take_turn(self._store, entry_name(raw), timeout_seconds, has_waited=flight.has_waited)
+            outcome = self._turn_of_all_hosts(entry_name(raw), flight)
             if isinstance(outcome, RemoteTurn):
+                if outcome.after_failure:
+                    flight.land(failed=True)  # in this process nobody waits for it either
                 flight.begin()
                 publish = partial(self._publish_in, outcome, flight, raw)
-                return Turn(in_namespace(namespace, publish), partial(_end, outcome, flight))
+                turn = Turn(in_namespace(namespace, publish), partial(_end, outcome, flight))
+                turn._after_failure = outcome.after_failure
+                return turn
             flight.land()
             loaded = outcome
         # An entry of a newer version, whose metadata cannot be read here, stays as it is.
@@ -220,6 +223,12 @@ class RemoteProgramCache(ProgramCacheResource):
         if not self._is_off:
             self._store.store(entry_name(key), code, Record(len(code), time.time_ns(), cost_ns, tail))
 
+    def _turn_of_all_hosts(self, name: str, flight: Flight) -> tuple[bytes, bytes] | RemoteTurn:
+        if flight.after_failure:  # of a thread here: no other host is waited for
+            return RemoteTurn(self._store, name, None, after_failure=True)
+        timeout_seconds = self._arguments["lease_timeout_seconds"]
+        return take_turn(self._store, name, timeout_seconds, has_waited=flight.has_waited)
+
     def _publish_in(self, turn: RemoteTurn, flight: Flight, key: bytes, value: object, cost_ns: int) -> Entry:
         try:
             entry = computed_entry(value, cost_ns)
@@ -236,5 +245,5 @@ class RemoteProgramCache(ProgramCacheResource):
 
 
 def _end(turn: RemoteTurn, flight: Flight, failed: bool = False) -> None:
-    turn.end()
+    turn.end(failed)
     flight.land(failed)

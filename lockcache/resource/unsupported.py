@@ -1,4 +1,4 @@
-"""What stands for the back ends that need Linux, where there is none."""
+"""Stand-ins for the back ends that need Linux, where there is none."""
 
 from __future__ import annotations
 

@@ -17,9 +17,6 @@ from tests.processes.crowd import crowd
 from tests.threads import running
 from tests.waiting import telling_of_waits
 
-#: Their callers take turns by the server's leases, which know of no failure.
-_HOSTS = ("remote", "tiered-remote")
-
 
 class ComputeFailedError(Exception):
     pass
@@ -55,11 +52,8 @@ def _in_process(act: Callable[..., None], make: Callable[[], Any], entry: Any, *
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_processes_that_waited_for_a_computation_that_failed_compute_at_once(
     make_in_process: Any,  # noqa: F811
-    back_end: BackEnd,
     entry: Callable[..., bytes],
 ) -> None:
-    if str(back_end) in _HOSTS:
-        pytest.skip("hosts that share a server take turns")
     gate, together = Gate(), get_context("fork").Barrier(CALLERS - 1)
     callers: list[Any] = [(_fail_first, make_in_process, entry, gate)]
     callers += [(_fail_together, make_in_process, entry, gate, together)] * (CALLERS - 1)
@@ -68,8 +62,6 @@ def test_processes_that_waited_for_a_computation_that_failed_compute_at_once(
 
 
 def test_threads_that_waited_for_a_computation_that_failed_compute_at_once(make: Any, back_end: BackEnd) -> None:
-    if str(back_end) in _HOSTS:
-        pytest.skip("callers that share a server take turns")
     cache, gate, together = make(**back_end.patience), Gate(), threading.Barrier(CALLERS - 1)
 
     def compute() -> bytes:

@@ -72,6 +72,37 @@ def test_modules_are_attributes_as_if_all_were_imported():
     run(f"import lockcache\nfor name in '{rooms}'.split(): {check}")
 
 
+_FORK_DURING_AN_IMPORT = """
+import os, signal, sys, threading
+import lockcache
+
+begun, forking = threading.Event(), threading.Event()
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "lockcache.filestream.cache":
+            begun.set()
+            forking.wait()
+
+sys.meta_path.insert(0, Slow())
+os.register_at_fork(before=forking.set)
+thread = threading.Thread(target=lambda: lockcache.FileStreamProgramCache)
+thread.start()
+begun.wait()
+child = os.fork()
+signal.alarm(30)
+assert lockcache.FileStreamProgramCache
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+"""
+
+
+def test_a_child_that_is_forked_while_a_thread_asks_for_a_name_has_it_too():
+    run(_FORK_DURING_AN_IMPORT)
+
+
 @pytest.mark.slow
 def test_a_missing_name_is_an_attribute_error():
     run("import lockcache\ntry: lockcache.nothing\nexcept AttributeError as error: assert 'nothing' in str(error)")

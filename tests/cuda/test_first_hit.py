@@ -165,7 +165,7 @@ def test_of_one_that_is_replaced_after_it_was_loaded_nothing_is_known(cache_path
 SAID = """
 import json, os, sys
 from cuda.core import ProgramOptions
-if sys.argv[1] == "ours":
+if sys.argv[1] == "lockcache":
     from lockcache.cuda import Program
 else:
     from cuda.core import Program
@@ -192,7 +192,7 @@ said += [one.is_closed, closed.is_closed, one.pch_status]
 renamed, changing = Program(plain, "c++", changed := options(name="before", lineinfo=None)), options(name="first")
 changed.name, changed.max_register_count = "after", 32
 late = Program(plain, "c++", changing)
-assert sys.argv[1] != "ours" or not is_loaded(), "nothing so far needs a compiler"
+assert sys.argv[1] != "lockcache" or not is_loaded(), "nothing so far needs a compiler"
 said += [tried(lambda: closed.compile("cubin")), repr(closed), int(closed.handle), closed.is_closed]
 said += [repr(one), str(one.backend), type(one.backend).__name__, int(one.handle) != 0, one.is_closed]
 for program in (renamed, late):
@@ -218,7 +218,7 @@ print(json.dumps(said))
 
 def test_a_program_that_is_not_made_yet_says_what_cuda_core_says() -> None:
     said = []
-    for whose in ("ours", "theirs"):
+    for whose in ("lockcache", "cuda.core"):
         ran = subprocess.run([sys.executable, "-c", SAID, whose], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
         said.append(json.loads(ran.stdout))

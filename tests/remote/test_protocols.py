@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from lockcache.filestream.remote import open_transport, parse_url
 from tests.remote.cluster import Cluster
 from tests.remote.compute_processes import holder_of_a_turn
+from tests.remote.failed_leases import check_failures
 from tests.remote.servers import KINDS as SERVERS
 
 KINDS = [*SERVERS, "cluster"]
@@ -198,6 +200,12 @@ turn = cache.begin("k")
 assert isinstance(turn, Turn)
 print(time.time())
 """
+
+
+def test_a_failure_is_told_to_those_who_wait_and_ends_as_a_lease_does(kind: str, url: str) -> None:
+    if not parse_url(url).may_lease:
+        pytest.skip("HTTP has no leases")
+    check_failures(lambda: open_transport(parse_url(url), 5.0))
 
 
 def test_a_child_of_a_process_that_used_it_goes_on(url: str) -> None:

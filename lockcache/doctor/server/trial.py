@@ -19,6 +19,7 @@ from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, R
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record, load_keys
 from lockcache.filestream.remote import (
+    LeaseAnswer,
     RemoteError,
     RemoteUrl,
     Transport,
@@ -121,7 +122,7 @@ def _leases(transport: Transport) -> Finding:
         _timed(lambda: transport.release(name, other))
     except RemoteError as error:
         return Finding("leases", DEGRADED, str(error), means, "allow SET, EVAL and PEXPIRE, or conditional puts")
-    if [*taken, renewed, again] != [True, False, True, True]:
+    if [*taken, renewed, again] != [LeaseAnswer.TAKEN, LeaseAnswer.HELD, True, LeaseAnswer.TAKEN]:
         return Finding("leases", DEGRADED, "a lease does not exclude others", means)
     return Finding("leases", GOOD, "one was taken, refused to others, renewed and given back")
 

@@ -60,7 +60,7 @@ class LeaseTurn:
         #: Whether the turn before it failed a moment ago, so that nobody waits for this one.
         self.after_failure = after_failure or (lease is not None and _follows_failure(lease))
         self._lease = None if self.after_failure else lease
-        self._joined: Callable[[], object] | None = None
+        self._joined: Callable[[bool], object] | None = None
         self.name = name
         self.began_ns = time.monotonic_ns()
         #: Whether its thread is in ``compute``, so that it would wait for itself if it asked for the entry again.
@@ -72,8 +72,8 @@ class LeaseTurn:
         self._turns[self.name] = self
         self.has_begun = True
 
-    def join(self, end: Callable[[], object]) -> None:
-        """Call ``end`` when this turn ends: a turn of more than this directory, for the same computation."""
+    def join(self, end: Callable[[bool], object]) -> None:
+        """Call ``end(failed)`` when this turn ends: a turn of more than this directory, for the same computation."""
         self._joined = end
 
     def end(self, failed: bool = False, *, was_stored: bool = False, was_dropped: bool = False) -> None:
@@ -90,7 +90,7 @@ class LeaseTurn:
             self._lease.release(failed_ns=time.time_ns() if leaves_note else 0, is_published=was_stored)
         joined, self._joined = self._joined, None
         if joined is not None:
-            joined()
+            joined(failed)
 
 
 class CompileOnce:

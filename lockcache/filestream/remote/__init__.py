@@ -35,7 +35,9 @@ if not TYPE_CHECKING:
             "sealing": "seal unseal",
             "store": "RemoteCounts RemoteStore",
             "counters": "ServerCounters ServerSeen read_servers report_of reset_servers",
-            "transport": "RemoteError RemoteUrl Transport configured_url open_transport parse_url require_client",
+            "transport": (
+                "LeaseAnswer RemoteError RemoteUrl Transport configured_url open_transport parse_url require_client"
+            ),
             "turns": "RemoteTurn take_turn",
         },
     )

@@ -22,6 +22,7 @@ import urllib3
 from lockcache.filestream.remote.calls import read_in_parallel
 from lockcache.filestream.remote.transport import (
     LARGEST_VALUE_BYTES,
+    LeaseAnswer,
     RemoteError,
     RemoteUrl,
     reason_of,
@@ -95,13 +96,13 @@ class HttpTransport:
     def remove(self, name: str) -> None:
         self._call("DELETE", name)
 
-    def try_lease(self, name: str, token: str, seconds: float) -> bool:
-        return False
+    def try_lease(self, name: str, token: str, seconds: float, *, has_waited: bool = False) -> LeaseAnswer:
+        return LeaseAnswer.NONE
 
     def renew(self, name: str, token: str, seconds: float) -> bool:
         return False
 
-    def release(self, name: str, token: str) -> None:
+    def release(self, name: str, token: str, failed_seconds: float = 0) -> None:
         return
 
     def probe(self) -> None:

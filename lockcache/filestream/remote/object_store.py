@@ -25,7 +25,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from lockcache.filestream.remote.calls import read_in_parallel
-from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteError, RemoteUrl
+from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, LeaseAnswer, RemoteError, RemoteUrl
 
 __all__ = ["ObjectTransport", "connect"]
 
@@ -33,6 +33,10 @@ __all__ = ["ObjectTransport", "connect"]
 _AT_ONCE: Final = 64
 # A lease's state at other holders; of more names, all are forgotten, and watched from now on.
 _MOST_WATCHED: Final = 65_536
+
+#: How the lease of a failure begins, which no token does. The time of it follows, in ns since the epoch.
+_FAILED: Final = b"failed "
+_LONGEST_LEASE: Final = 64
 
 _used_by_pid = 0
 
@@ -117,16 +121,19 @@ class ObjectTransport:
         with _in_words(), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, self._place(name))
 
-    def try_lease(self, name: str, token: str, seconds: float) -> bool:
+    def try_lease(self, name: str, token: str, seconds: float, *, has_waited: bool = False) -> LeaseAnswer:
         place = self._lease(name)
         with _in_words():
             state = self._put_if(place, _content(token), "create")
             if state is None:
-                stale = self._stale_state(place, seconds)
-                state = None if stale is None else self._put_if(place, _content(token), {"e_tag": stale})
-        if state is not None:
-            self._held[token] = state
-        return state is not None
+                answer, stale = self._look_at(place, seconds)
+                if answer is not LeaseAnswer.TAKEN:
+                    return answer
+                state = self._put_if(place, _content(token), {"e_tag": stale})
+        if state is None:
+            return LeaseAnswer.HELD
+        self._held[token] = state
+        return LeaseAnswer.TAKEN
 
     def renew(self, name: str, token: str, seconds: float) -> bool:
         held = self._held.get(token)
@@ -138,8 +145,12 @@ class ObjectTransport:
         self._held[token] = state
         return True
 
-    def release(self, name: str, token: str) -> None:
+    def release(self, name: str, token: str, failed_seconds: float = 0) -> None:
         held = self._held.pop(token, None)
+        if held is not None and failed_seconds:
+            with _in_words():
+                self._put_if(self._lease(name), b"%b%d" % (_FAILED, time.time_ns()), {"e_tag": held})
+            return
         # Stores have no conditional removal. Between the two calls the lease still belongs to this process for seconds.
         with _in_words(), contextlib.suppress(FileNotFoundError):
             if held is not None and obstore.head(self._store, self._lease(name))["e_tag"] == held:
@@ -155,21 +166,30 @@ class ObjectTransport:
         """Returns 0: the client library shows no connection."""
         return 0
 
-    def _stale_state(self, place: str, seconds: float) -> str | None:
-        """Returns the state of a lease that was not renewed for so long while this process watched; else ``None``."""
+    def _look_at(self, place: str, seconds: float) -> tuple[LeaseAnswer, str]:
+        """Returns the answer for a lease that is there, and its state: ``TAKEN`` if it may be taken over.
+
+        It may if it was not renewed for so long while this process watched, or if it is that of a failure which by this
+        host's clock was not in that time.
+        """
         try:
-            state = obstore.head(self._store, place)["e_tag"] or ""
+            found = obstore.get(self._store, place)
+            state = found.meta["e_tag"] or ""
+            content = bytes(found.bytes()) if found.meta["size"] <= _LONGEST_LEASE else b""
         except FileNotFoundError:  # given back just now
             self._watched.pop(place, None)
-            return None
+            return LeaseAnswer.HELD, ""
+        if content.startswith(_FAILED):
+            is_recent = 0 <= time.time_ns() - _number(content[len(_FAILED) :]) < seconds * 1e9
+            return (LeaseAnswer.FAILED if is_recent else LeaseAnswer.TAKEN), state
         now = time.monotonic()
         if len(self._watched) >= _MOST_WATCHED:
             self._watched.clear()
         seen, since = self._watched.setdefault(place, (state, now))
         if seen != state:
             self._watched[place] = state, now
-            return None
-        return state if now - since > seconds else None
+            return LeaseAnswer.HELD, state
+        return (LeaseAnswer.TAKEN if now - since > seconds else LeaseAnswer.HELD), state
 
     def _put_if(self, place: str, content: bytes, condition: Any) -> str | None:
         """Put on a condition. Returns the new state of the object; ``None`` if the condition did not hold."""
@@ -186,6 +206,10 @@ class ObjectTransport:
 
     def _lease(self, name: str) -> str:
         return f"{self._prefix}lease/{name}"
+
+
+def _number(digits: bytes) -> int:
+    return int(digits) if digits.isdigit() else 0
 
 
 def _content(token: str) -> bytes:

@@ -24,6 +24,7 @@ from redis.retry import Retry
 
 from lockcache.filestream.remote.transport import (
     LARGEST_VALUE_BYTES,
+    LeaseAnswer,
     RemoteError,
     RemoteUrl,
     reason_of,
@@ -37,12 +38,18 @@ _T = TypeVar("_T")
 _RENEW: Final = (
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end"
 )
+_FAILED: Final = b"failed"  # no token
+_FAIL: Final = (
+    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('set',KEYS[1],ARGV[3],'px',ARGV[2]) else return 0 end"
+)
 _RELEASE: Final = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end"
 
 # By the name that the installed version of the client knows.
 _HAS_DRIVER_INFO: Final = "driver_info" in inspect.signature(redis.connection.AbstractConnection.__init__).parameters
 _ANONYMOUS: Final = {"driver_info": None} if _HAS_DRIVER_INFO else {"lib_name": None, "lib_version": None}
 
+# No more is received of what stands there in place of a token.
+_LONGEST_TOKEN: Final = 64
 # Keys in one round trip. At 16 KiB each they are 2 MiB, which a server answers before it serves its other clients.
 _AT_ONCE: Final = 128
 # The bytes of an answer to one request, or to one round trip of several, after which a process closes the connection.
@@ -97,14 +104,24 @@ class RedisTransport:
     def remove(self, name: str) -> None:
         self._call(lambda client: client.delete(self._key(name)))
 
-    def try_lease(self, name: str, token: str, seconds: float) -> bool:
-        return bool(self._call(lambda client: client.set(self._lease(name), token, nx=True, px=_ms(seconds))))
+    def try_lease(self, name: str, token: str, seconds: float, *, has_waited: bool = False) -> LeaseAnswer:
+        lease = self._lease(name)
+        # A waiter looks first, and mostly finds it held: one request, as an attempt to take it.
+        holder = self._call(lambda client: client.getrange(lease, 0, _LONGEST_TOKEN)) if has_waited else b""
+        if holder:
+            return LeaseAnswer.FAILED if holder == _FAILED else LeaseAnswer.HELD
+        is_taken = self._call(lambda client: client.set(lease, token, nx=True, px=_ms(seconds)))
+        return LeaseAnswer.TAKEN if is_taken else LeaseAnswer.HELD
 
     def renew(self, name: str, token: str, seconds: float) -> bool:
         return bool(self._call(lambda client: client.eval(_RENEW, 1, self._lease(name), token, _ms(seconds))))
 
-    def release(self, name: str, token: str) -> None:
-        self._call(lambda client: client.eval(_RELEASE, 1, self._lease(name), token))
+    def release(self, name: str, token: str, failed_seconds: float = 0) -> None:
+        lease = self._lease(name)
+        if failed_seconds:
+            self._call(lambda client: client.eval(_FAIL, 1, lease, token, _ms(failed_seconds), _FAILED))
+        else:
+            self._call(lambda client: client.eval(_RELEASE, 1, lease, token))
 
     def probe(self) -> None:
         self._call(lambda client: client.exists(self._key("probe")))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import enum
 import importlib
 import importlib.util
 import socket
@@ -23,6 +24,7 @@ from lockcache.errors import how_to_install
 
 __all__ = [
     "LARGEST_VALUE_BYTES",
+    "LeaseAnswer",
     "RemoteError",
     "RemoteUrl",
     "Transport",
@@ -98,6 +100,17 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+class LeaseAnswer(enum.Enum):
+    """A server's answer to who wants a lease."""
+
+    TAKEN = enum.auto()
+    HELD = enum.auto()
+    #: Its last holder's computation failed a moment ago, and nobody holds it: those who want it need not wait.
+    FAILED = enum.auto()
+    #: The server keeps none.
+    NONE = enum.auto()
+
+
 class Transport(Protocol):
     """The calls of one server. Names are 64 hex digits. Any thread may make any call; all raise :class:`RemoteError`.
 
@@ -120,14 +133,17 @@ class Transport(Protocol):
     def remove(self, name: str) -> None:
         """Remove a value, if there is one."""
 
-    def try_lease(self, name: str, token: str, seconds: float) -> bool:
-        """Take the lease of ``name`` for so long, unless another token holds it. Returns whether it was taken."""
+    def try_lease(self, name: str, token: str, seconds: float, *, has_waited: bool = False) -> LeaseAnswer:
+        """Take the lease of ``name`` for so long, unless another token holds it or its holder failed.
+
+        Without ``has_waited`` a failure may be answered as held: who waited does not need more requests for it.
+        """
 
     def renew(self, name: str, token: str, seconds: float) -> bool:
         """Renew the lease taken with ``token``, for so long from now. Returns whether it was still that token's."""
 
-    def release(self, name: str, token: str) -> None:
-        """Give the lease back, if it is still that token's."""
+    def release(self, name: str, token: str, failed_seconds: float = 0) -> None:
+        """Give the lease back, if it is still that token's; or leave it as that of a failure for so long."""
 
     def probe(self) -> None:
         """Make the shortest call that only a working server answers."""

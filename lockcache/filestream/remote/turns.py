@@ -5,12 +5,14 @@ that is killed is taken over within four. Keeps invariant 7 (never take the job 
 or no answer, the caller has its turn at once. Two holders at once do no harm: the values that they store under one key
 are equally right, and each is whole.
 
-A turn that ended by a store gives its lease back after the value was sent: those who wait for it find it.
+A turn that ended by a store gives its lease back after the value was sent: those who wait for it find it. One that
+ended by a failure leaves its lease as that of a failure, for as long as a lease lives: all who wait, and those who come
+in that time, compute for themselves, none after another. After a kill, a turn that was given up, and a store that was
+lost, nothing says so, and one of those who wait has the next turn.
 """
 
 from __future__ import annotations
 
-import enum
 import random
 import secrets
 import threading
@@ -22,7 +24,7 @@ from typing import Final, Protocol
 
 from lockcache.filestream.remote.calls import read_in_parallel
 from lockcache.filestream.remote.store import RemoteStore, do_nothing
-from lockcache.filestream.remote.transport import Transport
+from lockcache.filestream.remote.transport import LeaseAnswer, Transport
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["RemoteTurn", "take_turn"]
@@ -40,8 +42,10 @@ _LONGEST_PAUSE_SECONDS: Final = 0.25
 class RemoteTurn:
     """This process's turn to compute an entry. It ends by :meth:`end`, and when nothing refers to it."""
 
-    def __init__(self, store: RemoteStore, name: str, token: str | None) -> None:
+    def __init__(self, store: RemoteStore, name: str, token: str | None, *, after_failure: bool = False) -> None:
         """``token``: that of a lease, or ``None`` for a turn for which nobody waits."""
+        #: Whether the turn before it failed a moment ago, so that nobody needs to wait for this one.
+        self.after_failure = after_failure
         self._store = store
         self._name = name
         self._token = token
@@ -64,12 +68,13 @@ class RemoteTurn:
         """Whether other nodes wait for this turn."""
         return self._token is not None
 
-    def end(self) -> None:
-        """Let the others in, once what was stored so far has been sent. May come twice."""
+    def end(self, failed: bool = False) -> None:
+        """Let the others in, once what was stored so far has been sent: one, or all if it failed. May come twice."""
         token, self._token = self._token, None
         if token is not None:
             name, store = self._name, self._store
-            store.sender().send(lambda: store.tell(lambda transport: transport.release(name, token)), do_nothing)
+            release = partial(_release, name, token, LEASE_SECONDS if failed else 0)
+            store.sender().send(lambda: store.tell(release), do_nothing)
 
     def forget(self) -> None:
         """Forget the turn, in a forked child: the turn is its parent's."""
@@ -133,6 +138,10 @@ def _renew(tokens: dict[str, str], transport: Transport) -> None:
 _heart = _Heart()
 
 
+def _release(name: str, token: str, failed_seconds: float, transport: Transport) -> None:
+    transport.release(name, token, failed_seconds)
+
+
 class _Lookups(Protocol):
     """Counters of look-ups."""
 
@@ -163,12 +172,13 @@ def take_turn(
     token = secrets.token_hex(16)
     is_waiting = False
     while True:
-        answer = store.ask(lambda transport: _try_lease(transport, name, token), is_waiting=is_waiting)
-        turn = RemoteTurn(store, name, token if answer is _Answer.TAKEN else None)
-        if answer is None or answer is _Answer.NO_LEASES:
+        answer = store.ask(partial(_try_lease, name, token, has_waited), is_waiting=is_waiting)
+        has_failed = answer is LeaseAnswer.FAILED
+        turn = RemoteTurn(store, name, token if answer is LeaseAnswer.TAKEN else None, after_failure=has_failed)
+        if answer is None or answer is LeaseAnswer.NONE:
             return turn
         # Also with the lease: after our miss its holder may have stored the entry and given the lease back.
-        is_waiting = not turn.is_held
+        is_waiting = answer is LeaseAnswer.HELD
         loaded = store.look(name, is_waiting=is_waiting)
         if loaded is not None:
             store.patience.waits_share = 1.0
@@ -176,9 +186,9 @@ def take_turn(
             _recount(missed, misses=-1, waits=has_waited)
             return loaded
         waited = time.monotonic() - began
-        if waited > longest and not turn.is_held:
+        if waited > longest and is_waiting:
             store.patience.waits_share /= 2
-        if turn.is_held or waited > longest:
+        if not is_waiting or waited > longest:
             return turn
         pause = min(max(waited * 0.2, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
         has_waited = True
@@ -195,13 +205,7 @@ def _recount(lookups: Iterable[_Lookups], *, misses: int, waits: int = 0) -> Non
         each.waits += waits
 
 
-class _Answer(enum.Enum):
-    TAKEN = enum.auto()
-    HELD = enum.auto()
-    NO_LEASES = enum.auto()
-
-
-def _try_lease(transport: Transport, name: str, token: str) -> _Answer:
+def _try_lease(name: str, token: str, has_waited: bool, transport: Transport) -> LeaseAnswer:
     if not transport.has_leases:
-        return _Answer.NO_LEASES
-    return _Answer.TAKEN if transport.try_lease(name, token, LEASE_SECONDS) else _Answer.HELD
+        return LeaseAnswer.NONE
+    return transport.try_lease(name, token, LEASE_SECONDS, has_waited=has_waited)

@@ -67,9 +67,9 @@ _IMPORTS: Final = """
 import time
 begun = time.process_time_ns()
 import cuda.core
-theirs = time.process_time_ns()
+between = time.process_time_ns()
 import lockcache.cuda
-print((theirs - begun) / 1e6, (time.process_time_ns() - theirs) / 1e6)
+print((between - begun) / 1e6, (time.process_time_ns() - between) / 1e6)
 """
 
 

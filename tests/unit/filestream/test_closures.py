@@ -1,4 +1,4 @@
-"""The file of closures: whole or none, whoever wrote it."""
+"""The file of closures: whole or none, by any writer."""
 
 from __future__ import annotations
 
