@@ -87,9 +87,8 @@ if not TYPE_CHECKING:
     )
 
     def __getattr__(name: str) -> Any:
-        if (
-            name not in __all__
-        ):  # its own modules ask for each other as they are imported: with the lock, two would wait
+        # Its own modules ask for each other as they are imported: with the lock, two would wait for each other.
+        if name not in __all__:
             return _find(name)
         with unforked:
             return _find(name)
