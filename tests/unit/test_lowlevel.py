@@ -45,7 +45,9 @@ def test_a_door_says_which_name_it_does_not_have():
 def test_importing_lockcache_loads_nothing_that_is_not_asked_for():
     program = "import sys, lockcache; print(*sorted(name for name in sys.modules if name.startswith('lockcache.')))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == [f"lockcache.{name}" for name in ("arguments", "default_directory", "doors", "errors")]
+    assert ran.stdout.split() == [
+        f"lockcache.{name}" for name in ("arguments", "default_directory", "doors", "errors", "fork")
+    ]
 
 
 def test_a_cache_loads_only_what_a_program_that_caches_needs():
