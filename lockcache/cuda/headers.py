@@ -7,13 +7,12 @@ before they search, such as NVRTC's own headers and the copy of the source that 
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import Any, Final
 
 from cuda.core import ProgramOptions
 
 from lockcache import headers
-from lockcache.keys import Headers
+from lockcache.keys import Headers, temporary_source
 
 _BUNDLED: Final = b"--use-bundled-headers="
 
@@ -45,9 +44,9 @@ def examine_headers(
 def _searched(options: ProgramOptions, target_type: str) -> tuple[str | None, list[Any]]:
     """Returns the name of the source and the directories of headers, as NVRTC gets them."""
     include_path = [*_bundled(options, target_type), *_as_list(options.include_path)]
-    if (options.debug or options.lineinfo) and options.name in (None, "default_program"):
-        # cuda.core writes the source to a temporary file, for debuggers, and has this directory searched last.
-        return os.path.join(tempfile.gettempdir(), "source.cu"), [*include_path, os.curdir]
+    source = temporary_source(options)
+    if source is not None:  # cuda.core has the working directory searched last then
+        return source, [*include_path, os.curdir]
     return options.name, include_path
 
 

@@ -1,8 +1,8 @@
 """A program that is made where it is first needed: cuda.core's constructor loads NVRTC.
 
 Keeps the promise of a drop-in (change the import, nothing else) while a process whose look-ups all hit loads no
-compiler, which takes 10 ms of processor time. What cuda.core's constructor would refuse, or do beyond making a handle
-(a debugger's copy of the source), it does at once.
+compiler, which takes 10 ms of processor time. What cuda.core's constructor would refuse is refused at once. The copy of
+the source that it writes for debuggers is written when a compiler needs it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _can_wait(code: object, code_type: object, options: ProgramOptions) -> bool:
     """Returns whether cuda.core's constructor would make a handle of NVRTC, and neither refuse nor do anything else."""
     if not (isinstance(code, str) and isinstance(code_type, str) and code_type.lower() == "c++"):
         return False
-    if options.debug or options.lineinfo or options.extra_sources:
+    if options.extra_sources:
         return False
     return _is_text(code) and (options.name is None or _is_text(options.name)) and versions.is_nvrtc_found()
 

@@ -3,8 +3,17 @@
 Importing this package loads nothing of CUDA; a call needs cuda.core, because its options come from there.
 """
 
+from lockcache.keys.environment import temporary_source
 from lockcache.keys.linking import link_key
 from lockcache.keys.make import ProgramKeys, make_program_cache_key, program_keys
 from lockcache.keys.paths import Headers, prints_one
 
-__all__ = ["Headers", "ProgramKeys", "link_key", "make_program_cache_key", "prints_one", "program_keys"]
+__all__ = [
+    "Headers",
+    "ProgramKeys",
+    "link_key",
+    "make_program_cache_key",
+    "prints_one",
+    "program_keys",
+    "temporary_source",
+]

@@ -3,8 +3,9 @@
 Keeps the contract's rule for code_type "c++". The options are what cuda.core hands to NVRTC, byte for byte, so values
 that NVRTC cannot tell apart (1 and True, a list and a tuple) are one key, and those that it can are two.
 
-The working directory goes in where it reaches the output: debug and line information, and LTO-IR always. Paths of
-headers go in where they do (paths.py).
+The working directory goes in where it reaches the output: debug and line information, and LTO-IR always. So does the
+directory of temporary files where cuda.core has NVRTC compile a file there. Paths of headers go in where they do
+(paths.py).
 
 Files that NVRTC opens are external content, whichever way they are named: by an option, by the directory of
 ``options.name``, or by the code itself. NVRTC looks for ``#include "x.h"`` in the working directory, and for
@@ -15,6 +16,7 @@ digest. A user who edits them in the cache directory must pass one.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from lockcache.keys import environment, hashing, versions
@@ -47,10 +49,19 @@ def describe(request: Request) -> dict[str, object]:
         "newer options": unknown_fields(options),
         "compiler": versions.nvrtc(),
         "variables": environment.variables(request.target_type),
-        "working directory": environment.working_directory() if _names_directory(request) else None,
+        "working directory": _directories(request),
         "headers": None if request.headers is None else request.headers.placed,
         "extra digest": request.extra_digest,
     }
+
+
+def _directories(request: Request) -> list[object] | None:
+    if not _names_directory(request):
+        return None
+    source = environment.temporary_source(request.options)
+    found = environment.working_directory()
+    # Nested, since the others may be one or two.
+    return found if source is None else [*found, [os.fsencode(os.path.dirname(source))]]
 
 
 def _names_directory(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""Inputs of the compilers that are not arguments: environment variables, working directory.
+"""Inputs of the compilers that are not arguments: environment variables, working directory, temporary directory.
 
 Keeps the contract's rule that what can change the output changes the key. Found by watching ``getenv`` and ``getcwd``
 under NVRTC, NVVM and nvJitLink 13.5 and compiling with each variable set. Those that only choose where temporary files
@@ -8,6 +8,8 @@ go, how many threads work or what is logged are not here: the bytes stay the sam
 from __future__ import annotations
 
 import os
+import tempfile
+from typing import Any
 
 _GENERATOR = "NV_NVVM_VERSION"  # picks one of two code generators: all output differs
 _NVVM_GENERATOR = "LIBNVVM_NVVM_VERSION"  # the same, for libNVVM only
@@ -45,6 +47,17 @@ def working_directory() -> list[object]:
     if not named or named == real or not _is_working_directory(named):
         return [os.fsencode(real)]
     return [os.fsencode(real), os.fsencode(named)]
+
+
+def temporary_source(options: Any) -> str | None:
+    """Returns where cuda.core writes the source that NVRTC compiles then; ``None`` where it compiles the text itself.
+
+    With debug or line information and without a name, it writes a file for debuggers, under another name each time, in
+    the directory of temporary files. The output names that directory, and ``__FILE__`` does.
+    """
+    if (options.debug or options.lineinfo) and options.name in (None, "default_program"):
+        return os.path.join(tempfile.gettempdir(), "source.cu")
+    return None
 
 
 def _is_working_directory(path: str) -> bool:

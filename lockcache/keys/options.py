@@ -63,6 +63,7 @@ INPUTS: Final = (
     Input("c++", "time", By.SIDE_EFFECT, "it writes a report"),
     Input("c++", "fdevice_time_trace", By.SIDE_EFFECT, "it writes a report"),
     Input("c++", "working directory", By.VALUE, "debug and line information and LTO-IR name it", False),
+    Input("c++", "directory of temporary files", By.VALUE, "debug and line information without a name name it", False),
     Input("c++", "variables", By.VALUE, "NVRTC reads some", False),
     Input("ptx", "ptxas_options that name a file", By.REFUSED, _PTXAS, False),
     Input("ptx", "variables", By.VALUE, "nvJitLink reads some", False),

@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from lockcache.arguments import coerce_seconds, configured_switch, warn_once
 from lockcache.resource.values import Entry, as_entry, coerce_key, computed_entry, in_namespace, run_compute
-from lockcache.single_flight import Flight, Turn, refuse_reentrance, take_off, wait_for_flight
+from lockcache.single_flight import Flight, Turn, computing, refuse_reentrance, take_off, wait_for_flight
 
 _log = logging.getLogger("lockcache")
 
@@ -189,7 +189,7 @@ class ProgramCacheResource(ABC):
         found = self.begin(key, label=label) if is_whole is None else self._begin_whole(key, is_whole, label)
         if isinstance(found, Entry):
             return found
-        with found as turn:
+        with found as turn, computing(self, coerce_key(key)):
             return turn.store(run_compute(compute))
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
@@ -239,6 +239,7 @@ class ProgramCacheResource(ABC):
         """Returns the entry under ``name`` if it is whole by now, else the turn to replace it. Counts nothing."""
         # Callers that wait for the turn of a key get the entry that is there, so this is the turn of another key, which
         # never has an entry. Refused: to remove the entry, which another caller may have replaced since.
+        refuse_reentrance(self, name)
         turn = self.begin(b"lockcache replaces " + name, label=label)
         end = turn._end if isinstance(turn, Turn) else None
         found = self.get_entry(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -47,10 +48,11 @@ print(json.dumps([stats.hits, stats.misses, stats.uncacheable, has_loaded(), len
 """
 
 
-def run(cache_path: Path, program: str, first_site: Path | str = "") -> Any:
+def run(cache_path: Path, program: str, first_site: Path | str = "", **variables: str) -> Any:
     """Run it in a process of its own. Returns hits, misses, what was not stored, loaded NVRTCs, and headers opened."""
+    given = {**os.environ, **variables}
     command = [sys.executable, "-c", BEGIN + program + END, str(cache_path), str(first_site)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout.splitlines()[-1])
 
@@ -90,6 +92,25 @@ def test_a_process_whose_look_ups_hit_loads_no_compiler_and_opens_no_header(
     assert (first[:2], first[-1] > 0) == ([0, 1], has_headers)
     hits, misses, _, loaded, headers = run(cache_path, program)
     assert (hits, misses, loaded, headers) == (1, 0, [], 0)
+
+
+@pytest.mark.parametrize("option", ["lineinfo", "debug"])
+def test_a_source_that_cuda_core_writes_to_another_directory_is_another_program(
+    cache_path: Path, tmp_path: Path, option: str
+) -> None:
+    # The directory is in __FILE__, in assertions and in the line table.
+    code = f"{PLAIN} __device__ char size[sizeof(__FILE__)];"
+    program = f"""
+measured = compile({code!r}, {option}=True).hex()
+here = os.environ["TMPDIR"].encode().hex()
+assert here in measured, "the output names it"
+"""
+    for name in ("short", "a-longer-one"):
+        (tmp_path / name).mkdir()
+        first, second = (run(cache_path, program, TMPDIR=str(tmp_path / name)) for _ in range(2))
+        assert first[:2] == [0, 1]
+        assert second[:4] == [1, 0, 0, []], "and a hit loads no compiler"
+    assert not [*tmp_path.glob("*/*.cu")]
 
 
 def test_the_version_found_is_the_version_loaded(cache_path: Path) -> None:

@@ -31,6 +31,9 @@ MOST_LOOKED_AT: Final = 250_000
 _BEGIN, _BETWEEN, _END = b'"parts":[[', b"],[", b"]]"
 # Entries that are decoded for each one wanted: equal numbers of equal pieces are not equal numbers of differences.
 _CANDIDATES: Final = 8
+#: The part for the source. The same source, with whatever else, is nearer than any other one.
+_CODE: Final = "code"
+_SAME_CODE: Final = 1_000
 
 # Looked up once.
 _getxattr, _XATTR = os.getxattr, NOTE_XATTR.encode()
@@ -77,11 +80,14 @@ class Search:
         """``name``: the key's own entry, which is passed over. ``most`` are wanted."""
         self._name, self._parts, self._most = name, parts, most
         self._pieces = frozenset(json.dumps(part, separators=(",", ":"))[1:-1].encode() for part in parts)
+        self._code = next((piece for piece in self._pieces if piece.startswith(b'"%b"' % _CODE.encode())), b"")
         self._best: list[tuple[int, str]] = []
 
     def consider(self, name: str, pieces: list[bytes]) -> None:
         """Consider an entry with these parts in its note."""
         score = sum(map(self._pieces.__contains__, pieces))  # how many are the same, to the letter
+        if score and self._code in pieces:
+            score += _SAME_CODE
         if not score or name == self._name:
             return
         # A heap of so many: most entries of a large directory are not among them, and cost one comparison.
@@ -96,11 +102,16 @@ class Search:
         """Returns the nearest of those that were considered and are there, at most so many, the nearest first.
 
         Only those that were stored before ``stored_ns``, since a later one explains no miss; with ``or_later`` the
-        later ones where there are none before. Of equally near ones the latest first.
+        later ones where there are none before. The same code comes before any other, then what has more parts in
+        common, also those that follow from others; of equally near ones the latest.
         """
 
-        def rank(neighbour: Neighbour) -> tuple[int, int]:
-            return len(neighbour.differences), -(neighbour.statement.created_ns or 0)
+        scores = {name: score for score, name in self._best}
+
+        def rank(neighbour: Neighbour) -> tuple[bool, int, int, int]:
+            is_another = any(each.name == _CODE for each in neighbour.differences)
+            age = -(neighbour.statement.created_ns or 0)
+            return is_another, -scores[neighbour.name], len(neighbour.differences), age
 
         found = [neighbour for _, each in self._best if (neighbour := _compare(layout, each, self._parts, seed))]
         before = [each for each in found if (each.statement.created_ns or 0) < stored_ns]
