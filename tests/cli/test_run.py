@@ -85,8 +85,10 @@ def test_an_adapter_is_installed_when_its_framework_has_been_imported(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGXCPU, signal.SIGRTMIN])
 def test_a_signal_goes_to_the_command(number: signal.Signals, tmp_path: Path) -> None:
+    # Not by a handler in Python: a signal just before the wait for one would not end that.
     program = (
-        f"import signal; signal.signal({number.value}, lambda *_: exit(9)); print('up', flush=True); signal.pause()"
+        f"import signal; numbers = {{{number.value}}}; signal.pthread_sigmask(signal.SIG_BLOCK, numbers); "
+        "print('up', flush=True); signal.sigwait(numbers); exit(9)"
     )
     process = start("-q", "--dir", str(tmp_path / "cache"), "--", sys.executable, "-c", program)
     assert process.stdout.readline() == "up\n"
