@@ -63,7 +63,7 @@ def test_why_says_that_an_entry_was_there_without_its_record(cache, cache_path: 
     assert "its entry was there without its record and metadata" in said
     assert "had gone" not in said
     assert ("the same key was compiled" in said) is is_known
-    assert json.loads(run("why", "--json", copy).stdout)["misses"][0]["replaced"] == "none"
+    assert json.loads(run("why", "--json", copy).stdout)["misses"][0]["replaced"] == "no record"
 
 
 @pytest.mark.parametrize("code_type", ["nvvm", "ptx"])

@@ -28,7 +28,7 @@ _NAME: Final = 12
 _NEAREST: Final = 3
 #: What is said of an entry that was there when its key missed.
 _REPLACED: Final = {
-    "none": "its entry was there without its record and metadata, which a copy without extended attributes loses",
+    "no record": "its entry was there without its record and metadata, which a copy without extended attributes loses",
     "damaged": "its entry was there and damaged",
     "newer": "its entry was there, stored by a newer lockcache",
     "unreadable": "its entry was there and could not be read",

@@ -171,17 +171,20 @@ def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | Non
     return (True, "") if keys is None else (None, "not signed, so not served where keys are")
 
 
+_LOST: Final = "no record"
+
+
 def flaw_of(layout: Layout, name: str, keys: KeyRing | None = None) -> str:
     """Returns why the entry that is there now is not served as it was stored; empty for a whole one and for none.
 
-    Its record's ``none``, ``damaged``, ``newer`` or ``unreadable``, or ``refused``: its signature cannot be verified
-    with ``keys``, or is missing. Raises nothing.
+    ``no record``, or its record is ``damaged``, ``newer`` or ``unreadable``, or ``refused``: its signature cannot be
+    verified with ``keys``, or is missing. Raises nothing.
     """
     try:
         found = find_entry(layout, name)
         state = "whole" if found is None else read_statement(layout, found, is_brief=True).state
         if found is None or state != "whole":
-            return "" if found is None else state
+            return "" if found is None else _LOST if state == "none" else state
         read = read_entry(layout, name, keys)
     except PermissionError:
         return ""  # somebody else's: as far as its record tells, it is whole
