@@ -89,7 +89,8 @@ def seed_if_possible(directory: CacheDirectory, path: str, cap: int | None, *, i
     except FileNotFoundError as error:
         _log.info("%s: there is no seed yet: %s", root, in_words(error))
     except (OSError, ArchiveError) as error:
-        _log.warning("%s: no seed is read: %s", root, in_words(error))
+        outcome = "the seed that it has stays" if stands(directory.layout) else "no seed is read"
+        _log.warning("%s: %s: %s", root, outcome, in_words(error))
     return Seeding()
 
 
