@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from lockcache.errors import ReentrantComputeError
 from lockcache.fork import after_fork_in_child
@@ -107,25 +107,32 @@ def _this_thread() -> object:
 class _Computing:
     """A task's computation, in one thread or several, none of which would know by itself that it waits for itself."""
 
-    __slots__ = ("cache", "is_over", "key")
+    __slots__ = ("_turn", "cache", "has_ended", "key")
 
-    def __init__(self, cache: object, key: bytes) -> None:
+    def __init__(self, cache: object, key: bytes, turn: Turn[Any] | None) -> None:
         self.cache, self.key = cache, key
-        self.is_over = False
+        self._turn = None if turn is None else weakref.ref(turn)
+        self.has_ended = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended. An interrupt may have come before that could be noted, and ended its turn all the same."""
+        turn = None if self._turn is None else self._turn()
+        return self.has_ended or (self._turn is not None and (turn is None or turn._publish is None))
 
 
 _computing: contextvars.ContextVar[tuple[_Computing, ...]] = contextvars.ContextVar("lockcache_computing", default=())
 
 
 @contextlib.contextmanager
-def computing(cache: object, key: bytes) -> Iterator[None]:
-    """Note, in this block, that this task and all that it starts compute ``key`` for ``cache``."""
-    mark = _Computing(cache, key)
+def computing(cache: object, key: bytes, turn: Turn[Any] | None = None) -> Iterator[None]:
+    """Note, in this block and until ``turn`` ends, that this task and all that it starts compute ``key``."""
+    mark = _Computing(cache, key, turn)
     token = _computing.set((*_computing.get(), mark))
     try:
         yield
     finally:
-        mark.is_over = True  # for tasks that were started in it and live on
+        mark.has_ended = True  # for tasks that were started in it and live on
         _computing.reset(token)
 
 

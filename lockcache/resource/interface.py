@@ -189,7 +189,7 @@ class ProgramCacheResource(ABC):
         found = self.begin(key, label=label) if is_whole is None else self._begin_whole(key, is_whole, label)
         if isinstance(found, Entry):
             return found
-        with found as turn, computing(self, coerce_key(key)):
+        with found as turn, computing(self, coerce_key(key), turn):
             return turn.store(run_compute(compute))
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
