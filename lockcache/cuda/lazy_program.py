@@ -95,12 +95,11 @@ def _state(options: ProgramOptions) -> list[Any]:
 
 
 def _can_wait(code: object, code_type: object, options: ProgramOptions) -> bool:
-    """Returns whether cuda.core's constructor would make a handle of NVRTC, and neither refuse nor do anything else."""
-    if not (isinstance(code, str) and isinstance(code_type, str) and code_type.lower() == "c++"):
+    """Returns whether NVRTC was not loaded, and cuda.core's constructor would load it and refuse nothing."""
+    if not versions.is_nvrtc_found():  # first: a process that compiles does not read the source for this
         return False
-    if options.extra_sources:
-        return False
-    return _is_text(code) and (options.name is None or _is_text(options.name)) and versions.is_nvrtc_found()
+    is_cxx = isinstance(code_type, str) and code_type.lower() == "c++"
+    return is_cxx and _is_text(code) and (options.name is None or _is_text(options.name)) and not options.extra_sources
 
 
 def _is_text(value: object) -> bool:

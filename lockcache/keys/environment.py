@@ -1,8 +1,9 @@
 """Inputs of the compilers that are not arguments: environment variables, working directory, temporary directory.
 
 Keeps the contract's rule that what can change the output changes the key. Found by watching ``getenv`` and ``getcwd``
-under NVRTC, NVVM and nvJitLink 13.5 and compiling with each variable set. Those that only choose where temporary files
-go, how many threads work or what is logged are not here: the bytes stay the same.
+under NVRTC, NVVM and nvJitLink 13.5 and compiling with each variable set. Those that only choose where compilers put
+temporary files, how many threads work or what is logged are not here: the bytes stay the same. ``TMPDIR`` counts where
+cuda.core writes the source there.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ def make_program_cache_key(
     What goes in: the code, the options as the compiler sees them, ``options.name``, the target, the name expressions,
     the version and build of NVRTC, NVVM or nvJitLink (of the driver where the driver links), the content of libdevice
     where NVVM links it, the environment variables that these compilers read, the working directory where it reaches the
-    output (C++ with debug or line information, LTO-IR), ``extra_digest``, and the version of this scheme. Not where
+    output (C++ with debug or line information, LTO-IR), the directory of temporary files where cuda.core writes the
+    source there (debug or line information, and no name), ``extra_digest``, and the version of this scheme. Not where
     NVRTC unpacks its own headers (``use_bundled_headers``), unless the output can name a file of them.
 
     Raises:
