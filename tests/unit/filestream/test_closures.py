@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -183,3 +184,19 @@ def test_what_stat_tells_goes_by_the_file_system(
         assert closures(cache).evidence(b"/x.h") is evidence
         monkeypatch.setattr("lockcache.filestream.closures.mount_of", lambda path: None)
         assert closures(cache).evidence(b"/x.h") is Evidence.STAT
+
+
+@pytest.mark.root
+def test_on_a_full_disk_there_is_one_less_and_nothing_else(mount_tmpfs: Callable[[str], Path]) -> None:
+    disk = mount_tmpfs("size=256k")
+    with FileStreamProgramCache(disk / "cache") as cache:
+        closures(cache).store(NAME, CONTENT)
+        with contextlib.suppress(OSError), (disk / "rest").open("ab", buffering=0) as rest:
+            while True:
+                rest.write(bytes(4096))
+        closures(cache).store(OTHER, os.urandom(30_000))
+        assert closures(cache).load(OTHER) is None
+        assert closures(cache).load(NAME) == CONTENT
+        (disk / "rest").unlink()
+        closures(cache).store(OTHER, CONTENT)
+        assert closures(cache).load(OTHER) == CONTENT
