@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from typing import Final
 
 from lockcache.doctor.findings import DEGRADED, GOOD, UNTESTED, UNUSABLE, Finding, Subject
 from lockcache.filestream.disk import FOLDER, TAG_NAME, open_folder
@@ -23,6 +24,9 @@ from lockcache.lowlevel import Layout, is_cache
 
 #: The beginning of the directory's name, wherever it is.
 PREFIX = ".lockcache-doctor-"
+
+#: Another host that makes files in a probe is rarely as fast once, and finds the folder gone after that.
+_MOST_REMOVALS: Final = 50
 
 
 def kind_of(root: str) -> str:
@@ -69,7 +73,14 @@ def remove_probe(subject: Subject) -> None:
     path = subject.probe or _path(subject)
     with contextlib.suppress(FileNotFoundError), _parent_of(subject, path) as (parent_fd, name):
         # rmtree itself follows no symlink, however files are swapped; before Python 3.11 it takes no descriptor.
-        shutil.rmtree(f"/proc/self/fd/{parent_fd}/{name}" if os.path.isdir("/proc/self/fd") else path)
+        removed = f"/proc/self/fd/{parent_fd}/{name}" if os.path.isdir("/proc/self/fd") else path
+        for _ in range(_MOST_REMOVALS):
+            # Another host of a pair makes, renames and removes files in it meanwhile.
+            with contextlib.suppress(OSError):
+                shutil.rmtree(removed)
+            if not os.path.lexists(removed):
+                return
+        shutil.rmtree(removed)
 
 
 def clean(subject: Subject) -> list[Finding]:

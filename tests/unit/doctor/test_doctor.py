@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -199,3 +201,26 @@ def test_where_others_may_write_a_swap_leads_no_trial_and_no_removal_elsewhere(t
             use()
     assert [path.name for path in elsewhere.rglob("*")] == [Path(subject.probe).name]
     assert [path.name for path in (tmp_path / "away").rglob("tried")] == ["tried"]
+
+
+def test_a_probe_in_which_another_host_works_is_removed(tmp_path: Path) -> None:
+    subject = Subject(str(tmp_path), "empty", str(tmp_path))
+
+    def work(probe: Path, begun: threading.Event, done: threading.Event) -> None:
+        with contextlib.suppress(OSError):  # the folder is gone
+            while not done.is_set():
+                for number in range(8):
+                    (probe / f"{number}.new").write_bytes(b"x")
+                    with contextlib.suppress(FileNotFoundError):
+                        (probe / f"{number}.new").rename(probe / str(number))
+                begun.set()
+
+    for _ in range(30):
+        probe, begun, done = make_probe(subject), threading.Event(), threading.Event()
+        worker = threading.Thread(target=work, args=(Path(probe), begun, done))
+        worker.start()
+        begun.wait()
+        remove_probe(subject._replace(probe=probe))
+        done.set()
+        worker.join()
+        assert os.listdir(tmp_path) == []
