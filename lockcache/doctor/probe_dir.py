@@ -15,6 +15,7 @@ import errno
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -25,8 +26,8 @@ from lockcache.lowlevel import Layout, is_cache
 #: The beginning of the directory's name, wherever it is.
 PREFIX = ".lockcache-doctor-"
 
-#: Another host that makes files in a probe is rarely as fast once, and finds the folder gone after that.
-_MOST_REMOVALS: Final = 50
+#: For how long another host may make files in a probe that is being removed; as long as it looks for one thing.
+_REMOVAL_SECONDS: Final = 5.0
 
 
 def kind_of(root: str) -> str:
@@ -74,13 +75,14 @@ def remove_probe(subject: Subject) -> None:
     with contextlib.suppress(FileNotFoundError), _parent_of(subject, path) as (parent_fd, name):
         # rmtree itself follows no symlink, however files are swapped; before Python 3.11 it takes no descriptor.
         removed = f"/proc/self/fd/{parent_fd}/{name}" if os.path.isdir("/proc/self/fd") else path
-        for _ in range(_MOST_REMOVALS):
-            # Another host of a pair makes, renames and removes files in it meanwhile.
-            with contextlib.suppress(OSError):
+        until = time.monotonic() + _REMOVAL_SECONDS
+        while os.path.lexists(removed):
+            try:
                 shutil.rmtree(removed)
-            if not os.path.lexists(removed):
-                return
-        shutil.rmtree(removed)
+            except OSError as error:
+                # Another host of a pair makes, renames and removes files in it meanwhile.
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) or time.monotonic() > until:
+                    raise
 
 
 def clean(subject: Subject) -> list[Finding]:
