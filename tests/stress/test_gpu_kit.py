@@ -21,8 +21,10 @@ from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.gpu_kit import (
     Found,
     eviction,
+    first_hit,
     framework_rows as running,
     frameworks as framework,
+    inductor_row,
     member,
     rows,
     symbols,
@@ -42,8 +44,9 @@ from tests.stress.reports import Page, assert_is_junit
 from tests.stress.support import PROGRAM, environment, failed_checks, stress
 
 _REPOSITORY = Path(__file__).parents[2]
-_ROWS = ["nvrtc", "templates", "lto-ir", "cold-start", "eviction", "timing"]
-_FRAMEWORKS = ["cupy", "triton", "jax", "cupy-shared", "jax-shared", "numba-cuda-shared"]
+_ROWS = ["nvrtc", "templates", "lto-ir", "cold-start", "eviction", "timing", "first-hit"]
+_SHARED = ["cupy-shared", "triton-shared", "jax-shared", "numba-cuda-shared", "inductor-shared"]
+_FRAMEWORKS = ["cupy", "triton", "jax", *_SHARED]
 _OPTIONS = KitOptions(seconds=1.0, processes=2, seed=3)
 
 
@@ -77,6 +80,7 @@ def test_without_a_gpu_all_but_the_launches_is_done_from_a_checkout(run_path: Pa
     assert all((row["launches"], row["wrong"]) == (None, 0) for row in done.values())
     assert (done["templates"]["compiles"], done["lto-ir"]["compiles"]) == (4, 6)
     assert done["timing"]["outcome"]["ratio"] > 1
+    assert (done["first-hit"]["compiles"], done["first-hit"]["outcome"]["hits"]) == (8, 6)
     printed = (run_path / "out" / "gpu.txt").read_text()
     assert all(name in printed for name in [*_ROWS, *_FRAMEWORKS])
     assert "no GPU: nothing was launched" in printed
@@ -270,7 +274,13 @@ class _WrongLauncher:
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     "work, phase, launches",
-    [(symbols._get_by_name, 1, 12), (symbols._link_all, 1, 3), (eviction._work, 0, 8), (timing._work, 0, 12)],
+    [
+        (symbols._get_by_name, 1, 12),
+        (symbols._link_all, 1, 3),
+        (eviction._work, 0, 8),
+        (timing._work, 0, 12),
+        (first_hit._work, 0, 2),
+    ],
 )
 def test_what_a_gpu_computes_wrong_is_counted_at_every_launch(
     work: Any, phase: int, launches: int, run_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -281,6 +291,37 @@ def test_what_a_gpu_computes_wrong_is_counted_at_every_launch(
     work(alone, phase)
     assert (alone.answer.counts["launches"], alone.answer.counts["wrong"]) == (launches, launches)
     assert "computed other numbers" in alone.answer.findings[0]
+
+
+def _inductor(phase: inductor_row._Phase, **changed: Any) -> dict[str, Any]:
+    """Returns the answer of one process of a phase, all of which is as it must be but for what is ``changed``."""
+    state = "hit" if phase == inductor_row._NEW_NODES else "miss"
+    counters = {f"fxgraph_cache_{state}": 2, f"autograd_cache_{state}": 1}
+    seconds = 1.0 if state == "hit" else 9.0
+    return {"first_step_seconds": seconds, "losses": [3.5, 3.25], "counters": counters, **changed}
+
+
+@pytest.mark.parametrize(
+    "phase, changed, failed",
+    [
+        (inductor_row._NEW_NODES, {}, set()),
+        (inductor_row._OWN_WARM, {"losses": [3.5, 3.5]}, {"wrong losses"}),
+        (
+            inductor_row._NEW_NODES,
+            {"counters": {"fxgraph_cache_hit": 1, "fxgraph_cache_miss": 1}},
+            {"graphs that new nodes compiled"},
+        ),
+        (inductor_row._NEW_NODES, {"first_step_seconds": 9.5}, {"cold over new nodes"}),
+        (inductor_row._SHARED_COLD, {"error": "it died"}, {"processes that ended well", "errors"}),
+    ],
+)
+def test_what_torch_compile_does_wrong_on_a_new_node_fails_its_row(
+    phase: inductor_row._Phase, changed: dict[str, Any], failed: set[str]
+) -> None:
+    kit = Kit(_OPTIONS, "sm_90", 1.0, lambda *_: None)
+    answers = {each: [_inductor(each, **(changed if each == phase else {}))] for each in inductor_row._PHASES}
+    found = inductor_row._judge(kit, answers, 1, "cuda")
+    assert {check.name for check in found.outcome.checks() if not check.ok} == failed
 
 
 @pytest.mark.parametrize("passed, shares", [(0.0, (4.0, 4.0)), (6.0, (2.0, 2.0)), (99.0, (2.0, 2.0))])

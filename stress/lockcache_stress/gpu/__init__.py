@@ -20,8 +20,8 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "kernels": "Kernel Pair Slot Template compile_uncached make_pairs make_slots make_templates "
-            "program_options",
+            "kernels": "Kernel LAUNCHED Pair Slot Template compile_uncached find_runtime_headers make_pairs make_slots "
+            "make_templates program_options",
             "machine": "Launcher NOT_INSTALLED describe_gpu describe_machine describe_versions find_arch find_version "
             "is_older link_cubin why_no_cuda_core",
             "nvrtc": "References compile_cubin compile_references has_nvrtc need_archs program_key",

@@ -243,6 +243,14 @@ def program_options(arch: str, *, linked: bool = False) -> Any:
     return ProgramOptions(arch=arch, std="c++17")
 
 
+def find_runtime_headers() -> list[str]:
+    """Returns the directories of the CUDA runtime's headers; none where they are not installed."""
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    folder = find_nvidia_header_directory("cudart")
+    return [folder] if folder else []
+
+
 def compile_uncached(source: str, options: Any, target: str = "cubin") -> Any:
     """Returns the program as an ``ObjectCode``, compiled by cuda.core without any cache."""
     from cuda.core import Program

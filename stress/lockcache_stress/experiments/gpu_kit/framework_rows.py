@@ -5,10 +5,10 @@ the kernels while the daemon keeps the directory. Frameworks take no locks, so f
 last looked, or are too new to be evicted (``--settle``), may exceed the cap: the row reports the peak. It judges that
 the directory is under its cap when the processes are done, and that no kernel computed a wrong result.
 
-Rows ``cupy-shared``, ``jax-shared`` and ``numba-cuda-shared``: kernels of a framework on lockcache, by its adapter. All
-processes begin together with an empty directory, and ask for all kernels, each in an order of its own: every kernel
-must be compiled once by all processes together. Then the processes drop what they have in memory and ask again, and no
-kernel may be compiled.
+Rows ``cupy-shared``, ``triton-shared``, ``jax-shared`` and ``numba-cuda-shared``: a framework's kernels on lockcache,
+by its adapter. All processes begin together with an empty directory, and ask for all kernels, each in an order of its
+own: every kernel must be compiled once by all processes together. Then the processes drop what they have in memory and
+ask again, and no kernel may be compiled.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ FRAMEWORKS: Final = (
 )
 
 #: The frameworks that have an adapter in lockcache.integrations. A daemon cannot keep numba's own directory, in which
-#: an index and its files belong together.
+#: an index and its files belong together. Inductor has a row of its own, with programs of its own.
 SHARED: Final = (
-    *(each for each in FRAMEWORKS if each.row in ("cupy", "jax")),
+    *FRAMEWORKS,
     Framework("numba-cuda", "", ("numba", "numba_cuda"), (0, 20), True, NumbaKernels),
 )
 

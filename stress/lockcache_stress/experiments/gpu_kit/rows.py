@@ -15,7 +15,9 @@ from functools import partial
 from typing import Final
 
 from lockcache_stress.experiments.gpu_kit.eviction import run_eviction
+from lockcache_stress.experiments.gpu_kit.first_hit import run_first_hit
 from lockcache_stress.experiments.gpu_kit.framework_rows import FRAMEWORKS, SHARED, run_framework, run_shared
+from lockcache_stress.experiments.gpu_kit.inductor_row import run_inductor, why_no_inductor
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, KitOptions, NotRunError, Row, measured
 from lockcache_stress.experiments.gpu_kit.symbols import run_linking, run_templates
 from lockcache_stress.experiments.gpu_kit.timing import run_timing
@@ -90,6 +92,7 @@ ROWS: Final[dict[str, Row]] = {
         Row("cold-start", "a start with and without the cache", 2, run_cold_start, _needs_cuda_core),
         Row("eviction", "modules stay loaded while all is evicted", 2, run_eviction, _needs_cuda_core),
         Row("timing", "hit, load, launch against compile", 2, run_timing, _needs_cuda_core),
+        Row("first-hit", "the first hit of a process against compiling", 1, run_first_hit, _needs_cuda_core),
         *(
             Row(each.row, _HELP.format(each.name), 2, partial(run_framework, framework=each), each.why_not)
             for each in FRAMEWORKS
@@ -104,6 +107,7 @@ ROWS: Final[dict[str, Row]] = {
             )
             for each in SHARED
         ),
+        Row("inductor-shared", "torch.compile of a small GPT on new nodes", 3, run_inductor, why_no_inductor),
     )
 }
 
