@@ -119,9 +119,10 @@ def test_it_reads_no_more_than_its_rate_allows(make: Callable[..., Scrub], monke
 
 def test_one_that_is_made_later_goes_on_where_the_last_one_was(make: Callable[..., Scrub]) -> None:
     first = make(30_000)
-    first.tick(_never)
+    while not first.total.entries:  # a slice is a few milliseconds, in which a busy machine may do nothing
+        first.tick(_never)
     seen = first.total.entries
-    assert 0 < seen < len(KEYS)
+    assert seen < len(KEYS)
     first.close()
     second = make()
     run_a_round(second)
