@@ -19,6 +19,8 @@ _JAX = {
 #: Each with the variables that it needs, besides the directory. Those that have none want a line of code.
 FRAMEWORKS: dict[str, Mapping[str, str]] = {
     "cupy": {},
+    "cute": {},
+    "cutile": {},
     "inductor": {},
     "jax": _JAX,
     "numba": {},

@@ -32,6 +32,8 @@ ENVIRONMENT = {
     "triton": {},
     "warp": {},
     "inductor": {},
+    "cute": {"CUTE_DSL_ARCH": "sm_90a"},
+    "cutile": {},
 }
 
 #: The number of processes that begin together, and the kernels that each of them wants.
@@ -42,6 +44,8 @@ HERDS = {
     "numba": (8, range(8)),  # four functions of two types each
     "warp": (6, range(4)),
     "inductor": (4, range(2)),
+    "cute": (8, range(6)),
+    "cutile": (8, range(6)),
 }
 
 
@@ -117,6 +121,8 @@ class Programs:
             "NUMBA_CACHE_DIR": str(self._tmp_path / "own"),
             "WARP_CACHE_PATH": str(self._tmp_path / "own"),
             "TRITON_CACHE_DIR": str(self._tmp_path / "own"),
+            "CUTE_DSL_CACHE_DIR": str(self._tmp_path / "own"),
+            "CUDA_TILE_CACHE_DIR": str(self._tmp_path / "own"),
             "TMPDIR": str(self._tmp_path),
             "LOCKCACHE_DIR": str(self.directory),
             **ENVIRONMENT[self.name],

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 KERNELS = range(6)
 
 #: Below what two rounds of each store.
-CAPS = {name: 400_000 if name == "inductor" else 20_000 for name in HERDS}
+CAPS = {name: {"inductor": 400_000, "cute": 60_000, "cutile": 60_000}.get(name, 20_000) for name in HERDS}
 
 
 @pytest.fixture(params=HERDS)

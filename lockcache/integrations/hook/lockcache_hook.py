@@ -18,7 +18,12 @@ from types import ModuleType
 from typing import Any
 
 # The module after whose import a framework can be adapted, if it is not the one of that name.
-_MODULES = {"inductor": "torch._inductor.compile_fx", "numba": "numba.cuda"}
+_MODULES = {
+    "cute": "cutlass.cute",
+    "cutile": "cuda.tile",
+    "inductor": "torch._inductor.compile_fx",
+    "numba": "numba.cuda",
+}
 
 
 class _Installer(MetaPathFinder):

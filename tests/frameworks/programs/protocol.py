@@ -24,6 +24,7 @@ def run(compile_kernel: Callable[[int], bool], compiled: list[int], is_installed
             if "keep-errors" in sys.argv:
                 kept.append(error)
             found["error"] = f"{type(error).__name__}: {error}"[:300]
+    found |= {"digests": digests} if (digests := getattr(sys.modules["__main__"], "digests", None)) else {}
     found |= {"compiled": len(compiled), "is_installed": is_installed, "seconds": time.monotonic() - began}
     print(json.dumps(found), flush=True)
     sys.stdin.readline()  # keeps the process alive, like a server

@@ -1,0 +1,179 @@
+"""CuTe DSL on lockcache: each kernel compiled once, whether ``cute.compile`` or a call of a ``cute.jit`` function asks.
+
+:func:`install`, before the first compilation. The directory is ``$LOCKCACHE_DIR``. CuTe DSL caches nothing of
+``cute.compile``, and what it compiles for a call in a directory of its own (``$CUTE_DSL_CACHE_DIR``), which is neither
+read nor written then. The functions are traced by each process; what is shared is what the compiler makes of the trace.
+
+A key is all that the compiler is given: the traced program, without the places in source files unless line information
+is asked for, the passes with their options, and the versions of the packages. Not cached is what leaves more than the
+compiled program: kept PTX, cubins and SASS, remarks and diagnostics; and what names files, as external libraries do.
+``CUTE_DSL_NO_CACHE`` and ``CUTE_DSL_DISABLE_FILE_CACHING`` have nothing read or stored.
+
+An entry is code for the GPU, and code for the CPU that launches it: who may write to the directory may run code in the
+processes that read it. A directory that others write to needs a signing key.
+
+Tried with nvidia-cutlass-dsl 4.8.1. If its private parts are others, CuTe DSL keeps its own cache, with a warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import io
+import os
+import threading
+from importlib import metadata
+from typing import Any
+
+from lockcache.integrations.adapter import (
+    Shared,
+    UnsupportedError,
+    install as install_adapter,
+    looking_for_doors,
+    open_shared,
+    warn,
+)
+
+__all__ = ["install"]
+
+_OLDEST_TRIED = (4, 8)
+_PACKAGE = "nvidia-cutlass-dsl"
+#: What the compiler is in: the package itself has only Python.
+_LIBRARIES = tuple(f"{_PACKAGE}-libs-{name}" for name in ("base", "core", "cu12", "cu13"))
+#: Where these stand in the options of the passes, no place in a source file reaches the output.
+_WITHOUT_LINES = "preserve-line-info=false"
+
+
+def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int | None = None) -> bool:
+    """Make CuTe DSL keep what it compiles in ``path``, by default ``$LOCKCACHE_DIR``. Call it before the first kernel.
+
+    Returns whether it does. If it cannot, a warning says why, and CuTe DSL's own cache is as it was. A second call
+    changes nothing.
+    """
+    return install_adapter("cute", lambda: _install(path, max_size_bytes))
+
+
+def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
+    version = metadata.version(_PACKAGE)
+    with looking_for_doors(_PACKAGE, version, _OLDEST_TRIED):
+        from cutlass._mlir import ir
+        from cutlass.base_dsl import compile_backend
+        from cutlass.base_dsl.compiler import Compiler
+        from cutlass.base_dsl.dsl import BaseDSL
+
+        own_compile, own_step = Compiler.compile, BaseDSL._compile_or_jit_module
+        own_load, own_dump = compile_backend.load_cache_from_path, compile_backend.dump_cache_to_path
+        if "return_module" not in inspect.signature(Compiler.compile_and_jit).parameters:
+            raise UnsupportedError("its compiler returns no module")
+    shared = open_shared("cute", _describe_versions(version), path, cap_bytes, runs_code=True)
+    program = _Program(shared, ir)
+
+    @functools.wraps(own_step)
+    def compile_or_jit(self: Any, module: Any, pipeline: str, function_name: str, *args: Any, **kwargs: Any) -> Any:
+        with program.named(function_name if _is_to_be_cached(self) else ""):
+            return own_step(self, module, pipeline, function_name, *args, **kwargs)
+
+    @functools.wraps(own_compile)
+    def compile_module(self: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
+        own = functools.partial(own_compile, self, module, pipeline, *args, **kwargs)
+        if shared.has_failed or not program.name or not _is_plain(pipeline, kwargs):
+            return own()
+        return program.compile(self, module, _describe(module, pipeline, args, kwargs), own)
+
+    def load(*args: Any, **kwargs: Any) -> Any:
+        return own_load(*args, **kwargs) if shared.has_failed else None
+
+    def dump(*args: Any, **kwargs: Any) -> None:
+        if shared.has_failed:
+            own_dump(*args, **kwargs)
+
+    BaseDSL._compile_or_jit_module = compile_or_jit
+    Compiler.compile = shared.compiling(compile_module)
+    compile_backend.load_cache_from_path, compile_backend.dump_cache_to_path = load, dump
+    return shared
+
+
+class _Program:
+    """What a thread compiles, and how a program is looked up and stored."""
+
+    def __init__(self, shared: Shared, ir: Any) -> None:
+        self._shared, self._ir = shared, ir
+        self._thread = threading.local()
+
+    @property
+    def name(self) -> str:
+        """The name of the function that is compiled in this thread; empty if nothing is, or it is not to be cached."""
+        return getattr(self._thread, "name", "")
+
+    @contextlib.contextmanager
+    def named(self, name: str) -> Any:
+        """A block in which a function is compiled, if it has a ``name``."""
+        before, self._thread.name = self.name, name
+        try:
+            yield
+        finally:
+            self._thread.name = before
+
+    def compile(self, compiler: Any, module: Any, key: str, own: Any) -> Any:
+        """Returns the compiled module: a stored one, or what ``own`` makes of ``module``, which is stored.
+
+        What is to be done with each compiled module (``_post_compile_hook``) is done with one that was stored too.
+        """
+        compiled = self._parsed(self._shared.look_up(key, self.name), module.context)
+        hook, compiler._post_compile_hook = compiler._post_compile_hook, None
+        try:
+            if compiled is None:
+                compiled = own()
+                self._shared.store(key, _bytecode(compiled))
+        finally:
+            compiler._post_compile_hook = hook
+        if hook is not None:
+            hook(compiled)
+        return compiled
+
+    def _parsed(self, found: bytes | None, context: Any) -> Any:
+        if found is None:
+            return None
+        try:
+            return self._ir.Module.parse(found, context)
+        except Exception as error:  # noqa: BLE001  it is compiled again, and stored
+            warn("cute", error)
+            return None
+
+
+def _describe_versions(version: str) -> str:
+    found = [version]
+    for name in _LIBRARIES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found.append(f"{name.rpartition('-')[2]}-{metadata.version(name)}")
+    return "/".join(found)
+
+
+def _is_to_be_cached(dsl: Any) -> bool:
+    """Returns whether nothing but the compiled program is wanted, and CuTe DSL's own cache is not switched off."""
+    settings, options = dsl.envar, dsl.compile_options
+    is_off = settings.no_cache or settings.disable_file_caching
+    is_kept = settings.keep_tokens or options.full_ptx_path or options.full_cubin_path or options.dump_sass_path
+    return not (is_off or is_kept or settings.warnings_as_errors)
+
+
+def _is_plain(pipeline: str, wanted: dict[str, Any]) -> bool:
+    """Returns whether the compiler is given no file to read or write, and says nothing that a hit would not say."""
+    says_more = wanted.get("warnings_filter") or wanted.get("remark_output")
+    return not ("/" in pipeline or says_more or wanted.get("collect_compiler_diagnostics"))
+
+
+def _describe(module: Any, pipeline: str, args: tuple[Any, ...], wanted: dict[str, Any]) -> str:
+    """Returns the key of all that the compiler is given."""
+    has_lines = wanted.get("enable_debug_info") or _WITHOUT_LINES not in pipeline
+    text = _bytecode(module) if has_lines else module.operation.get_asm(enable_debug_info=False).encode()
+    given = repr((" ".join(pipeline.split()), args, sorted(wanted.items())))
+    return hashlib.sha256(b"%d/%s/%s" % (len(given), given.encode(), text)).hexdigest()
+
+
+def _bytecode(module: Any) -> bytes:
+    written = io.BytesIO()
+    module.operation.write_bytecode(written)
+    return written.getvalue()

@@ -1,0 +1,20 @@
+"""Kernels in CuTe DSL, which reads their source. Imported by programs of users."""
+
+from __future__ import annotations
+
+import cutlass
+from cutlass import cute
+
+
+@cute.kernel
+def kernel(n: cutlass.Int32, steps: cutlass.Constexpr) -> None:
+    thread, _, _ = cute.arch.thread_idx()
+    x = thread + n
+    for i in cutlass.range_constexpr(steps):
+        x = x * 7 + i if x % (i + 3) == n else x ^ (n + i)
+    cute.printf("{}", x)
+
+
+@cute.jit
+def host(n: cutlass.Int32, steps: cutlass.Constexpr) -> None:
+    kernel(n, steps).launch(grid=(1, 1, 1), block=(32, 1, 1))

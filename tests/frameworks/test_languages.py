@@ -1,0 +1,115 @@
+"""CuTe DSL and cuTile on lockcache: the bytes, what travels to another checkout, and their own switches."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from tests.frameworks.support import PROGRAMS, Programs, total
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+KERNELS = range(3)
+
+
+@pytest.fixture(params=["cute", "cutile"])
+def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Programs:
+    return Programs(request.param, tmp_path)
+
+
+def _entries(programs: Programs) -> int:
+    with FileStreamProgramCache(programs.directory) as cache:
+        return cache.stats().entries
+
+
+def test_a_stored_kernel_is_what_compiling_gives_without_lockcache(programs: Programs) -> None:
+    [own] = programs.run(1, KERNELS, "own")
+    [cold] = programs.run(1, KERNELS)
+    [warm] = programs.run(1, KERNELS)
+    assert (cold["compiled"], warm["compiled"]) == (len(KERNELS), 0)
+    assert len({*own["digests"]}) == len(KERNELS)
+    assert own["digests"] == cold["digests"] == warm["digests"]
+
+
+def test_entries_have_the_names_of_their_functions(programs: Programs) -> None:
+    programs.run(1, [0])
+    listed = subprocess.run(
+        [sys.executable, "-m", "lockcache", "ls", "--json", programs.directory], check=True, capture_output=True
+    )
+    assert {"cute": b"cutlass_host", "cutile": b'"kernel"'}[programs.name] in listed.stdout
+
+
+@pytest.mark.parametrize(
+    "name, variables",
+    [
+        ("cute", {"CUTE_DSL_NO_CACHE": "1"}),
+        ("cute", {"CUTE_DSL_DISABLE_FILE_CACHING": "1"}),
+        ("cute", {"CUTE_DSL_KEEP": "ptx"}),
+        ("cute", {"CUTE_DSL_WARNINGS_AS_ERRORS": "1"}),
+        ("cutile", {"CUDA_TILE_CACHE_DIR": "off"}),
+    ],
+)
+def test_a_switch_of_its_own_has_nothing_read_or_stored(name: str, variables: dict[str, str], tmp_path: Path) -> None:
+    programs = Programs(name, tmp_path)
+    programs.run(1, KERNELS)
+    dumps = tmp_path / "dumps"
+    dumps.mkdir()
+    answers = [programs.run(1, range(4), CUTE_DSL_DUMP_DIR=str(dumps), **variables)[0] for _ in range(2)]
+    assert [found["compiled"] for found in answers] == [4, 4]
+    assert total(answers, "failed") == total(answers, "wrong") == 0
+    assert _entries(programs) == len(KERNELS)
+    assert bool([*dumps.glob("*.ptx")]) == (variables == {"CUTE_DSL_KEEP": "ptx"})
+
+
+def _in_checkout(programs: Programs, checkout: Path, *, line: str = "") -> dict[str, object]:
+    """Returns the answer of the program in a copy at ``checkout``, whose kernels have a ``line`` changed."""
+    if not checkout.exists():
+        shutil.copytree(PROGRAMS, checkout)
+    if line:
+        kernels = checkout / f"{programs.name}_kernels.py"
+        kernels.write_text(kernels.read_text().replace(*line.split("|")))
+    ended = subprocess.run(
+        [programs.python, checkout / f"{programs.name}_program.py"],
+        env=programs.environment({}),
+        input="[0, 1]\n\n",
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=checkout,
+    )
+    found: dict[str, object] = json.loads(ended.stdout.splitlines()[-1])
+    assert (found["failed"], found["wrong"]) == (0, 0)
+    return found
+
+
+def test_in_another_checkout_what_names_no_path_is_found(programs: Programs, tmp_path: Path) -> None:
+    first, second = _in_checkout(programs, tmp_path / "one"), _in_checkout(programs, tmp_path / "other")
+    assert first["compiled"] == 2
+    # cuTile always compiles with line information, so that the path is in its cubins.
+    has_path = programs.name == "cutile"
+    assert second["compiled"] == (2 if has_path else 0)
+    assert (first["digests"] == second["digests"]) != has_path
+
+
+def test_a_kernel_that_was_changed_in_place_is_compiled_again(programs: Programs, tmp_path: Path) -> None:
+    first = _in_checkout(programs, tmp_path / "one")
+    line = {"cute": "x * 7|x * 9", "cutile": "tile * factor|tile * factor + 1"}[programs.name]
+    second = _in_checkout(programs, tmp_path / "one", line=line)
+    assert (first["compiled"], second["compiled"]) == (2, 2)
+    assert not {*first["digests"]} & {*second["digests"]}  # type: ignore[misc]
+
+
+def test_calls_of_cute_functions_are_cached_too_and_what_the_compiler_adds_to_a_program_is_added_to_a_hit(
+    tmp_path: Path,
+) -> None:
+    programs = Programs("cute", tmp_path)
+    for compiled in (2, 0):
+        found = json.loads(programs.call(str(PROGRAMS / "cute_calls.py")).splitlines()[-1])
+        assert found == {"compiled": compiled, "has_ffi": True}
+    assert not (tmp_path / "own").exists() or [*(tmp_path / "own").iterdir()] == []
