@@ -45,8 +45,8 @@ from tests.stress.support import PROGRAM, environment, failed_checks, stress
 
 _REPOSITORY = Path(__file__).parents[2]
 _ROWS = ["nvrtc", "templates", "lto-ir", "cold-start", "eviction", "timing", "first-hit"]
-_SHARED = ["cupy-shared", "triton-shared", "jax-shared", "numba-cuda-shared", "inductor-shared"]
-_FRAMEWORKS = ["cupy", "triton", "jax", *_SHARED]
+_SHARED = ["cupy", "triton", "jax", "numba-cuda", "cute", "cutile", "inductor"]
+_FRAMEWORKS = ["cupy", "triton", "jax", *(f"{name}-shared" for name in _SHARED)]
 _OPTIONS = KitOptions(seconds=1.0, processes=2, seed=3)
 
 

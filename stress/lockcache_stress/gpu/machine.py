@@ -35,6 +35,8 @@ _PACKAGES: Final = {
     "JAX": ("jax",),
     "torch": ("torch",),
     "numba-cuda": ("numba-cuda",),
+    "CuTe": ("nvidia-cutlass-dsl",),
+    "cuTile": ("cuda-tile",),
 }
 _NOT_COMPUTED: Final = 0xA5
 

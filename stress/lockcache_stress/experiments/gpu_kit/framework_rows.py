@@ -5,10 +5,10 @@ the kernels while the daemon keeps the directory. Frameworks take no locks, so f
 last looked, or are too new to be evicted (``--settle``), may exceed the cap: the row reports the peak. It judges that
 the directory is under its cap when the processes are done, and that no kernel computed a wrong result.
 
-Rows ``cupy-shared``, ``triton-shared``, ``jax-shared`` and ``numba-cuda-shared``: a framework's kernels on lockcache,
-by its adapter. All processes begin together with an empty directory, and ask for all kernels, each in an order of its
-own: every kernel must be compiled once by all processes together. Then the processes drop what they have in memory and
-ask again, and no kernel may be compiled.
+Rows ``cupy-shared``, ``triton-shared``, ``jax-shared``, ``numba-cuda-shared``, ``cute-shared`` and ``cutile-shared``: a
+framework's kernels on lockcache, by its adapter. All processes begin together with an empty directory, and ask for all
+kernels, each in an order of its own: every kernel must be compiled once by all processes together. Then the processes
+drop what they have in memory and ask again, and no kernel may be compiled.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from lockcache_stress.experiments.gpu_kit.frameworks import (
     KERNELS,
     ON_GPU,
     CupyKernels,
+    CuteKernels,
+    CutileKernels,
     Framework,
     JaxKernels,
     NumbaKernels,
@@ -46,6 +48,8 @@ FRAMEWORKS: Final = (
 SHARED: Final = (
     *FRAMEWORKS,
     Framework("numba-cuda", "", ("numba", "numba_cuda"), (0, 20), True, NumbaKernels),
+    Framework("CuTe", "", ("cutlass", "torch"), (4, 8), True, CuteKernels),
+    Framework("cuTile", "", ("cuda.tile", "torch"), (1, 7), True, CutileKernels),
 )
 
 # More processes take long to start, and prove no more.

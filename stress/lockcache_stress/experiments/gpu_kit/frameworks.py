@@ -1,7 +1,7 @@
 """Frameworks: runs the kernels of each through the cache that it keeps in a directory of its own.
 
-CuPy, Triton, JAX and numba-cuda; :mod:`.framework_rows` says which of them have rows. Kernel number k computes
-``i * (k + 3) + 1009 * k`` for i in 0 to 63: small numbers, which fit into every integer type.
+CuPy, Triton, JAX, numba-cuda, CuTe DSL and cuTile; :mod:`.framework_rows` says which rows each has. Kernel number k
+computes ``i * (k + 3) + 1009 * k`` for i in 0 to 63: small numbers, which fit into every integer type.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ extern "C" __global__ void run(unsigned* out, unsigned n) {{
   if (i < n) out[i] = i * {factor}u + {salt}u;
 }}
 """
-# A module of its own, because a source that Triton reads has to import Triton at its top.
-_TRITON_SOURCE: Final = "lockcache_stress.experiments.gpu_kit.triton_source"
+# Modules of their own, because a source that a framework reads has to import the framework at its top.
+_SOURCES: Final = "lockcache_stress.experiments.gpu_kit"
 
 
 class Kernels(Protocol):
@@ -129,7 +129,7 @@ class TritonKernels:
         os.environ.pop("TRITON_CACHE_MANAGER", None)
         self._triton: Any = import_module("triton")
         self._torch: Any = import_module("torch")
-        self._function: Any = import_module(_TRITON_SOURCE).compute
+        self._function: Any = import_module(f"{_SOURCES}.triton_source").compute
         self._out = self._torch.zeros(ELEMENTS, dtype=self._torch.int32, device="cuda")
         self.place = ON_GPU
 
@@ -168,6 +168,52 @@ class NumbaKernels:
 
         cuda.jit(cache=True)(compute)[1, ELEMENTS](self._out)
         return list(map(int, self._out.copy_to_host()))
+
+
+class CuteKernels:
+    """A kernel of CuTe DSL with compile-time constants through ``cute.compile``, which caches nothing by itself."""
+
+    def __init__(self, directory: str) -> None:
+        os.environ["CUTE_DSL_CACHE_DIR"] = directory
+        self._cute: Any = import_module("cutlass.cute")
+        self._torch: Any = import_module("torch")
+        self._launch: Any = import_module(f"{_SOURCES}.cute_source").launch
+        self._out = self._torch.zeros(ELEMENTS, dtype=self._torch.int32, device="cuda")
+        self.place = ON_GPU
+
+    def forget(self) -> None:
+        """Do nothing: each run compiles."""
+
+    def run(self, number: int) -> list[int]:
+        """Compile the function for its constants, and call what was compiled."""
+        self._out.fill_(-1)
+        given = self._cute.runtime.from_dlpack(self._out)
+        compiled = self._cute.compile(self._launch, given, *_factor_and_salt(number), ELEMENTS)
+        self._torch.cuda.synchronize()  # it is launched on the default stream
+        compiled(given)
+        return list(map(int, self._out.cpu().tolist()))
+
+
+class CutileKernels:
+    """A kernel of cuTile with compile-time constants through its cache, a database in ``CUDA_TILE_CACHE_DIR``."""
+
+    def __init__(self, directory: str) -> None:
+        os.environ["CUDA_TILE_CACHE_DIR"] = directory  # read when cuTile is imported
+        self._tile: Any = import_module("cuda.tile")
+        self._torch: Any = import_module("torch")
+        self._function: Any = import_module(f"{_SOURCES}.cutile_source").compute
+        self._out = self._torch.zeros(ELEMENTS, dtype=self._torch.int32, device="cuda")
+        self.place = ON_GPU
+
+    def forget(self) -> None:
+        """Do nothing: cuTile keeps kernels with the kernel object, and each run has a new one."""
+
+    def run(self, number: int) -> list[int]:
+        """Run a new kernel object, so that cuTile asks its cache."""
+        self._out.fill_(-1)
+        given = (self._out, *_factor_and_salt(number), ELEMENTS)
+        self._tile.launch(self._torch.cuda.current_stream(), (1,), self._tile.kernel(self._function), given)
+        return list(map(int, self._out.cpu().tolist()))
 
 
 class JaxKernels:
