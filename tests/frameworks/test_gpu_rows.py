@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_stress.experiments.gpu_kit import inductor_row
+from lockcache_stress.experiments.gpu_kit.frameworks import inductor_row
 from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions
 from tests.frameworks.support import ROOT, Programs
 

@@ -22,16 +22,14 @@ from lockcache_stress.experiments.gpu_kit import (
     Found,
     eviction,
     first_hit,
-    framework_rows as running,
-    frameworks as framework,
-    inductor_row,
     member,
     rows,
     symbols,
     timing,
 )
-from lockcache_stress.experiments.gpu_kit.framework_user import Use, Used, _use_until
-from lockcache_stress.experiments.gpu_kit.frameworks import ELEMENTS, KERNELS, Framework, expected
+from lockcache_stress.experiments.gpu_kit.frameworks import inductor_row, kernels as framework, rows as running
+from lockcache_stress.experiments.gpu_kit.frameworks.kernels import ELEMENTS, KERNELS, Framework, expected
+from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, _use_until
 from lockcache_stress.experiments.gpu_kit.member import Answer, Crowd
 from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, NotRunError, Row, measured
 from lockcache_stress.experiments.gpu_kit.rows import _share, run_rows

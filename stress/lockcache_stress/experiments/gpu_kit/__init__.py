@@ -1,10 +1,10 @@
 """The GPU kit: rows that check the promises on a real GPU in a few minutes; without one, all but the launches.
 
 ``rows`` lists and runs the rows, of which a module has one or two; ``member`` has the processes of a row, and
-``framework_user`` the processes that use a framework's own cache. Promises that no process, directory or daemon is left
+``frameworks`` the rows of frameworks. Promises that no process, directory or daemon is left
 when a row ends, and that the line of a row says what the row could not do.
 
-May use: gpu, processes, run, scenarios, trouble, zipf.
+May use: gpu, processes, run, scenarios, trouble.
 """
 
 from __future__ import annotations

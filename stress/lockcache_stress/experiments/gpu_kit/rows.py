@@ -16,8 +16,14 @@ from typing import Final
 
 from lockcache_stress.experiments.gpu_kit.eviction import run_eviction
 from lockcache_stress.experiments.gpu_kit.first_hit import run_first_hit
-from lockcache_stress.experiments.gpu_kit.framework_rows import FRAMEWORKS, SHARED, run_framework, run_shared
-from lockcache_stress.experiments.gpu_kit.inductor_row import run_inductor, why_no_inductor
+from lockcache_stress.experiments.gpu_kit.frameworks import (
+    FRAMEWORKS,
+    SHARED,
+    run_framework,
+    run_inductor,
+    run_shared,
+    why_no_inductor,
+)
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, KitOptions, NotRunError, Row, measured
 from lockcache_stress.experiments.gpu_kit.symbols import run_linking, run_templates
 from lockcache_stress.experiments.gpu_kit.timing import run_timing

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Final
 
 from lockcache.integrations.adapter import installed
-from lockcache_stress.experiments.gpu_kit.frameworks import KERNELS, Framework, Kernels, expected
+from lockcache_stress.experiments.gpu_kit.frameworks.kernels import KERNELS, Framework, Kernels, expected
 from lockcache_stress.processes import die_with_parent, take_turn
 from lockcache_stress.zipf import Zipf
 

@@ -1,6 +1,6 @@
 """Frameworks: runs the kernels of each through the cache that it keeps in a directory of its own.
 
-CuPy, Triton, JAX, numba-cuda, CuTe DSL and cuTile; :mod:`.framework_rows` says which rows each has. Kernel number k
+CuPy, Triton, JAX, numba-cuda, CuTe DSL and cuTile; :mod:`.rows` says which rows each has. Kernel number k
 computes ``i * (k + 3) + 1009 * k`` for i in 0 to 63: small numbers, which fit into every integer type.
 """
 
@@ -29,7 +29,7 @@ extern "C" __global__ void run(unsigned* out, unsigned n) {{
 }}
 """
 # Modules of their own, because a source that a framework reads has to import the framework at its top.
-_SOURCES: Final = "lockcache_stress.experiments.gpu_kit"
+_SOURCES: Final = "lockcache_stress.experiments.gpu_kit.frameworks"
 
 
 class Kernels(Protocol):

@@ -30,7 +30,7 @@ from lockcache_stress.run import Check, equal, some, zero
 from lockcache_stress.trouble import open_workspace
 
 _NAME: Final = "inductor-shared"
-_PROGRAM: Final = "lockcache_stress.experiments.gpu_kit.inductor_program"
+_PROGRAM: Final = "lockcache_stress.experiments.gpu_kit.frameworks.inductor_program"
 _MOST_PROCESSES: Final = 6
 _PATIENCE_SECONDS: Final = 150.0
 #: Losses are numbers of a few units, in single precision.

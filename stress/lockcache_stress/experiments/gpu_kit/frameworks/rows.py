@@ -18,8 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from lockcache_stress.experiments.gpu_kit.framework_user import Use, Used, run_shared_user, run_user
-from lockcache_stress.experiments.gpu_kit.frameworks import (
+from lockcache_stress.experiments.gpu_kit.frameworks.kernels import (
     KERNELS,
     ON_GPU,
     CupyKernels,
@@ -30,6 +29,7 @@ from lockcache_stress.experiments.gpu_kit.frameworks import (
     NumbaKernels,
     TritonKernels,
 )
+from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, run_shared_user, run_user
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, NotRunError, measured
 from lockcache_stress.processes import Group, wait_until
 from lockcache_stress.run import Check, DaemonProcess, equal, some, tree_bytes, zero

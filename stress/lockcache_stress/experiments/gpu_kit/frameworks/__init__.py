@@ -1,0 +1,26 @@
+"""Frameworks in the GPU kit: their rows, the processes that use them, and their kernels, each with its right result.
+
+Promises that a framework that does not run here is a row that is not run, with the reason; and that ``*_source`` and
+``inductor_program`` are imported only where the framework is.
+
+May use: gpu, processes, run, trouble, zipf.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_stress.experiments.gpu_kit.frameworks.inductor_row import *
+    from lockcache_stress.experiments.gpu_kit.frameworks.rows import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "inductor_row": "run_inductor why_no_inductor",
+            "rows": "FRAMEWORKS SHARED run_framework run_shared",
+        },
+    )
