@@ -3,7 +3,7 @@
 Keeps invariant 5 (death is free): a name says who stages, so what a killed writer left goes as soon as somebody looks.
 pyptx's are in ``lockcache/staged/``. There lie too, under the names that :mod:`lockcache.filestream.disk.layout` gives
 them, small files that are being replaced, and what :mod:`.pyptx_directory.backup` puts aside, which is nobody's stage.
-Those of Warp and Triton lie next to what they become.
+Those of Warp, of Triton and of kept folders lie next to what they become.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from lockcache.lowlevel import Layout
 
 __all__ = [
     "COMPILING_SECONDS",
+    "is_staged",
     "reap_folder",
     "reap_staged",
     "reap_staged_in",
@@ -53,6 +54,11 @@ def staged_name(suffix: str, name: str = "0" * 32) -> str:
     """
     owner = myself()
     return f"{name}.{suffix}.{owner.host}.{owner.pid}.{owner.start_ticks}.{next_serial():x}"
+
+
+def is_staged(file: str) -> bool:
+    """Returns whether a name is one of :func:`staged_name`."""
+    return _STAGED.fullmatch(file) is not None
 
 
 def reap_staged(layout: Layout) -> list[str]:

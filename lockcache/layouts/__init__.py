@@ -25,7 +25,9 @@ else:
             "jax_import": "import_jax jax_entries",
             "protocol": "Files Held described evict_each measure",
             "pyptx": "PyptxEntries",
-            "recognition": "WrongLayoutError guests_in has_entries kept_as recognise refuse_unless_cache",
+            "recognition": (
+                "WrongLayoutError describe_danger guests_in has_entries kept_as recognise refuse_unless_cache"
+            ),
             "tree_scan": "NotACacheError",
             "triton_import": "import_triton",
         },

@@ -211,8 +211,7 @@ _SHARED_MEMORY: Final = "/dev/shm"
 
 def refuse_unless_cache(root: str) -> None:
     """Raises :class:`NotACacheError` for a directory that holds more than a cache could."""
-    real = Path(os.path.realpath(root))
-    why = _why_not(real)
+    why = describe_danger(root)
     if why:
         raise NotACacheError(
             f"{root} {why}: --layout files evicts any file in it. Name the directory that a program keeps for nothing "
@@ -220,7 +219,9 @@ def refuse_unless_cache(root: str) -> None:
         )
 
 
-def _why_not(real: Path) -> str:
+def describe_danger(root: str) -> str:
+    """Returns why a directory holds more than one program's cache, as what is said of it; empty if it may be one."""
+    real = Path(os.path.realpath(root))
     if str(real) in _SYSTEM or _is_in_a_system_tree(real):
         return "is the system's"
     if real.parent == Path("/home"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import starmap
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -39,6 +39,9 @@ from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
 from lockcache.lowlevel import CacheDirectory, Counters, Layout, is_cache, read_counters
 from lockcache.sizes import counted
 
+if TYPE_CHECKING:
+    from lockcache.integrations.kept_folders import Pattern
+
 
 def _value(text: str) -> str:
     if text == "--":
@@ -47,6 +50,13 @@ def _value(text: str) -> str:
 
 
 _is_value = options.by(_value)
+
+
+def _pattern(text: str) -> Pattern:
+    from lockcache.cli.running.kept import parse  # for runs with --keep only
+
+    return parse(_value(text))
+
 
 _OFF: Final = "lockcache was off, as LOCKCACHE_DISABLE says"
 
@@ -70,6 +80,13 @@ _OFF: Final = "lockcache was off, as LOCKCACHE_DISABLE says"
     callback=_is_value,
     help="Record the keys that CMD looks up; fetch them at the next start.",
 )
+@click.option(
+    "--keep",
+    metavar="PATTERN",
+    multiple=True,
+    callback=options.each(_pattern),
+    help="Keep folders of another program's cache, such as 'DG_JIT_CACHE_DIR/cache/*/'.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print no line at the end.")
 @click.argument("words", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
@@ -80,6 +97,7 @@ def command(
     promote: bool,
     remote: str | None,
     manifest: str | None,
+    keep: tuple[Pattern, ...],
     quiet: bool,
     words: tuple[str, ...],
 ) -> int:
@@ -111,6 +129,11 @@ def command(
     With --manifest the processes of CMD add the keys that they look up to a list. At the next start the first process
     of a node fetches from the server what the directory lacks of them, all at once and in the background.
 
+    With --keep, folders of a program that lockcache has no adapter for are entries too: a cache with a folder for each
+    kernel. PATTERN is the path of these folders, in single quotes and with '/' at its end; '*' stands for any one name,
+    and the path may begin with the name of a variable. Folders that are stored are laid down before CMD. New ones are
+    stored when they were renamed to their place, or at the end, when CMD ended with exit code 0.
+
     \b
     Examples:
       lockcache run -- python train.py
@@ -120,6 +143,7 @@ def command(
       srun lockcache run --remote redis://cache.example -- python train.py
       srun lockcache run --remote redis://cache --manifest job.manifest -- ./job
       srun lockcache run --dir /tmp/k --seed /lustre/k.lcb --promote -- ./job
+      lockcache run --keep 'DG_JIT_CACHE_DIR/cache/*/' -- python serve.py
     """
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
     stated = _behind(remote) | _listed(manifest) | ({} if bundle is None else {"LOCKCACHE_SEED": bundle.path})
@@ -136,12 +160,13 @@ def command(
     why, nothing = wrong or _why_unusable(layout, directory), contextlib.nullcontext()
     if why:
         return _go_without(words, why)
+    run = _keeping(keep, layout, quiet=quiet)
     if bundle is not None:
         bundle.prepare(layout.root, max_size)
     before = read_counters(layout)
     kept = daemon_for(layout, directory, max_size) if daemon else nothing
     used = nothing if bundle is None else bundle.used(layout, quiet=quiet)
-    status = _run_in(words, hooked({**os.environ, **variables}, FRAMEWORKS), kept, used)
+    status = _run_in(words, hooked({**os.environ, **variables}, FRAMEWORKS), kept, used, run)
     if not quiet and is_disabled():
         _say(_OFF)
     elif not quiet:
@@ -168,13 +193,25 @@ def _run_in(
     environment: Mapping[str, str],
     kept: contextlib.AbstractContextManager[None],
     used: contextlib.AbstractContextManager[None],
+    run: Callable[[tuple[str, ...], Mapping[str, str], set[int]], int] = run_child,
 ) -> int:
     """Run CMD while the directory is ``kept`` and the bundle is ``used``; its wait status."""
     # Ignored, nobody would hear of the command's end.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # Until all is done: the exit code is the command's, whatever comes after its end.
     with kept, held_back(WAITED_FOR) as mask, used:
-        return run_child(words, environment, mask)
+        return run(words, environment, mask)
+
+
+def _keeping(
+    keep: tuple[Pattern, ...], layout: Layout, *, quiet: bool
+) -> Callable[[tuple[str, ...], Mapping[str, str], set[int]], int]:
+    """Returns what runs CMD, and keeps its folders if there are any to be kept."""
+    if not keep or is_disabled():
+        return run_child
+    from lockcache.cli.running.kept import KeptFolders  # for runs with --keep only
+
+    return KeptFolders(keep, layout, quiet=quiet).run_child
 
 
 def _refuse_other(layout: Layout, directory: str | None) -> None:

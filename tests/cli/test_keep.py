@@ -1,0 +1,246 @@
+"""``lockcache run --keep``: which folders of a program are stored, and that they are there on another node."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.lowlevel import Layout, Selection, describe_entry, select_entries
+from tests.cli.builders import HANG_SECONDS, build, building, go_on, is_built
+from tests.cli.command import run, start
+
+
+def stored(cache: Path) -> list[str]:
+    """The names of the folders that are stored."""
+    layout = Layout(str(cache))
+    found = select_entries(layout, Selection(kind=("folder",)), time.time_ns())
+    described = [describe_entry(layout, each) for each in found]
+    return sorted(each.label or "" for each in described if each is not None)
+
+
+def finish(cache: Path, node: Path, script: str, *words: str, **variables: str) -> tuple[int, str, str]:
+    """Run a script of the shell in the folder of a node: exit code, and what was printed and said."""
+    command = ["--dir", str(cache), "--keep", "KERNELS/*/", *words, "--", "sh", "-c", script]
+    process = start(*command, **{"KERNELS": str(node), **variables})
+    out, err = process.communicate(timeout=HANG_SECONDS)
+    return process.returncode, out, err
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + HANG_SECONDS
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert is_so()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["moved", "in place"])
+def test_a_folder_that_one_node_built_is_there_on_another(how: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert build(cache, tmp_path / "a", how)[0] == "built"
+    word, said, code = build(cache, tmp_path / "b", how)
+    assert (word, code) == ("found", 0)
+    assert said.splitlines()[0] == "lockcache: 1 folder laid down, 0 stored"
+    assert is_built(tmp_path / "b" / "k1")
+    listed = run("ls", cache).stdout
+    assert "folder" in listed
+    assert "KERNELS/*/  k1" in listed
+
+
+@pytest.mark.slow
+def test_what_appears_whole_is_stored_while_the_command_runs_and_stays_when_the_guard_is_killed(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with building(cache, tmp_path / "a", "moved") as process:
+        go_on(process, "midway")
+        assert process.stdout.readline() == "built\n"
+        until(lambda: stored(cache) == ["k1"])
+        process.kill()
+    assert build(cache, tmp_path / "b", "moved")[0] == "found"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["moved", "in place"])
+@pytest.mark.parametrize("which", ["command", "guard", "both"])
+def test_what_is_half_done_when_something_is_killed_is_never_stored(how: str, which: str, tmp_path: Path) -> None:
+    cache, node = tmp_path / "cache", tmp_path / "a"
+    with building(cache, node, how, "-q") as process:
+        assert process.stdout.readline() == "midway\n"
+        child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+        if which != "guard":
+            os.kill(child, signal.SIGKILL)
+        if which != "command":
+            process.kill()
+        process.communicate(timeout=HANG_SECONDS)
+    # Nor by a command that ends well and does not touch it.
+    assert finish(cache, node, "true")[0] == 0
+    assert stored(cache) == []
+    # But once it was built to its end.
+    assert build(cache, node, how)[0] == "built"
+    assert stored(cache) == ["k1"]
+
+
+@pytest.mark.slow
+def test_what_a_renaming_program_left_half_done_is_not_stored_where_the_command_ends_well(tmp_path: Path) -> None:
+    cache, node = tmp_path / "cache", tmp_path / "a"
+    assert build(cache, node, "moved")[0] == "built"
+    half = "mkdir $KERNELS/under-way && echo half > $KERNELS/under-way/source.cu"
+    assert finish(cache, node, half)[0] == 0
+    assert stored(cache) == ["k1"]
+
+
+@pytest.mark.slow
+def test_of_a_command_that_fails_only_what_appeared_whole_is_stored(tmp_path: Path) -> None:
+    for how, expected in (("in place", []), ("moved", ["k1"])):
+        cache, node = tmp_path / how / "cache", tmp_path / how / "a"
+        with building(cache, node, how, "-q") as process:
+            go_on(process, "midway")
+            assert process.stdout.readline() == "built\n"
+            process.communicate(timeout=HANG_SECONDS)  # the end of its stdin is an error
+        assert process.returncode == 3
+        assert stored(cache) == expected
+
+
+@pytest.mark.slow
+def test_of_two_commands_in_one_folder_one_that_was_killed_keeps_the_other_from_storing(tmp_path: Path) -> None:
+    cache, node = tmp_path / "cache", tmp_path / "a"
+    with (
+        building(cache, node, "in place", "-q", name="k1") as killed,
+        building(cache, node, "in place", "-q", name="k2") as other,
+    ):
+        assert killed.stdout.readline() == "midway\n"
+        assert other.stdout.readline() == "midway\n"
+        os.kill(int(Path(f"/proc/{killed.pid}/task/{killed.pid}/children").read_text()), signal.SIGKILL)
+        killed.communicate(timeout=HANG_SECONDS)
+        other.communicate("\n\n", timeout=HANG_SECONDS)
+        assert other.returncode == 0
+    assert stored(cache) == []
+    assert build(cache, node, "in place", name="k3")[0] == "built"  # once nobody else is there, it goes on
+    assert stored(cache) == ["k3"]
+
+
+@pytest.mark.slow
+def test_what_a_program_writes_into_what_was_laid_down_changes_no_entry(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    build(cache, tmp_path / "a", "moved")
+    for node in ("b", "c"):
+        assert build(cache, tmp_path / node, "moved")[0] == "found"
+        assert is_built(tmp_path / node / "k1")
+        overwrite = "echo other > $KERNELS/k1/source.cu; mv $KERNELS/k1 $KERNELS/.x; mv $KERNELS/.x $KERNELS/k1"
+        assert finish(cache, tmp_path / node, overwrite)[0] == 0
+    assert stored(cache) == ["k1"]
+
+
+@pytest.mark.slow
+def test_folders_of_two_patterns_and_of_several_levels_do_not_mix(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    make = "for d in $ONE/k1 $TWO/a/sub/k1; do mkdir -p $d; echo $d > $d/f; done"
+    words = ("--keep", "ONE/*/", "--keep", "$TWO/*/sub/*/")
+    places = {"ONE": str(tmp_path / "n1" / "one"), "TWO": str(tmp_path / "n1" / "two")}
+    assert finish(cache, tmp_path / "a", make, *words, **places)[0] == 0
+    assert stored(cache) == ["a/sub/k1", "k1"]
+    show = "cat $ONE/k1/f $TWO/a/sub/k1/f"
+    there = {"ONE": str(tmp_path / "n2" / "one"), "TWO": str(tmp_path / "n2" / "two")}
+    _, out, _ = finish(cache, tmp_path / "a", show, *words, **there)
+    assert out.split() == [f"{places['ONE']}/k1", f"{places['TWO']}/a/sub/k1"]
+
+
+@pytest.mark.slow
+def test_ranks_that_begin_together_all_find_what_is_stored_and_each_folder_is_stored_once(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for name in ("k1", "k2", "k3"):
+        build(cache, tmp_path / "a", "in place", name=name)
+    show = "cat $KERNELS/*/source.cu && mkdir -p $KERNELS/new && echo new > $KERNELS/new/f"
+    words = ("--dir", str(cache), "--keep", "KERNELS/*/", "--", "sh", "-c", show)
+    ranks = [start(*words, KERNELS=str(tmp_path / "b"), SLURM_LOCALID=str(rank)) for rank in range(4)]
+    assert [process.communicate(timeout=HANG_SECONDS)[0] for process in ranks] == ["source" * 3] * 4
+    assert [process.returncode for process in ranks] == [0] * 4
+    assert stored(cache) == ["k1", "k2", "k3", "new"]
+    assert sorted(os.listdir(tmp_path / "b")) == ["k1", "k2", "k3", "new"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signals_go_to_the_command(number: signal.Signals, tmp_path: Path) -> None:
+    program = (
+        f"import signal; numbers = {{{number.value}}}; signal.pthread_sigmask(signal.SIG_BLOCK, numbers); "
+        "print('up', flush=True); signal.sigwait(numbers); exit(9)"
+    )
+    words = ("-q", "--dir", str(tmp_path / "cache"), "--keep", f"{tmp_path}/a/*/", "--", sys.executable, "-c", program)
+    process = start(*words)
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(number)
+    process.communicate(timeout=HANG_SECONDS)
+    assert process.returncode == 9
+
+
+@pytest.mark.slow
+def test_without_lockcache_nothing_is_kept_and_the_command_runs(tmp_path: Path) -> None:
+    node = tmp_path / "a"
+    make = "mkdir -p $KERNELS/k1 && echo x > $KERNELS/k1/f"
+    words = ("--keep", "KERNELS/*/", "--", "sh", "-c", make)
+    assert finish(tmp_path / "cache", node, make, LOCKCACHE_DISABLE="1")[0] == 0
+    unusable = start(*words, KERNELS=str(node), LOCKCACHE_DIR="/proc/none")
+    assert "goes on without lockcache" in unusable.communicate(timeout=HANG_SECONDS)[1]
+    assert unusable.returncode == 0
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_made_is_one_line_and_the_command_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = ("--dir", str(tmp_path / "cache"), "--keep", f"{tmp_path}/file/x/*/", "--", "echo", "ran")
+    out, err = start(*words).communicate(timeout=HANG_SECONDS)
+    assert out == "ran\n"
+    assert err.startswith(f"lockcache: --keep {tmp_path}/file/x/*/: nothing more is kept: ")
+
+
+@pytest.mark.parametrize(
+    "pattern, why",
+    [
+        ("KERNELS/x/", "no level '*'"),
+        ("KERNELS/**/", "one '*' for each level"),
+        ("KERNELS/../*/", "has '..'"),
+        ("../*/", "has '..'"),
+        ("KERNELS/*", "a slash"),
+        ("KERNELS/a*/", "the pattern 'a*'"),
+        ("/*/", "the root of all files"),
+        ("/tmp/*/", "the system's"),
+        ("UNSET/*/", "UNSET is not set"),
+        ("*/", "begins with '*'"),
+        ("", "a slash"),
+        ("~/*/", "name the folder of one program's cache"),
+    ],
+)
+def test_a_pattern_that_makes_no_sense_is_an_error_and_the_command_does_not_run(
+    pattern: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "kernels").mkdir()
+    variables = {"KERNELS": str(tmp_path / "kernels")}
+    ended = run("run", "--dir", tmp_path / "cache", "--keep", pattern, "--", "echo", "ran", **variables)
+    assert ended.returncode == 2
+    assert why in ended.stderr
+    assert "ran" not in ended.stdout
+
+
+def test_folders_that_hold_the_cache_itself_are_refused(tmp_path: Path) -> None:
+    for keep in (f"{tmp_path}/*/", f"{tmp_path}/cache/entries/*/"):
+        ended = run("run", "--dir", tmp_path / "cache", "--keep", keep, "--", "true")
+        assert ended.returncode == 2
+        assert "have to be apart" in ended.stderr
+
+
+def test_in_a_directory_that_a_group_shares_nothing_is_kept_without_signatures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, node = tmp_path / "cache", tmp_path / "a"
+    FileStreamProgramCache(cache, group=True).close()
+    make = "mkdir -p $KERNELS/k; echo x > $KERNELS/k/f"
+    assert "shared with a group" in finish(cache, node, make, LOCKCACHE_GROUP="1")[2]
+    assert stored(cache) == []
