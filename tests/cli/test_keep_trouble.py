@@ -258,6 +258,21 @@ def test_with_recache_nothing_is_laid_down_and_what_is_built_replaces_what_is_st
 
 
 @pytest.mark.slow
+def test_where_only_reading_is_allowed_folders_are_laid_down_and_nothing_is_made_in_the_directory(
+    tmp_path: Path,
+) -> None:
+    cache = tmp_path / "cache"
+    build(cache, tmp_path / "a", "moved")
+    assert build(cache, tmp_path / "b", "moved")[0] == "found"
+    make = "cat $KERNELS/k1/source.cu; mkdir $KERNELS/.b; echo x > $KERNELS/.b/f; mv $KERNELS/.b $KERNELS/k2"
+    for node in ("b", "c"):
+        before = sorted(cache.rglob("*"))
+        assert finish(cache, tmp_path / node, make, LOCKCACHE_READONLY="1")[:2] == (0, "source")
+        assert sorted(cache.rglob("*")) == before
+    assert stored(cache) == ["k1"]
+
+
+@pytest.mark.slow
 def test_a_seed_has_the_folders_too(tmp_path: Path) -> None:
     build(tmp_path / "cache", tmp_path / "a", "moved")
     seed = str(tmp_path / "seed.lcb")

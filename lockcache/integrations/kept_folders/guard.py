@@ -110,7 +110,8 @@ class FolderGuard:
         self._root.open(self.pattern.root, FOLDER & ~os.O_NOFOLLOW)
         self._is_network = is_network(self.pattern.root)
         reap_folder(self.pattern.root)
-        self._presence = Presence(self._cache._directory.layout, self.pattern.root)
+        if not self._cache._is_only_read:
+            self._presence = Presence(self._cache._directory.layout, self.pattern.root)
         self._began_ns = self._now_ns()
         with self._locked(_WAIT_SECONDS):
             self._names.read()
@@ -168,7 +169,7 @@ class FolderGuard:
             with opened_folder(self._root.number, *path.split("/")) as folder_fd:
                 self._there.add(path)
                 folder_ns, size_bytes = measure(folder_fd)
-            if folder_ns > used_ns:
+            if folder_ns > used_ns and not self._cache._is_only_read:
                 self._touch(path)
             return Held(folder_ns, path, size_bytes, is_there=True)
         except FileNotFoundError:
