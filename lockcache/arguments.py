@@ -33,6 +33,7 @@ VARIABLES = {
     "LOCKCACHE_SIGNING_KEY_FILE": "the file with the keys that sign and verify entries",
     "LOCKCACHE_JAX": "1: JAX stores its programs on lockcache",
     "LOCKCACHE_INSTALL": "frameworks whose adapters are installed when they are imported; lockcache run sets it",
+    "LOCKCACHE_RUN": "the file in which processes count what they found and compiled; lockcache run sets it",
     "LOCKCACHE_READONLY": "1: directories are only read, unless the program says read_only=False",
     "LOCKCACHE_COMPILE_ONCE": "1: of all that miss a key one compiles, unless the program sets compile_once",
     "LOCKCACHE_LEASE_TIMEOUT": "how long others wait for a compiling process, such as 5m, unless the program says it",

@@ -207,6 +207,7 @@ class BackedReads:
         loaded = self.found(turn.name)
         if loaded is not None:
             return loaded
+        waits, began = self._lookups.waits, time.monotonic()
         outcome = take_turn(self.backing.store, turn.name, self._timeout_seconds, counts=self._lookups)
         if isinstance(outcome, RemoteTurn):
             if outcome.after_failure:
@@ -214,7 +215,10 @@ class BackedReads:
             else:
                 turn.join(outcome.end)
             return None
-        return self._kept(turn.name, outcome, stamps)
+        kept = self._kept(turn.name, outcome, stamps)
+        if self._lookups.run is not None and self._lookups.waits > waits:
+            self._lookups.run.waited(turn.name, int((time.monotonic() - began) * 1e9))
+        return kept
 
     def joined(self, turn: LeaseTurn) -> tuple[bytes, bytes] | LeaseTurn:
         """Returns what the server has, after ending ``turn``; else ``turn``, like :meth:`load_or_join`.
@@ -247,6 +251,7 @@ class BackedReads:
         written = store_copy(self._writer, self.backing.seen, name, loaded, stamps)
         self._counts["evictions"] += written.evicted.entries
         self._lookups.hits += 1
+        self._lookups.note_found(name, loaded)
         return loaded
 
 

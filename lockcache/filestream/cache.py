@@ -361,7 +361,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         written = self._writer.store(name, code, record, note)
         if self._backing is not None:
             self._backing.wrote(name, mark, code, record)
-        self._report.report_if_due(now_ns)
+        self._report.note_put(now_ns, name, stated, is_stored=written.dropped is None)
         self._counts["evictions"] += written.evicted.entries
         if written.dropped is not None:
             self._count_dropped(written.dropped)

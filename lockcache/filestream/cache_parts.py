@@ -26,11 +26,11 @@ from lockcache.arguments import (
     resolve_path_or_nowhere,
 )
 from lockcache.explain import Stated
-from lockcache.filestream.accounting import Counters, CountersReport, Miss, Report
+from lockcache.filestream.accounting import Counters, CountersReport, Miss, Report, counts_of_run
 from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.closures import ClosureFile
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
-from lockcache.filestream.entry import EntryReader, KeyRing, Loader, load_keys, loader_of, make_reader
+from lockcache.filestream.entry import CountedReads, EntryReader, KeyRing, Loader, load_keys, loader_of, make_reader
 from lockcache.filestream.modes import in_mode, open_in_mode
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.room import apply_policy
@@ -123,7 +123,9 @@ class Parts:
         self.closures = ClosureFile(self.directory, keys)
         counted = partial(_counted, self.reader, self.counts)
         along: list[Report | None] = [recorder, None if self.backing is None else self.backing.report]
-        self.report = CountersReport(layout, counted, is_read_only=self.directory.is_read_only, along=along)
+        self.report = CountersReport(
+            layout, counted, is_read_only=self.directory.is_read_only, along=along, run=self.reader.run
+        )
         self.misses = StatedMisses(layout, keys, self.report, is_renewing=self.renewed is not None)
 
     def _make_reader(
@@ -135,9 +137,12 @@ class Parts:
         # There a miss does more than count, and folders are checked before the files in them.
         asks_first = not (compile_once or is_shared or layout.is_network or self.backing or is_seeded or recorder)
         self.reader = make_reader(layout, directory.recency, keys, verified_only=verified_only, asks_first=asks_first)
+        self.reader.run = counts_of_run()
         files = loader_of(layout, self.reader, is_shared=is_shared)
         self.seeded = SeededReader(layout, files, self.reader, keys) if is_seeded else None
-        reader = self.seeded or files
+        reader: Loader = self.seeded or files
+        if self.reader.run is not None:
+            reader = CountedReads(self.reader, reader)
         return reader if recorder is None else recorder.recording(reader.load)
 
     def _find_backing(self, keys: KeyRing | None, key_file: str) -> Backing | None:

@@ -25,6 +25,7 @@ from lockcache.arguments import is_disabled, resolve_path
 from lockcache.calling import FILES, joined_files, parted_files
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream import FileStreamProgramCache
+from lockcache.filestream.accounting import note_own_cache
 from lockcache.filestream.disk import entry_name
 from lockcache.resource import Entry
 from lockcache.single_flight import Turn
@@ -106,6 +107,21 @@ class Shared:
         with _NeverRaising(self):
             return cast("ViewPath | None", self.cache.view_files(self._prefix + key))
         return None
+
+    def view_again(self, key: str) -> ViewPath | None:
+        """As :meth:`view`, of what this process has just stored or found, which is not another hit."""
+        with _NeverRaising(self):
+            name = entry_name((self._prefix + key).encode())
+            return self.cache._viewer.view(name, self._load_uncounted)
+        return None
+
+    def _load_uncounted(self, name: str) -> tuple[bytes, bytes] | None:
+        loaded = self.cache._load_without_turn(name)
+        if loaded is None:
+            self.cache._reader.misses -= 1
+        else:
+            self.cache._reader.take_back(loaded)
+        return loaded
 
     def look_at_files(self, key: str) -> dict[str, bytes] | None:
         """The files of ``key``, without a turn."""
@@ -269,4 +285,5 @@ def warn(framework: str, error: Exception) -> None:
     """Say once for each framework why it goes on with its own cache."""
     if framework not in _warned:
         _warned.add(framework)
+        note_own_cache(framework, f"{type(error).__name__}: {error}")
         _log.warning("%s goes on with its own cache: %s: %s", framework, type(error).__name__, error)

@@ -294,7 +294,7 @@ class _Files:
         return self._shown_or_written(name, files)
 
     def _shown_or_written(self, name: str, files: dict[str, bytes]) -> dict[str, str]:
-        view = self._shared.view(name)
+        view = self._shared.view_again(name)
         return self._written(files) if view is None else self._shown(view)
 
     def _shown(self, view: ViewPath) -> dict[str, str]:

@@ -336,7 +336,7 @@ def test_the_bundle_stays_small_enough_for_a_seed(tmp_path: Path) -> None:
     first, second = _job(tmp_path, "node1", "4M"), _job(tmp_path, "node2", "4M")
     assert "7 programs promoted into" in first.stderr
     assert "(half of the cap; the 5 oldest are left out)" in first.stderr
-    assert "lockcache: 7 hits, 5 compiled and stored" in second.stderr
+    assert "lockcache: 1 process: 7 found, 5 compiled" in second.stderr
     assert "5 programs promoted" in second.stderr
     assert (tmp_path / "k.lcb").stat().st_size <= 2_000_000
 

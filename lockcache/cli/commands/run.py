@@ -28,16 +28,16 @@ from lockcache.cli.output import plain, reason, say
 from lockcache.cli.running.child import WAITED_FOR, end_as, run_child
 from lockcache.cli.running.daemon import daemon_for
 from lockcache.cli.running.ranks import is_first
+from lockcache.cli.running.record import RecordedRun
+from lockcache.cli.running.report import NOT_AS_FEW_COMPILES, describe_run, exceeded
 from lockcache.cli.running.seeded import SeededRun, missing_seed
 from lockcache.cli.signals import held_back
 from lockcache.doctor.path_source import check_variables
 from lockcache.errors import LockcacheError, NoDefaultDirError
-from lockcache.filestream.accounting import saved_in_words
 from lockcache.filestream.manifest import read_manifest
 from lockcache.filestream.remote import parse_url, require_client
 from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
-from lockcache.lowlevel import CacheDirectory, Counters, Layout, is_cache, read_counters
-from lockcache.sizes import counted
+from lockcache.lowlevel import CacheDirectory, Layout, is_cache
 
 if TYPE_CHECKING:
     from lockcache.integrations.kept_folders import Pattern
@@ -87,6 +87,12 @@ _OFF: Final = "lockcache was off, as LOCKCACHE_DISABLE says"
     callback=options.each(_pattern),
     help="Keep folders of another program's cache, such as 'DG_JIT_CACHE_DIR/cache/*/'.",
 )
+@click.option(
+    "--most-compiles",
+    metavar="N",
+    type=options.WholeNumber(min=0),
+    help="End with 3 if CMD succeeds and compiles more than N programs.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print no line at the end.")
 @click.argument("words", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
@@ -98,6 +104,7 @@ def command(
     remote: str | None,
     manifest: str | None,
     keep: tuple[Pattern, ...],
+    most_compiles: int | None,
     quiet: bool,
     words: tuple[str, ...],
 ) -> int:
@@ -105,10 +112,11 @@ def command(
 
     JAX, Triton, Inductor, CuPy, numba-cuda and Warp store what they compile in one directory, which all processes
     share: each kernel is compiled once. Variables that you set yourself take precedence. Signals go to CMD, and its
-    exit code is returned. At the end, one line shows what all programs did in the directory meanwhile: hits,
-    compilations, and the compile time that was saved. Under srun or mpiexec, one rank of a node prints it. If the
-    directory cannot be used, a warning says why, and CMD runs without lockcache. Options that can only be a mistake are
-    an error, and CMD does not run: --dir is a file or holds other files, --seed or --manifest is in a missing folder.
+    exit code is returned. At the end, one line shows what the processes of CMD did: programs that they found, compiled
+    and waited for, the processor time that was not spent, and frameworks that went on with their own cache. Under srun
+    or mpiexec, the last rank of a node prints it, for all of them. If the directory cannot be used, a warning says why,
+    and CMD runs without lockcache. Options that can only be a mistake are an error, and CMD does not run: --dir is a
+    file or holds other files, --seed or --manifest is in a missing folder.
 
     --max-size counts as LOCKCACHE_MAX_SIZE does: below what a program states, and below a cap that an operator set. It
     stays the directory's cap until a program states another one, or 'lockcache policy set' does.
@@ -134,6 +142,10 @@ def command(
     and the path may begin with the name of a variable. Folders that are stored are laid down before CMD. New ones are
     stored when they were renamed to their place, or at the end, when CMD ended with exit code 0.
 
+    With --most-compiles, CMD is a test of a warm cache: if it succeeds, but its processes on this node compiled more
+    than N programs, the exit code is 3, and one line names the first of them. It is 3 as well where nobody knows how
+    many: lockcache was off, no process found or compiled any, or a framework went on with its own cache.
+
     \b
     Examples:
       lockcache run -- python train.py
@@ -142,6 +154,7 @@ def command(
       lockcache run --daemon --max-size 10G -- ./all-tests
       srun lockcache run --remote redis://cache.example -- python train.py
       srun lockcache run --remote redis://cache --manifest job.manifest -- ./job
+      lockcache run --most-compiles 0 -- pytest tests/gpu
       srun lockcache run --dir /tmp/k --seed /lustre/k.lcb --promote -- ./job
       lockcache run --keep 'DG_JIT_CACHE_DIR/cache/*/' -- python serve.py
     """
@@ -153,33 +166,60 @@ def command(
         layout = Layout(resolve_path(directory))
     except NoDefaultDirError as error:
         why = wrong or ("" if is_disabled() else str(error))  # which needs no directory
-        return _go_without(words, why, "" if why or quiet else _OFF)
+        return _go_without(words, why, "" if why or quiet else _OFF, most_compiles)
     if directory is not None:  # a slip of this very command, unlike a variable that is set for all
         _refuse_other(layout, directory)
     _say("" if wrong else missing_seed(bundle), *starmap(unknown_in_words, unknown_variables(os.environ).items()))
     why, nothing = wrong or _why_unusable(layout, directory), contextlib.nullcontext()
     if why:
-        return _go_without(words, why)
+        return _go_without(words, why, "", most_compiles)
     run = _keeping(keep, layout, quiet=quiet)
     if bundle is not None:
         bundle.prepare(layout.root, max_size)
-    before = read_counters(layout)
+    recorded = RecordedRun(layout, words, is_read_only=coerce_read_only("auto") is True)
     kept = daemon_for(layout, directory, max_size) if daemon else nothing
     used = nothing if bundle is None else bundle.used(layout, quiet=quiet)
-    status = _run_in(words, hooked({**os.environ, **variables}, FRAMEWORKS), kept, used, run)
-    if not quiet and is_disabled():
-        _say(_OFF)
-    elif not quiet:
-        _say(f"{_difference(before, read_counters(layout))}, in {layout.root}")
-    return end_as(status)
+    environment = hooked({**os.environ, **variables, **recorded.variables}, FRAMEWORKS)
+    with recorded.used():
+        status = _run_in(words, environment, kept, used, run)
+    if is_disabled():
+        return _end_without(status, "" if quiet else _OFF, most_compiles)
+    if recorded.is_last and not quiet:
+        say(f"{_describe(recorded)}; in {layout.root}")
+    return _judge(end_as(status), recorded, most_compiles)
 
 
-def _go_without(words: tuple[str, ...], why: str, at_end: str = "") -> int:
+def _go_without(words: tuple[str, ...], why: str, at_end: str, most_compiles: int | None) -> int:
     _say(why and f"{why}; the command goes on without lockcache")
     nothing = contextlib.nullcontext()
     status = _run_in(words, _without_lockcache(os.environ), nothing, nothing)
+    return _end_without(status, at_end, most_compiles)
+
+
+def _end_without(status: int, at_end: str, most_compiles: int | None) -> int:
+    """Returns the exit code of a command that ran without lockcache: nobody knows what that compiled."""
     _say(at_end)
-    return end_as(status)
+    code = end_as(status)
+    if code or most_compiles is None:
+        return code
+    _say("--most-compiles: lockcache was not in use, so nothing is known of what was compiled")
+    return NOT_AS_FEW_COMPILES
+
+
+def _describe(recorded: RecordedRun) -> str:
+    why = recorded.why_unknown
+    return f"nothing is known of what its processes did: {why}" if why else describe_run(recorded.parts or [])
+
+
+def _judge(code: int, recorded: RecordedRun, most_compiles: int | None) -> int:
+    """Returns the exit code of a command that ended with ``code``. Of several ranks, the last one judges."""
+    if code or most_compiles is None or recorded.parts is None:
+        return code
+    why = recorded.why_unknown or exceeded(recorded.parts, most_compiles)
+    if not why:
+        return code
+    say(f"--most-compiles: {why}")
+    return NOT_AS_FEW_COMPILES
 
 
 def _say(*lines: str) -> None:
@@ -282,10 +322,3 @@ def _listed(manifest: str | None) -> dict[str, str]:
     if os.path.lexists(path):
         read_manifest(path)  # what is something else is refused here, once, and not by each process
     return {"LOCKCACHE_MANIFEST": path}
-
-
-def _difference(before: Counters | None, after: Counters | None) -> str:
-    older, newer = before or Counters(), after or Counters()
-    hits, stored = max(0, newer.hits - older.hits), max(0, newer.puts - older.puts)
-    saved = saved_in_words(hits, newer.saved_ns - older.saved_ns)
-    return f"{counted(hits, 'hit')}, {stored} compiled and stored{saved}"

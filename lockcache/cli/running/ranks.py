@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lockcache.filestream.disk import UPDATE, Descriptor, make_folder, open_or_create
@@ -18,6 +18,8 @@ from lockcache.lowlevel import Layout
 
 # The variables of srun, mpiexec (Open MPI, MPICH, Intel MPI) and torchrun with this process's number on its node.
 _VARIABLES: Final = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "LOCAL_RANK")
+# Those that name the job: of PMIx (Open MPI), and of srun, whose ranks may be started by shells.
+_JOBS: Final = (("PMIX_NAMESPACE",), ("SLURM_JOB_ID", "SLURM_STEP_ID"))
 # The value that some launchers set without ranks.
 _NO_RANK: Final = "-1"
 
@@ -39,6 +41,18 @@ def _numbers() -> set[str]:
     return {os.environ.get(name, _NO_RANK) for name in _VARIABLES} - {_NO_RANK}
 
 
+def name_job() -> Sequence[str]:
+    """Returns what the ranks of one job on this node have in common, and those of another job have not.
+
+    Where the launcher does not name the job, that is the process which started all of its ranks here.
+    """
+    for names in _JOBS:
+        found = [os.environ.get(name, "") for name in names]
+        if all(found):
+            return found
+    return [str(os.getppid())]
+
+
 class Leaving:
     """The state of a :func:`staying` block."""
 
@@ -58,7 +72,7 @@ def staying(layout: Layout, name: str) -> Iterator[Leaving]:
     leaving, lock = Leaving(), Descriptor()
     with contextlib.suppress(OSError):
         _open(layout, name, lock)
-        _share(lock.number)
+        share(lock.number)
         leaving.is_shared = True
     try:
         yield leaving
@@ -86,7 +100,7 @@ def _open(layout: Layout, name: str, lock: Descriptor) -> None:
     open_or_create(layout, f"{layout.locks}/{name}", UPDATE, lock)
 
 
-def _share(fd: int) -> None:
+def share(fd: int) -> None:
     """Take the lock, shared with others. Waits for a process that ends and holds it alone for a moment, but no longer.
 
     Raises :class:`OSError`.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.misses import *
     from lockcache.filestream.accounting.page import *
     from lockcache.filestream.accounting.parallel_reads import *
+    from lockcache.filestream.accounting.run_counts import *
+    from lockcache.filestream.accounting.run_record import *
     from lockcache.filestream.accounting.scan import *
     from lockcache.filestream.accounting.summary import *
     from lockcache.filestream.accounting.usage import *
@@ -29,6 +31,8 @@ else:
             "measure": "Drift Spread accounted find_drift measured spread staged",
             "misses": "Miss read_misses",
             "page": "CountersPage",
+            "run_counts": "RunCounts counts_of_run note_own_cache",
+            "run_record": "RUN_HEAD RUN_VARIABLE RunPart append_parts read_run",
             "scan": (
                 "ANY_TIME_NS Found ShardFolders bytes_beside bytes_of_entry bytes_on_disk count_shard folder_bytes "
                 "measure_shard names_in quarantined_files scan_records scan_shard scan_views staged_files"

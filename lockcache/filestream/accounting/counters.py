@@ -25,8 +25,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from lockcache.explain import Stated
 from lockcache.filestream.accounting.misses import Miss, add_misses_locked
 from lockcache.filestream.accounting.page import CountersPage, difference, total
+from lockcache.filestream.accounting.run_counts import RunCounts, end_run_counts
 from lockcache.filestream.accounting.summary import Summary, Totals
 from lockcache.filestream.disk import Hold, Layout, Mark
 from lockcache.fork import after_fork_in_child
@@ -114,7 +116,7 @@ class CountersReport:
 
     Where the directory is only read (``is_read_only``) nothing is added: it counts for the summary of its process.
     ``page``: another one than that of :class:`Counters`, which that summary leaves out. ``along``: reports
-    that are made whenever this one is.
+    that are made whenever this one is. ``run``: the counts for ``lockcache run``, if that started the process.
     """
 
     __slots__ = (
@@ -130,6 +132,7 @@ class CountersReport:
         "_page",
         "_reported",
         "_reporting",
+        "_run",
         "failures",
     )
 
@@ -141,13 +144,15 @@ class CountersReport:
         is_read_only: bool = False,
         page: CountersPage | None = None,
         along: Sequence[Report | None] = (),
+        run: RunCounts | None = None,
     ) -> None:
         self._layout = layout
         self._counts = counts
         self._is_read_only = is_read_only
         self._is_of_programs = page is None
         self._page = _page_of(layout) if page is None else page
-        self._along = [each for each in along if each is not None]
+        self._along = [each for each in (*along, run) if each is not None]
+        self._run = run
         self._began = self._reported = self._page.nothing
         self._due_ns = time.time_ns() + _INTERVAL_NS
         self._reporting: dict[None, Mark] = {}
@@ -162,8 +167,10 @@ class CountersReport:
         if miss.parts and not self._is_read_only:
             self._misses.append(miss)
 
-    def report_if_due(self, now_ns: int) -> None:
-        """Report if the interval is over. Each put calls this with the time that it has anyhow: two comparisons."""
+    def note_put(self, now_ns: int, name: str, stated: Stated | None, *, is_stored: bool) -> None:
+        """Report if the interval is over. Each put calls this with the time that it has anyhow: three comparisons."""
+        if self._run is not None:
+            self._run.compiled(name, "" if stated is None else stated.label, is_stored=is_stored)
         # The second one: the clock was set back.
         if now_ns >= self._due_ns or now_ns < self._due_ns - 2 * _INTERVAL_NS:
             self.report()
@@ -285,6 +292,7 @@ _is_armed_for_children = False
 def _report_all(*_: object) -> None:
     for report in list(_reports):
         report.report_patiently()
+    end_run_counts()
     _summary.print_once()
 
 

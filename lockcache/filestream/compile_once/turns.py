@@ -35,7 +35,6 @@ from lockcache.fork import after_fork_in_child
 
 _log = logging.getLogger("lockcache")
 
-
 #: Without another wish: a holder has a minute, or four times what compiling that key took the last time.
 _TIMEOUT_SECONDS: Final = 60.0
 _TIMEOUT_COSTS: Final = 4
@@ -196,7 +195,7 @@ class CompileOnce:
         """
         loaded = self.look(name)
         if loaded is not None:
-            self.counts.take_back(loaded)
+            self.counts.take_back_computed(name, loaded)
         return loaded
 
     def poll(self, name: str, generation: int) -> Hashable:
@@ -327,7 +326,8 @@ class _Wait:
         self.end()
         counts = self._once.counts
         counts.misses -= 1
-        counts.waits += self._has_paused
+        if self._has_paused:
+            counts.note_wait(self._name, time.monotonic() - self._began)
         return loaded
 
     def end(self) -> None:

@@ -168,6 +168,7 @@ class Layout:
         "room_lock",
         "room_queue",
         "root",
+        "runs",
         "scrub",
         "seed",
         "seed_lock",
@@ -202,6 +203,7 @@ class Layout:
         self.counters_base = os.path.join(self.own, "counters.base")
         self.remote = os.path.join(self.own, "remote")
         self.misses = os.path.join(self.own, "misses")
+        self.runs = os.path.join(self.own, "runs")
         self.seed = os.path.join(self.own, "seed.lcb")
         self.seed_past = os.path.join(self.own, "seed.past")
         self.format = os.path.join(self.own, "format")

@@ -12,6 +12,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.entry.codec import *
+    from lockcache.filestream.entry.counted import *
     from lockcache.filestream.entry.describe import *
     from lockcache.filestream.entry.locate import *
     from lockcache.filestream.entry.nearest import *
@@ -36,6 +37,7 @@ else:
             ),
             "locate": "Prices find_records is_on_server",
             "nearest": "Nearest Neighbour Search Subject consider_all consider_seed find_nearest",
+            "counted": "CountedReads",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
             "removal": (
                 "orphan_views remove_empty_folders_locked remove_entry remove_locked remove_orphan_views_locked "

@@ -30,6 +30,7 @@ from typing import Final, Protocol
 
 from xxhash import xxh3_128_digest
 
+from lockcache.filestream.accounting import RunCounts
 from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, below, is_fresh, revalidate
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
@@ -86,6 +87,7 @@ class EntryReader:
         "hits",
         "misses",
         "refused_entries",
+        "run",
         "saved_ns",
         "unverified_hits",
         "waits",
@@ -118,6 +120,8 @@ class EntryReader:
         self.waits = 0
         #: What compiling took, of each hit, as its record says. Free of charge: the head is unpacked for the length.
         self.saved_ns = 0
+        #: The counts for ``lockcache run``, if that started this process: :class:`CountedReads` adds to them.
+        self.run: RunCounts | None = None
         #: Misses on entries with a signature that cannot be verified here, or without a required one.
         self.refused_entries = 0
         self._corrupt = 0
@@ -210,6 +214,23 @@ class EntryReader:
         self.hits -= 1
         self.unverified_hits -= not loaded[1]
         self.saved_ns -= cost_of(loaded[1])
+
+    def take_back_computed(self, name: str, loaded: tuple[bytes, bytes]) -> None:
+        """Count a hit no more: the caller computed the entry, which another one stored meanwhile."""
+        self.take_back(loaded)
+        if self.run is not None:
+            self.run.compiled_in_vain(name, cost_of(loaded[1]))
+
+    def note_found(self, name: str, loaded: tuple[bytes, bytes]) -> None:
+        """Count for ``lockcache run`` that a caller was served ``loaded``."""
+        if self.run is not None:
+            self.run.found(name, cost_of(loaded[1]))
+
+    def note_wait(self, name: str, seconds: float) -> None:
+        """Count that the caller who was just served the entry had waited for it."""
+        self.waits += 1
+        if self.run is not None:
+            self.run.waited(name, int(seconds * 1e9))
 
     def note_corrupt(self, path: str) -> None:
         """Count a damaged entry, and warn of it."""

@@ -1,0 +1,257 @@
+"""The last line of ``lockcache run``, and ``--most-compiles``: what the processes of one command did, and no others."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting import RUN_HEAD
+from tests.cli.command import run, start
+from tests.processes.crowd import HANG_SECONDS
+
+BEGIN = "import os, signal, sys, threading, time; from lockcache import FileStreamProgramCache as C\ncache = C()\n"
+#: Compiles "k", which is said to take 2.5 s, if it is not there, and looks it up twice more.
+ONCE = f"""{BEGIN}
+found = cache.begin("k", label="scale<float>")
+if hasattr(found, "store"):
+    found.store(b"code", 2_500_000_000)
+cache.get("k"), cache.get("k")
+"""
+
+
+def said(path: Path, program: str, *options: str, code: int = 0, **variables: str) -> str:
+    """Returns what ``lockcache run`` prints of a program, without its own name and the directory."""
+    ended = run("run", "--dir", path, *options, "--", sys.executable, "-c", program, **variables)
+    assert ended.returncode == code, ended
+    return ended.stderr.removeprefix("lockcache: ").replace(f"; in {path}\n", "")
+
+
+def test_what_a_process_stored_itself_is_not_found_and_the_next_run_finds_it_once(cache_path: Path) -> None:
+    assert said(cache_path, ONCE) == "1 process: 0 found, 1 compiled"
+    assert said(cache_path, ONCE) == "1 process: 1 found, 0 compiled; 2.5 s of processor time not spent"
+    assert os.listdir(cache_path / "lockcache" / "runs") == []
+
+
+def test_where_no_cost_was_recorded_none_is_counted(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"code"
+    found = "1 process: 1 found (1 of them with no compile time recorded), 0 compiled"
+    assert said(cache_path, f"{BEGIN}cache.get('k')") == found
+
+
+def test_where_no_process_found_or_compiled_anything_the_line_says_so(cache_path: Path) -> None:
+    assert said(cache_path, "") == "no process found or compiled a program"
+    assert said(cache_path, f"{BEGIN}cache.get('k')") == "no process found or compiled a program"
+
+
+@pytest.mark.slow
+def test_two_jobs_at_once_in_one_directory_do_not_count_each_other(cache_path: Path) -> None:
+    wait = "print('up', flush=True); sys.stdin.read()"
+    first = start("--dir", str(cache_path), "--", sys.executable, "-c", f"{ONCE}{wait}")
+    assert first.stdout.readline() == "up\n"
+    second = start("--dir", str(cache_path), "--", sys.executable, "-c", f"{ONCE}\ncache['l'] = b'other'\n{wait}")
+    assert second.stdout.readline() == "up\n"
+    _, first_said = first.communicate(timeout=HANG_SECONDS)
+    _, second_said = second.communicate(timeout=HANG_SECONDS)
+    assert "1 process: 0 found, 1 compiled; in" in first_said
+    assert "1 process: 1 found, 1 compiled; 2.5 s of processor time not spent; in" in second_said
+
+
+#: One process waits while its parent compiles, for as long as the argument says that compiling took, in ns.
+WAITED = f"""{BEGIN}
+turn = cache.begin("k")
+pid = os.fork()
+if not pid:
+    with C() as cache:
+        cache.get_or_compute("k", lambda: b"mine")
+    sys.exit()
+leases = f"{{cache.path}}/lockcache/leases"
+while not any(name.endswith(".bell") for name in os.listdir(leases)):
+    time.sleep(0.01)
+turn.store(b"code", int(sys.argv[1]))
+os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cost_ns, not_spent", [("1", ""), (str(1000 * 10**9), "; 16.* min of processor time not spent")]
+)
+def test_the_time_that_was_waited_is_shown_and_not_counted(cost_ns: str, not_spent: str, cache_path: Path) -> None:
+    process = start("--dir", str(cache_path), "--", sys.executable, "-c", WAITED, cost_ns)
+    _, err = process.communicate(timeout=HANG_SECONDS)
+    assert re.fullmatch(
+        rf"lockcache: 2 processes: 1 found, 1 compiled, 1 waited for \([\d.]+ (m|u)?s\){not_spent}; in {cache_path}\n",
+        err,
+    ), err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_children_of_multiprocessing_are_processes_of_their_own(method: str, cache_path: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import multiprocessing, sys\nfrom lockcache import FileStreamProgramCache as C\n"
+        "cache = C()\n"
+        "def work(): assert cache.get('k') == b'code'\n"
+        "if __name__ == '__main__':\n"
+        "    cache.begin('k').store(b'code', 2_500_000_000)\n"
+        "    context = multiprocessing.get_context(sys.argv[1])\n"
+        "    children = [context.Process(target=work) for _ in range(3)]\n"
+        "    for child in children: child.start()\n"
+        "    for child in children: child.join()\n"
+    )
+    process = start("--dir", str(cache_path), "--", sys.executable, str(script), method)
+    _, err = process.communicate(timeout=HANG_SECONDS)
+    line = "lockcache: 4 processes: 3 found, 1 compiled; 7.5 s of processor time not spent; in"
+    assert err == f"{line} {cache_path}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)"])
+def test_what_a_killed_process_compiled_is_counted_and_its_end_is_missed(end: str, cache_path: Path) -> None:
+    program = f"{BEGIN}pid = os.fork()\nif not pid: cache['k'] = b'code'; {end}\nos.waitpid(pid, 0)"
+    assert said(cache_path, program) == "1 process: 0 found, 1 compiled; 1 process ended without a last report"
+    # Hits are written with the next report: the first one of a child, by which it is known, is.
+    program = f"{BEGIN}pid = os.fork()\nif not pid: cache.get('k'); {end}\nos.waitpid(pid, 0)"
+    found = said(cache_path, program)
+    assert found.startswith("1 process: 1 found"), found
+    assert found.endswith("; 1 process ended without a last report"), found
+
+
+def test_a_framework_that_goes_on_with_its_own_cache_is_in_the_line(cache_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text("__version__ = '9.9'")
+    found = said(cache_path, f"import cupy\n{ONCE}", PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    line = found.splitlines()[-1]
+    assert line.startswith("lockcache: 1 process: 0 found, 1 compiled; cupy went on with its own cache (")
+    assert line.count("cupy") > 1, "the reason is missing"
+
+
+@pytest.mark.parametrize("variable", ["LOCKCACHE_READONLY"])
+def test_a_directory_that_is_only_read_has_a_line_too_and_is_not_changed(variable: str, cache_path: Path) -> None:
+    said(cache_path, ONCE)
+    os.rmdir(cache_path / "lockcache" / "runs")
+    found = said(cache_path, f"{ONCE}\ncache['l'] = b'other'", **{variable: "1"})
+    assert found.splitlines()[-1].removeprefix("lockcache: ") == (
+        "1 process: 1 found, 1 compiled (1 of them not stored); 2.5 s of processor time not spent"
+    )
+    assert not (cache_path / "lockcache" / "runs").exists()
+
+
+@pytest.mark.slow
+def test_the_last_rank_of_a_node_speaks_for_all_of_them(cache_path: Path) -> None:
+    program = f"{ONCE}print('up', flush=True); sys.stdin.read()"
+    words = ("--dir", str(cache_path), "--most-compiles", "0", "--", sys.executable, "-c", program)
+    ranks = [start(*words, SLURM_LOCALID=number) for number in ("0", "1")]
+    for rank in ranks:
+        assert rank.stdout.readline() == "up\n"
+    first, last = ranks
+    assert first.communicate(timeout=HANG_SECONDS) == ("", "")
+    _, err = last.communicate(timeout=HANG_SECONDS)
+    assert (first.returncode, last.returncode) == (0, 3)
+    assert err.startswith("lockcache: 2 processes: 1 found, 1 compiled"), err
+    assert err.count("\n") == 2
+    assert os.listdir(cache_path / "lockcache" / "runs") == []
+
+
+@pytest.mark.slow
+def test_a_job_does_not_count_what_a_killed_job_of_the_same_name_left(cache_path: Path) -> None:
+    words = ("--dir", str(cache_path), "--", sys.executable, "-c", f"{ONCE}print('up', flush=True); sys.stdin.read()")
+    killed = start(*words, SLURM_LOCALID="0")
+    assert killed.stdout.readline() == "up\n"
+    killed.kill()
+    killed.communicate(timeout=HANG_SECONDS)
+    assert len(os.listdir(cache_path / "lockcache" / "runs")) == 1
+    again = start(*words, SLURM_LOCALID="0")
+    assert again.communicate(timeout=HANG_SECONDS)[1].startswith("lockcache: 1 process: 1 found, 0 compiled;")
+    assert os.listdir(cache_path / "lockcache" / "runs") == []
+
+
+def test_a_later_run_removes_what_a_killed_one_left_a_day_ago(cache_path: Path) -> None:
+    said(cache_path, ONCE)
+    runs = cache_path / "lockcache" / "runs"
+    for name, age in (("old", 100_000), ("new", 0)):
+        (runs / name).write_bytes(RUN_HEAD)
+        os.utime(runs / name, (time.time() - age,) * 2)
+    said(cache_path, ONCE)
+    assert os.listdir(runs) == ["new"]
+
+
+def test_a_run_within_a_run_counts_for_both(cache_path: Path, tmp_path: Path) -> None:
+    inner = [sys.executable, "-m", "lockcache", "run", "--dir", str(tmp_path / "inner"), "--", sys.executable, "-c"]
+    program = f"import subprocess; subprocess.run({[*inner, ONCE]!r}, check=True)"
+    first, second = said(cache_path, program).splitlines()
+    assert "1 process: 0 found, 1 compiled" in first
+    assert "1 process: 0 found, 1 compiled" in second
+
+
+def test_a_symlink_in_the_place_of_the_records_is_not_followed(cache_path: Path, tmp_path: Path) -> None:
+    said(cache_path, ONCE)
+    (cache_path / "lockcache" / "runs").rmdir()
+    (cache_path / "lockcache" / "runs").symlink_to(tmp_path)
+    assert said(cache_path, ONCE).startswith("1 process: 1 found")
+    assert [each.name for each in tmp_path.iterdir() if each.name != cache_path.name] == []
+
+
+@pytest.mark.parametrize("most, code", [("0", 3), ("1", 3), ("2", 0)])
+def test_more_compilations_than_asked_for_are_an_exit_code_and_are_named(
+    most: str, code: int, cache_path: Path
+) -> None:
+    program = f"{ONCE}\ncache['l'] = b'other'"
+    found = said(cache_path, program, "-q", "--most-compiles", most, code=code)
+    assert found.startswith(
+        f"--most-compiles: 2 programs were compiled, more than {most}: scale<float>, " if code else ""
+    )
+    assert bool(found) == bool(code)
+    assert said(cache_path, ONCE, "-q", "--most-compiles", "0") == ""  # a warm one
+
+
+def test_the_commands_own_exit_code_takes_precedence(cache_path: Path) -> None:
+    assert said(cache_path, f"{ONCE}\nsys.exit(7)", "-q", "--most-compiles", "0", code=7) == ""
+
+
+def test_where_nobody_knows_how_much_was_compiled_the_run_has_not_passed(cache_path: Path, tmp_path: Path) -> None:
+    words = ("-q", "--most-compiles", "5")
+    assert "no process found or compiled a program" in said(cache_path, "", *words, code=3)
+    assert "not in use" in said(cache_path, ONCE, *words, code=3, LOCKCACHE_DISABLE="1")
+    assert "not in use" in said(cache_path, ONCE, *words, code=3, LOCKCACHE_MAX_SIZE="1Q")
+    assert said(cache_path, f"{ONCE}\nsys.exit(7)", *words, code=7, LOCKCACHE_DISABLE="1") == ""
+    (tmp_path / "cupy.py").write_text("__version__ = '9.9'")
+    paths = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    assert "cupy went on with its own cache" in said(
+        cache_path, f"import cupy\n{ONCE}", *words, code=3, PYTHONPATH=paths
+    )
+    removed = f"{ONCE}\nos.unlink(os.environ['LOCKCACHE_RUN'])"
+    assert "No such file" in said(cache_path, removed, *words, code=3)
+
+
+def test_a_number_that_is_none_is_a_mistake(cache_path: Path) -> None:
+    for number in ("-1", "few"):
+        assert run("run", "--dir", cache_path, "--most-compiles", number, "--", "true").returncode == 2
+
+
+NVRTC = """
+import sys
+from cuda.core import ProgramOptions
+from lockcache import FileStreamProgramCache
+from lockcache.cuda import Program
+with FileStreamProgramCache() as cache:
+    for number in range(2):
+        code = f'extern "C" __global__ void scale{number}(float *a) {{ *a *= {number}; }}'
+        Program(code, "c++", ProgramOptions(arch="sm_90")).compile("cubin", cache=cache)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.cuda
+def test_programs_of_nvrtc_are_found_by_a_later_run(cache_path: Path) -> None:
+    cold = said(cache_path, NVRTC, "--most-compiles", "0", code=3)
+    assert cold.startswith("1 process: 0 found, 2 compiled"), cold
+    warm = said(cache_path, NVRTC, "--most-compiles", "0")
+    assert re.fullmatch(r"1 process: 2 found, 0 compiled; [\d.]+ m?s of processor time not spent", warm), warm
