@@ -133,11 +133,20 @@ def test_a_framework_that_goes_on_with_its_own_cache_is_in_the_line(cache_path: 
     assert line.count("cupy") > 1, "the reason is missing"
 
 
-@pytest.mark.parametrize("variable", ["LOCKCACHE_READONLY"])
-def test_a_directory_that_is_only_read_has_a_line_too_and_is_not_changed(variable: str, cache_path: Path) -> None:
+def test_and_so_is_one_in_a_python_without_lockcache(cache_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").touch()
+    program = "import sys; sys.modules['lockcache'] = None; import cupy"
+    found = said(cache_path, program, PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    line = found.splitlines()[-1]
+    assert line.startswith("lockcache: 1 process: 0 found, 0 compiled; cupy went on with its own cache (ModuleNotF"), (
+        line
+    )
+
+
+def test_a_directory_that_is_only_read_has_a_line_too_and_is_not_changed(cache_path: Path) -> None:
     said(cache_path, ONCE)
     os.rmdir(cache_path / "lockcache" / "runs")
-    found = said(cache_path, f"{ONCE}\ncache['l'] = b'other'", **{variable: "1"})
+    found = said(cache_path, f"{ONCE}\ncache['l'] = b'other'", LOCKCACHE_READONLY="1")
     assert found.splitlines()[-1].removeprefix("lockcache: ") == (
         "1 process: 1 found, 1 compiled (1 of them not stored); 2.5 s of processor time not spent"
     )

@@ -8,11 +8,13 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.lowlevel import Layout, read_counters
 from tests.crash.measure import accounted, on_disk
 from tests.frameworks.support import PROGRAMS, ROOT, Programs, answer, sampled_answers, site_of, tell, total
 
@@ -49,6 +51,19 @@ def test_kernels_and_launchers_are_compiled_once_by_all_and_leave_nothing_elsewh
     cache = FileStreamProgramCache(programs.directory)
     assert cache.recount() == []
     assert accounted(programs.directory) == on_disk(programs.directory)
+
+
+def test_what_a_process_compiled_is_not_found_in_the_last_line_of_lockcache_run(programs: Programs) -> None:
+    prefix = [sys.executable, "-m", "lockcache", "run", "--"]
+    for hits, line in ((0, "1 process: 0 found, 2 compiled; in"), (2, "1 process: 2 found, 0 compiled; ")):
+        programs.errors.unlink(missing_ok=True)
+        with programs.started(1, "by-variable", prefix=prefix) as [process]:
+            tell(process, [0, 1000])
+            _assert_all_well([answer(process)])
+            process.stdin.close()
+            process.wait()
+        assert f"lockcache: {line}" in programs.errors.read_text()
+        assert read_counters(Layout(str(programs.directory))).hits == hits
 
 
 def test_lockcache_run_and_a_manager_of_the_users(programs: Programs, tmp_path: Path) -> None:

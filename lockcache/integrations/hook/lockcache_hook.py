@@ -11,6 +11,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
+import struct
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -85,6 +86,24 @@ def _install(framework: str) -> None:
         if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream
                 sys.stderr.write(f"lockcache: {framework} goes on with its own cache: {error}\n")
+        with contextlib.suppress(Exception):
+            _note_own_cache(f"{framework}: {type(error).__name__}: {error}")
+
+
+def _note_own_cache(refusal: str) -> None:
+    """Note for the last line of ``lockcache run`` why a framework is not adapted, in a Python without lockcache too.
+
+    As ``lockcache.filestream.accounting.run_record`` writes the part of a process, which has ended.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = os.open(os.environ["LOCKCACHE_RUN"], flags)
+    try:
+        if os.pread(fd, 8, 0) == b"LCrunhd\x01":
+            text = " ".join(refusal.split()).encode(errors="replace")[:250]
+            part = b"LCrunpt\x01" + struct.pack("<8q", 0, 0, 0, 0, 0, 0, 0, 1) + b"\n" + text
+            os.write(fd, part.ljust(1024, b"\0"))
+    finally:
+        os.close(fd)
 
 
 def run(file: str) -> None:
