@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting import RUN_HEAD, read_run
 from lockcache.filestream.disk.layout import entry_name
 from tests.crash.strace import trace
 
@@ -88,6 +89,20 @@ def test_a_lookup_whose_key_is_recorded_makes_no_call_more(
     assert _calls(program, cache_path, tmp_path / "log")[0] == hit
     assert len(_calls(program, cache_path, tmp_path / "log")[1]) == len(miss) == 1
     assert len((tmp_path / "job.manifest").read_text().splitlines()) == 3
+
+
+def test_a_hit_in_a_process_of_lockcache_run_makes_no_call_more(
+    cache_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for a program that this process finds, nor for one that it knows."""
+    _filled(cache_path, 10).close()
+    program = 'mark(); cache.get(b"1"); mark(); cache.get(b"1"); mark(); cache.get(b"none"); mark()'
+    without = _calls(program, cache_path, tmp_path / "log")
+    record = tmp_path / "record"
+    record.write_bytes(RUN_HEAD)
+    monkeypatch.setenv("LOCKCACHE_RUN", str(record))
+    assert _calls(program, cache_path, tmp_path / "log") == without
+    assert [(part.found, part.compiled) for part in read_run(None, str(record))] == [(1, 1)]
 
 
 def test_the_parts_of_its_key_cost_a_hit_no_system_call_and_a_put_two(cache_path: Path, tmp_path: Path) -> None:
