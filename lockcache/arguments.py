@@ -235,6 +235,11 @@ def configured_manifest() -> str:
     return _expand(text, "LOCKCACHE_MANIFEST") if text else ""
 
 
+def configured_run() -> str:
+    """Returns ``$LOCKCACHE_RUN``; empty without one."""
+    return _stated("LOCKCACHE_RUN")
+
+
 def is_disabled() -> bool:
     """Returns whether ``$LOCKCACHE_DISABLE`` has caches that are made now empty and without effect."""
     return configured_switch("LOCKCACHE_DISABLE")

@@ -176,7 +176,8 @@ def command(
     run = _keeping(keep, layout, quiet=quiet)
     if bundle is not None:
         bundle.prepare(layout.root, max_size)
-    recorded = RecordedRun(layout, words, is_read_only=coerce_read_only("auto") is True)
+    only_reads = is_disabled() or coerce_read_only("auto") is True
+    recorded = RecordedRun(layout, words, is_read_only=only_reads)
     kept = daemon_for(layout, directory, max_size) if daemon else nothing
     used = nothing if bundle is None else bundle.used(layout, quiet=quiet)
     environment = hooked({**os.environ, **variables, **recorded.variables}, FRAMEWORKS)

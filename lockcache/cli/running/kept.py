@@ -32,6 +32,8 @@ from lockcache.sizes import counted
 _AGAIN_SECONDS: Final = 1.0
 _LONGEST_SECONDS: Final = 60.0
 _MOST_LINES: Final = 5
+# Of the command's variables: what is kept was not compiled by a process of it, nor looked up.
+_NOT_OBEYED: Final = ("LOCKCACHE_MANIFEST", "LOCKCACHE_RECACHE", "LOCKCACHE_RUN")
 _EXPECTED: Final = (OSError, LockcacheError, ValueError, MemoryError)
 
 
@@ -151,7 +153,7 @@ class KeptFolders:
     def _opened(self, environment: Mapping[str, str]) -> Iterator[None]:
         """Open the cache as the command would, and the guards."""
         try:
-            with _variables_of(environment), variables_left_alone(["LOCKCACHE_MANIFEST", "LOCKCACHE_RECACHE"]):
+            with _variables_of(environment), variables_left_alone(_NOT_OBEYED):
                 cache = FileStreamProgramCache(self._layout.root, compile_once=False)
         except _EXPECTED as error:
             self._problems.append(f"--keep: nothing is kept: {in_words(error)}")

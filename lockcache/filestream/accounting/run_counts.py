@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 from typing import Final
 
-from lockcache.filestream.accounting.run_record import MOST_LABELS, RUN_VARIABLE, RunPart, write_part
+from lockcache.arguments import configured_run
+from lockcache.filestream.accounting.run_record import MOST_LABELS, RunPart, write_part
 from lockcache.filestream.disk import Hold, Mark
 from lockcache.fork import after_fork_in_child
 
@@ -163,7 +163,7 @@ _counts: dict[str, RunCounts] = {}
 
 def counts_of_run() -> RunCounts | None:
     """Returns this process's counts, if ``lockcache run`` started it; the same object for all caches."""
-    path = os.environ.get(RUN_VARIABLE)
+    path = configured_run()
     if not path:
         return None
     found = _counts.get(path)
