@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         NoDefaultDirError,
         PolicyError,
         ReentrantComputeError,
+        SealedError,
         SigningKeyError,
         UncacheableError,
         UnsafeCacheDirError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from lockcache.memory import InMemoryProgramCache
     from lockcache.remote import RemoteProgramCache
     from lockcache.resource import CacheStats, Entry, ProgramCacheResource
+    from lockcache.serving import seal, unseal, unsealed
     from lockcache.single_flight import Turn
     from lockcache.sqlite import SQLiteProgramCache
     from lockcache.tiered import TieredProgramCache
@@ -49,12 +51,16 @@ __all__ = [
     "ReentrantComputeError",
     "RemoteProgramCache",
     "SQLiteProgramCache",
+    "SealedError",
     "SigningKeyError",
     "TieredProgramCache",
     "Turn",
     "UncacheableError",
     "UnsafeCacheDirError",
     "make_program_cache_key",
+    "seal",
+    "unseal",
+    "unsealed",
 ]
 
 __version__ = "0.2.0"
@@ -73,13 +79,14 @@ if not TYPE_CHECKING:
             "lockcache.bundle": "BundleProgramCache",
             "lockcache.errors": (
                 "FormatError LockTimeoutError LockcacheError NoDefaultDirError PolicyError ReentrantComputeError "
-                "SigningKeyError UncacheableError UnsafeCacheDirError"
+                "SealedError SigningKeyError UncacheableError UnsafeCacheDirError"
             ),
             "lockcache.filestream": "FileStreamProgramCache",
             "lockcache.keys": "make_program_cache_key",
             "lockcache.memory": "InMemoryProgramCache",
             "lockcache.remote": "RemoteProgramCache",
             "lockcache.resource": "CacheStats Entry ProgramCacheResource",
+            "lockcache.serving": "seal unseal unsealed",
             "lockcache.single_flight": "Turn",
             "lockcache.sqlite": "SQLiteProgramCache",
             "lockcache.tiered": "TieredProgramCache",

@@ -41,6 +41,9 @@ VARIABLES = {
     "LOCKCACHE_RECACHE": "1: each process compiles again, once, and replaces what is stored",
     "LOCKCACHE_REMOTE": "the server behind every directory that is written to, such as redis://host",
     "LOCKCACHE_MANIFEST": "the file that lists the keys of a job, to be fetched from that server at the next start",
+    "LOCKCACHE_SEALED": "log, warn or error: report or refuse each compilation after warm-up",
+    "LOCKCACHE_SEAL_AFTER": "how long warm-up is, such as 10m, or manifest: until LOCKCACHE_MANIFEST was fetched",
+    "LOCKCACHE_SEAL_MANIFEST": "the file that lists the keys that a sealed program missed",
     "LOCKCACHE_LOG": "what programs without their own logging show on stderr: off, info or debug; default: warnings",
     "LOCKCACHE_SUMMARY": "1: print hits, compilations and saved time on stderr when a program ends",
 }
@@ -54,6 +57,9 @@ PROGRAM_VARIABLES = (
     "LOCKCACHE_LEASE_TIMEOUT",
     "LOCKCACHE_REMOTE",
     "LOCKCACHE_MANIFEST",
+    "LOCKCACHE_SEALED",
+    "LOCKCACHE_SEAL_AFTER",
+    "LOCKCACHE_SEAL_MANIFEST",
     "LOCKCACHE_SEED",
 )
 # Of the daemon in addition, which has a variable for each of its settings.
@@ -231,8 +237,18 @@ def configured_remote() -> str:
 
 def configured_manifest() -> str:
     """Returns the path in ``$LOCKCACHE_MANIFEST``, or empty. Raises :class:`ValueError` naming the variable."""
-    text = _stated("LOCKCACHE_MANIFEST")
-    return _expand(text, "LOCKCACHE_MANIFEST") if text else ""
+    return configured_file("LOCKCACHE_MANIFEST")
+
+
+def configured_file(variable: str) -> str:
+    """Returns the path in ``$variable``, or empty. Raises :class:`ValueError` naming the variable."""
+    text = _stated(variable)
+    return _expand(text, variable) if text else ""
+
+
+def configured_text(variable: str) -> str:
+    """Returns what ``$variable`` says, or empty."""
+    return _stated(variable)
 
 
 def configured_run() -> str:

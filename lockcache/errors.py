@@ -11,6 +11,7 @@
     ├── LockTimeoutError (TimeoutError)         a shard lock was not free in time (internal: becomes a dropped write)
     ├── ArchiveError (ValueError)               a file is not an archive or a bundle of lockcache, or is damaged
     ├── ReentrantComputeError (RuntimeError)    compute() asked for the very key that it was called to compute
+    ├── SealedError (RuntimeError)              something was to be compiled after lockcache.seal("error")
     └── UncacheableError (ValueError)           a key was asked for a compilation that must not be cached
 
 Each keeps the built-in base that callers of plain Python code already catch. At run time a cache raises
@@ -31,6 +32,7 @@ __all__ = [
     "NoDefaultDirError",
     "PolicyError",
     "ReentrantComputeError",
+    "SealedError",
     "SigningKeyError",
     "UncacheableError",
     "UnsafeCacheDirError",
@@ -124,6 +126,15 @@ class ArchiveError(LockcacheError, ValueError):
 
 class ReentrantComputeError(LockcacheError, RuntimeError):
     """The ``compute`` of a key asked ``get_or_compute`` for that key in the same thread: it would wait for itself."""
+
+
+class SealedError(LockcacheError, RuntimeError):
+    """A compilation was refused after ``lockcache.seal("error")``; the message says which, and why its key missed."""
+
+    def __init__(self, message: str = "", name: str = "") -> None:
+        super().__init__(message)
+        #: The name of its entry, as ``lockcache ls --full`` prints it; empty for what cannot be cached.
+        self.name = name
 
 
 class UncacheableError(LockcacheError, ValueError):

@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
+from lockcache import serving
 from lockcache.arguments import is_disabled
 from lockcache.fork import after_fork_in_child
 from lockcache.resource import (
@@ -25,8 +26,10 @@ from lockcache.resource import (
     coerce_max_size_bytes,
     coerce_value,
     join_metadata,
+    key_in_words,
     split_metadata,
 )
+from lockcache.serving import watch
 
 __all__ = ["InMemoryProgramCache"]
 
@@ -44,6 +47,7 @@ class InMemoryProgramCache(ProgramCacheResource):
     """
 
     def __init__(self, *, max_size_bytes: int | str | None = None) -> None:
+        serving.obey_variables()
         self._max_size_bytes = coerce_max_size_bytes(max_size_bytes)
         self._is_off = is_disabled()
         self._lock = threading.RLock()
@@ -68,10 +72,14 @@ class InMemoryProgramCache(ProgramCacheResource):
     def __setitem__(self, key: bytes | str, value: object) -> None:
         name = coerce_key(key)
         self._write(name, split_metadata(*coerce_value(value)))
+        if watch.is_on:
+            serving.stored(self, name, key_in_words(name))
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         name = coerce_key(key)
         self._write(name, coerce_entry(entry))
+        if watch.is_on:
+            serving.stored(self, name, key_in_words(name))
 
     def __delitem__(self, key: bytes | str) -> None:
         name = coerce_key(key)

@@ -30,24 +30,33 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar, overload
 
+from lockcache import serving
 from lockcache.arguments import coerce_recheck_seconds, coerce_seconds
 from lockcache.fork import after_fork_in_child
-from lockcache.resource import CacheStats, Entry, ProgramCacheResource, coerce_key, coerce_value
+from lockcache.resource import (
+    CacheStats,
+    Entry,
+    ProgramCacheResource,
+    coerce_key,
+    coerce_value,
+    copy_into,
+    key_in_words,
+    put_into,
+    remove_from,
+)
+from lockcache.serving import watch
 from lockcache.single_flight import Turn, refuse_reentrance
 
 __all__ = ["TieredProgramCache"]
 
 _T = TypeVar("_T")
 _Tiers = tuple[ProgramCacheResource, ...]
-
-_log = logging.getLogger("lockcache")
 
 # A program has some hundred kernels, each read a few times a minute at most: a read of the last tier for each of them
 # once a minute is not felt, and an entry that is a minute old is not evicted before those of last week.
@@ -133,13 +142,19 @@ class TieredProgramCache(ProgramCacheResource):
         return self._last.view_files(coerce_key(key))
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
-        self._write(coerce_key(key), Entry(*coerce_value(value)))  # once: the file behind an ObjectCode may go
+        name = coerce_key(key)
+        self._write(name, Entry(*coerce_value(value)))  # once: the file behind an ObjectCode may go
+        if watch.is_on:
+            serving.stored(self, name, key_in_words(name))
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit, in each tier."""
         if not isinstance(entry, Entry):
             raise TypeError(f"entry must be a lockcache.Entry, got {type(entry).__name__} {entry!r:.80}")
-        self._write(coerce_key(key), entry)
+        name = coerce_key(key)
+        self._write(name, entry)
+        if watch.is_on:
+            serving.stored(self, name, key_in_words(name))
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it. It is the last tier's turn."""
@@ -174,7 +189,7 @@ class TieredProgramCache(ProgramCacheResource):
         with self._writing(name):
             version = self._version(name)
             # Not any() over a generator: every tier must be asked. The copies first: a reader between finds the truth.
-            found = [_remove(tier, name) for tier in self._tiers]
+            found = [remove_from(tier, name) for tier in self._tiers]
             if self._version(name) == version:
                 self._times.pop(name, None)
             else:
@@ -287,7 +302,7 @@ class TieredProgramCache(ProgramCacheResource):
             if self._busy[hash(name) % _STRIPES] or self._version(name) != version:
                 return
             self._versions[hash(name) % _STRIPES] += 1
-            taken = [_copy(tier, name, entry) for tier in uppers]
+            taken = [copy_into(tier, name, entry) for tier in uppers]
             if not all(taken) or self._version(name) != version + 1:
                 self._set_time(name, _SUSPECT)
             elif entry is None:
@@ -302,13 +317,13 @@ class TieredProgramCache(ProgramCacheResource):
             # From here to the end readers go below: they may see the new value early, but never the old one after it.
             self._set_time(name, _SUSPECT)
             version = self._version(name)
-            _put(self._last, name, entry)
+            put_into(self._last, name, entry)
             try:
                 for tier in reversed(self._uppers):
-                    _put(tier, name, entry)
+                    put_into(tier, name, entry)
             except BaseException:
                 for tier in self._uppers:
-                    _copy(tier, name, None)  # for the next process, which knows of no suspicion
+                    copy_into(tier, name, None)  # for the next process, which knows of no suspicion
                 raise
             self._set_time(name, time.monotonic() if self._version(name) == version else _SUSPECT)
 
@@ -344,6 +359,9 @@ class TieredProgramCache(ProgramCacheResource):
                 # Again: a reader that took the version in between may have read what was there before.
                 self._versions[stripe] += 1
 
+    def _missed(self, key: bytes) -> serving.Missed | None:
+        return self._last._missed(key)
+
     def _recount(self, *, hits: int = 0, misses: int = 0, **counts: int) -> None:
         with self._counting:
             self._hits += hits
@@ -371,30 +389,3 @@ def _with_backing(tiers: _Tiers) -> _Tiers:
 
         return with_backing(tiers)
     return tiers
-
-
-def _put(tier: ProgramCacheResource, name: bytes, entry: Entry) -> None:
-    if entry.metadata:
-        tier.put_entry(name, entry)
-    else:
-        tier[name] = entry.code
-
-
-def _copy(tier: ProgramCacheResource, name: bytes, entry: Entry | None) -> bool:
-    """Make a tier hold a copy, or none; whether it did: one that may only be read, or keeps no metadata, does not."""
-    try:
-        if entry is not None:
-            _put(tier, name, entry)
-        else:
-            _remove(tier, name)
-    except (OSError, TypeError) as error:
-        _log.debug("%r takes no copy: %s", tier, error)
-        return False
-    return True
-
-
-def _remove(tier: ProgramCacheResource, name: bytes) -> bool:
-    with contextlib.suppress(KeyError):
-        del tier[name]
-        return True
-    return False

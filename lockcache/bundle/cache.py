@@ -15,8 +15,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, overload
 
+from lockcache import serving
 from lockcache.arguments import coerce_seconds, configured_switch, is_disabled, resolve_path
+from lockcache.explain import statement_of
 from lockcache.filestream.bundle import BundleFile, RefusedEntryError
+from lockcache.filestream.compile_once import MissedEntry
+from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import KeyRing, as_entry, load_keys
 from lockcache.resource import (
     CacheStats,
@@ -27,7 +31,9 @@ from lockcache.resource import (
     coerce_value,
     computed_entry,
     in_namespace,
+    key_in_words,
 )
+from lockcache.serving import watch
 from lockcache.single_flight import Turn
 
 __all__ = ["BundleProgramCache"]
@@ -62,6 +68,7 @@ class BundleProgramCache(ProgramCacheResource):
     def __init__(
         self, path: str | os.PathLike[str], *, signing_key_file: str | os.PathLike[str] | bool | None = None
     ) -> None:
+        serving.obey_variables()
         self.path = resolve_path(path)
         self._key_file = signing_key_file
         self._keys: KeyRing | None = load_keys(signing_key_file)
@@ -106,16 +113,25 @@ class BundleProgramCache(ProgramCacheResource):
         name = coerce_key(key)
         coerce_value(value)
         self._drop(name)
+        if watch.is_on:
+            serving.stored(self, name, key_in_words(name))
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Drop the entry: a bundle is never changed."""
         name = coerce_key(key)
         coerce_entry(entry)
         self._drop(name)
+        if watch.is_on:
+            serving.stored(self, name, key_in_words(name))
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """Returns the entry, or the caller's turn to compute it. No turn waits for another: a bundle stores nothing."""
-        return self.get_entry(key) or Turn(in_namespace(namespace, partial(self._computed, coerce_key(key))))
+        found = self.get_entry(key)
+        if found is not None:
+            return found
+        raw = coerce_key(key)
+        publish = in_namespace(namespace, partial(self._computed, raw))
+        return serving.unawaited(self, raw, label or key_in_words(key), publish)
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """Returns the entry, or ``None`` at once: nothing is ever stored here."""
@@ -138,6 +154,9 @@ class BundleProgramCache(ProgramCacheResource):
         """Returns the counters of this object, and bytes (of the file) and entries of the bundle."""
         file = self._opened()
         return CacheStats(**self._counts, bytes=file.size_bytes, entries=file.entries)
+
+    def _missed(self, key: bytes) -> serving.Missed:
+        return MissedEntry(entry_name(key), statement_of(key))
 
     def _recount(self, **counts: int) -> None:
         for name, count in counts.items():

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lockcache.serving import awaiting, watch
 from lockcache.single_flight import Turn, computing
 
 if TYPE_CHECKING:
@@ -24,7 +25,12 @@ _T = TypeVar("_T")
 
 async def aget_or_compute(cache: ProgramCacheResource, key: bytes, compute: Callable[[], Any], label: str) -> bytes:
     """See :meth:`lockcache.ProgramCacheResource.aget_or_compute`."""
-    found: Entry | Turn[Entry] = await _in_thread(lambda: cache.begin(key, label=label))
+    token = awaiting.set(asyncio.current_task()) if watch.is_on else None
+    try:
+        found: Entry | Turn[Entry] = await _in_thread(lambda: cache.begin(key, label=label))
+    finally:
+        if token is not None:
+            awaiting.reset(token)
     if not isinstance(found, Turn):
         return found.code
     turn = found

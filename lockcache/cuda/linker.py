@@ -16,11 +16,13 @@ import cuda.core
 from cuda.core import LinkerOptions, ObjectCode
 from cuda.core.typing import CompilerBackendType
 
+from lockcache import serving
 from lockcache.arguments import is_disabled
 from lockcache.errors import UncacheableError
 from lockcache.explain import statement_of
 from lockcache.keys import link_key
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
+from lockcache.serving import watch
 
 _WRAP: Final[dict[str, Callable[..., ObjectCode]]] = {"ptx": ObjectCode.from_ptx, "cubin": ObjectCode.from_cubin}
 
@@ -57,7 +59,8 @@ class Linker(cuda.core.Linker):  # type: ignore[misc] # cuda.core is untyped
         cannot be cached (``ptxas_options`` that name a file) is returned and not stored: ``cache.stats().uncacheable``
         counts it, and the log has one warning for each reason.
 
-        Raises what ``cuda.core.Linker`` raises, and :class:`TypeError` for a cache that is not one of lockcache's.
+        Raises what ``cuda.core.Linker`` raises, :class:`TypeError` for a cache that is not one of lockcache's, and
+        :class:`SealedError` after ``lockcache.seal("error")``.
         """
         self._hit_logs = None
         if _is_used(cache) and not self._has_closed and target_type in tuple(_WRAP):
@@ -67,6 +70,9 @@ class Linker(cuda.core.Linker):  # type: ignore[misc] # cuda.core is untyped
                 cache._note_uncacheable("the driver links, and the key cannot see how: install nvidia-nvjitlink")
             elif key is not None:
                 return self._cached(inputs, str(target_type), key, cache)
+            if watch.is_on:
+                with serving.compiling("a link", "see the warning of it"):
+                    return self._link(target_type)
         return self._link(target_type)
 
     def get_info_log(self) -> str:

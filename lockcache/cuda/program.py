@@ -20,6 +20,7 @@ from typing import Any, Final
 import cuda.core
 from cuda.core import ObjectCode, ProgramOptions
 
+from lockcache import serving
 from lockcache.arguments import is_disabled
 from lockcache.cuda import restrict
 from lockcache.cuda.headers import examine_headers
@@ -28,6 +29,7 @@ from lockcache.errors import LockcacheError, UncacheableError
 from lockcache.explain import statement_of
 from lockcache.keys import Headers, prints_one, program_keys, versions
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
+from lockcache.serving import watch
 
 __all__ = ["Program"]
 
@@ -95,7 +97,8 @@ class Program(LazyProgram):
         compilation that gives no code) is compiled, returned and not stored: ``cache.stats().uncacheable`` counts it,
         and the log has one warning for each reason.
 
-        Raises what ``cuda.core.Program.compile`` raises, and nothing else. A cache that is not one of lockcache's is
+        Raises what ``cuda.core.Program.compile`` raises, and after ``lockcache.seal("error")`` :class:`SealedError`. A
+        cache that is not one of lockcache's is
         left to cuda.core.
         """
         if isinstance(cache, ProgramCacheResource) and is_disabled():
@@ -111,8 +114,12 @@ class Program(LazyProgram):
                 raise UncacheableError("its options were changed after it was made")
             compilation = _Compilation(self, target_type, names, logs, cache)
         except (LockcacheError, OSError, TypeError, ValueError) as error:  # if it is a mistake, the compiler says so
-            cache._note_uncacheable(getattr(error, "reasons", "") or str(error))
-            return self._compile_now(target_type, names, logs)
+            reason = getattr(error, "reasons", "") or str(error)
+            cache._note_uncacheable(reason)
+            if not watch.is_on:
+                return self._compile_now(target_type, names, logs)
+            with serving.compiling(str(self._options.name), reason):
+                return self._compile_now(target_type, names, logs)
         code = compilation.cached(cache)
         if not compilation.has_compiled and compilation.is_too_new():  # cuda.core warned of what it compiled
             warnings.warn(_TOO_NEW, RuntimeWarning, stacklevel=2)

@@ -20,7 +20,7 @@ else:
         {
             "key_parts": (
                 "Difference MOST_BYTES Part bounded decode_label decode_parts differences looks_secret make_part "
-                "name_path_taker reasons_of"
+                "name_path_taker reasons_of values_in_words"
             ),
             "statements": "Stated is_remembered parts_of_digest remember remember_digest state statement_of",
         },

@@ -196,6 +196,21 @@ def differences(mine: Iterable[Part], other: Iterable[Part]) -> list[Difference]
     return [each for each in found if not _follows(each, found, causes)]
 
 
+def values_in_words(difference: Difference) -> str:
+    """Returns the two values of a part that differs, for people."""
+    mine, other = difference.mine, difference.other
+    # Equal where neither is shown, or only where both are the same.
+    if mine is not None and other is not None and mine.value == other.value:
+        return "changed"
+    return f"{_value(mine)} / {_value(other)}"
+
+
+def _value(part: Part | None) -> str:
+    if part is None:
+        return "not there"
+    return part.value or f"(hash {part.hash})"
+
+
 def _may_be_cut(name: str, has: Mapping[str, Part], lacks: Mapping[str, Part]) -> bool:
     """Returns whether a part that one key has may be among the :data:`OTHERS` of the key that lacks it.
 

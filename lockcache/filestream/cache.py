@@ -15,10 +15,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, overload
 
-from lockcache.arguments import POLICY_VARIABLES, coerce_seconds, default_cap, variables_left_alone
+from lockcache import serving
+from lockcache.arguments import coerce_seconds, default_cap
 from lockcache.explain import Stated, statement_of
 from lockcache.filestream.accounting import Slot, count_shard, report_at_end, scan_shard
-from lockcache.filestream.cache_parts import Parts, coerce_arguments
+from lockcache.filestream.cache_parts import DroppedWrites, Parts, coerce_arguments, reopen
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import Record, as_entry
@@ -37,8 +38,10 @@ from lockcache.resource import (
     computed_entry,
     in_namespace,
     key_in_words,
+    put_into,
     split_metadata,
 )
+from lockcache.serving import watch
 from lockcache.single_flight import Turn, refuse_reentrance
 
 _T = TypeVar("_T")
@@ -122,6 +125,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         read_only: bool | Literal["auto"] = "auto",
     ) -> None:
         self._arguments = coerce_arguments(dict(locals()))
+        serving.obey_variables()
         cap, priority = stated_policy(coerce_max_size_bytes(max_size_bytes))
         parts = Parts(self._arguments, cap, priority, default_cap(path))
         self._directory, self._counts, self._report = parts.directory, parts.counts, parts.report
@@ -131,7 +135,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._reader, self._load, self._writer = parts.reader, parts.load, parts.writer
         self._viewer, self._closures, self._misses = parts.viewer, parts.closures, parts.misses
         self._entries = f"{self._directory.layout.entries}/"
-        self._held = Slot(0, 0)
+        self._dropped, self._held = DroppedWrites(self.path, self._arguments, self._directory, self._counts), Slot(0, 0)
         report_at_end(self, self._report)
 
     @property
@@ -174,11 +178,19 @@ class FileStreamProgramCache(ProgramCacheResource):
             reader.misses += 1
             return default
         loaded = (self._load if turn else self._load_without_turn)(digest.hexdigest())
-        return default if loaded is None else loaded[0]
+        if loaded is not None:
+            return loaded[0]
+        if watch.is_on and turn and self._implicit is not None:
+            serving.refuse(self, coerce_key(key), self._implicit.end_mine)
+        return default
 
     def get_entry(self, key: bytes | str) -> Entry | None:
         """Returns the entry with its metadata, or ``None``. An entry of cuda.core's own cache has no metadata."""
-        return self._entry(self._load(entry_name(coerce_key(key))))
+        raw = coerce_key(key)
+        entry = self._entry(self._load(entry_name(raw)))
+        if entry is None and watch.is_on and self._implicit is not None:
+            serving.refuse(self, raw, self._implicit.end_mine)
+        return entry
 
     def _peek(self, name: bytes) -> Entry | None:
         return self._entry(self._load_without_turn(entry_name(name)))
@@ -192,6 +204,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         raw = key if type(key) is bytes else coerce_key(key)
         if type(value) is bytes and self._implicit is None:  # saves 3 us of a put compared with the code below
             self._write(entry_name(raw), value, b"", 0, statement_of(raw))
+            if watch.is_on:
+                serving.stored(self, raw, key_in_words(raw))
         else:
             self._store(raw, lambda: split_metadata(*coerce_value(value)))
 
@@ -214,7 +228,10 @@ class FileStreamProgramCache(ProgramCacheResource):
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """Returns the entry, or the caller's turn to compute it; one across all processes that share the directory."""
         if self._directory.is_read_only:  # what cannot be stored nobody needs to wait for
-            return self.get_entry(key) or Turn(partial(self._drop, key))
+            raw = coerce_key(key)
+            return self.get_entry(raw) or serving.unawaited(
+                self, raw, label or key_in_words(raw), partial(self._drop, raw)
+            )
         if self._renewed is not None:
             return super().begin(key, label=label, namespace=namespace)
         raw = coerce_key(key)
@@ -231,10 +248,13 @@ class FileStreamProgramCache(ProgramCacheResource):
                 publish = partial(self._publish_in, outcome, statement_of(raw, label))
                 turn = Turn(in_namespace(namespace, publish), outcome.end)
                 outcome.begin()
-                return turn
+                return serving.watched(self, raw, label or key_in_words(key), turn) if watch.is_on else turn
             loaded = outcome
         # An entry of a newer version, whose metadata cannot be read here, stays as it is.
-        return self._entry(loaded) or Turn(computed_entry)
+        return self._entry(loaded) or serving.unawaited(self, raw, label or key_in_words(raw), computed_entry)
+
+    def _missed(self, key: bytes) -> serving.Missed:
+        return self._misses.missed(entry_name(key), statement_of(key))
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """Returns the entry once the process or thread that has its turn stores it. Takes no turn."""
@@ -331,21 +351,23 @@ class FileStreamProgramCache(ProgramCacheResource):
         finally:
             turn.end(was_stored=was_stored, was_dropped=was_dropped)
 
-    def _drop(self, key: bytes | str, value: object, cost_ns: int) -> Entry:
+    def _drop(self, key: bytes, value: object, cost_ns: int) -> Entry:
         entry = computed_entry(value, cost_ns)
-        self.put_entry(key, entry)  # counted, and never read again through this object
+        put_into(self, key, entry)  # counted, and never read again through this object
         return entry
 
     def _entry(self, loaded: tuple[bytes, bytes] | None) -> Entry | None:
         return None if loaded is None else as_entry(self.path, *loaded)
 
     def _store(self, key: bytes, coerce: Callable[[], tuple[bytes, bytes, int]]) -> None:
-        name, was_dropped = entry_name(key), True
+        name, was_dropped, cost_ns = entry_name(key), True, 0
         try:
             was_dropped = not self._write(name, *coerce(), statement_of(key))
         finally:
             if self._implicit is not None:
-                self._implicit.stored(name, was_dropped=was_dropped)
+                cost_ns = self._implicit.stored(name, was_dropped=was_dropped)
+        if watch.is_on:
+            serving.stored(self, key, key_in_words(key), cost_ns)
 
     def _write(self, name: str, code: bytes, tail: bytes, cost_ns: int, stated: Stated | None) -> bool:
         """Store one entry. Returns whether it was stored."""
@@ -364,18 +386,10 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._report.note_put(now_ns, name, stated, is_stored=written.dropped is None)
         self._counts["evictions"] += written.evicted.entries
         if written.dropped is not None:
-            self._count_dropped(written.dropped)
+            self._dropped.count(written.dropped)
             return False
         self._counts["puts"] += 1
         return True
-
-    def _count_dropped(self, reason: str) -> None:
-        # The first drop is a warning; later ones on a disk that stays full are not, nor drops that were asked for.
-        level = logging.INFO if self._arguments["read_only"] is True else logging.WARNING
-        if self._counts["dropped_writes"] or self._directory.is_nowhere:
-            level = logging.DEBUG
-        self._counts["dropped_writes"] += 1
-        _log.log(level, "%s: a write was dropped, the program goes on without it: %s", self.path, reason)
 
     def _supersede(self, key: bytes) -> None:
         # Not self._write: nothing is lost, so nothing is counted or logged.
@@ -389,12 +403,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             self._counts[name] += count
 
     def __reduce__(self) -> Any:
-        return _reopen, (type(self), self._arguments)
+        return reopen, (type(self), self._arguments)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
-
-
-def _reopen(kind: type[FileStreamProgramCache], arguments: dict[str, Any]) -> FileStreamProgramCache:
-    with variables_left_alone(POLICY_VARIABLES):  # the policy of a copy is the directory's by now
-        return kind(**arguments)

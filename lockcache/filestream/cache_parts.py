@@ -6,12 +6,14 @@ server, compile-once, signing keys and a mode stands between the cache and the f
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lockcache.arguments import (
+    POLICY_VARIABLES,
     coerce_compile_once,
     coerce_group,
     coerce_key_file,
@@ -24,12 +26,13 @@ from lockcache.arguments import (
     configured_remote,
     resolve_path,
     resolve_path_or_nowhere,
+    variables_left_alone,
 )
 from lockcache.explain import Stated
 from lockcache.filestream.accounting import Counters, CountersReport, Miss, Report, counts_of_run
 from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.closures import ClosureFile
-from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
+from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns, MissedEntry
 from lockcache.filestream.entry import CountedReads, EntryReader, KeyRing, Loader, load_keys, loader_of, make_reader
 from lockcache.filestream.modes import in_mode, open_in_mode
 from lockcache.filestream.policy import Priority
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
     from lockcache.filestream.directory import CacheDirectory
     from lockcache.filestream.disk import Layout
     from lockcache.filestream.manifest import Recorder
+
+
+_log = logging.getLogger("lockcache")
 
 
 def coerce_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,6 +73,12 @@ def coerce_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         "seed": coerce_seed(given["seed"]) or None,
         "read_only": coerce_read_only(given["read_only"]),
     }
+
+
+def reopen(kind: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Returns the copy of a pickled cache of this kind, whose policy is the directory's by now."""
+    with variables_left_alone(POLICY_VARIABLES):
+        return kind(**arguments)
 
 
 class Parts:
@@ -164,6 +176,10 @@ class StatedMisses:
         self._keys = keys
         self._report = report
 
+    def missed(self, name: str, stated: Stated | None) -> MissedEntry:
+        """Returns what is known of a key that was looked up just now and missed."""
+        return MissedEntry(name, stated, self._layout, self._keys, is_renewing=self._is_renewing)
+
     def note(self, now_ns: int, name: str, stated: Stated) -> None:
         """Note a miss whose entry is about to be stored: only until then can be seen what the program found there."""
         replaced = ""
@@ -172,6 +188,23 @@ class StatedMisses:
 
             replaced = flaw_of(self._layout, name, self._keys) or ("renewed" if self._is_renewing else "")
         self._report.note(Miss(now_ns, name, stated.label, stated.parts, replaced))
+
+
+class DroppedWrites:
+    """Counts writes that were dropped, and logs the first."""
+
+    def __init__(
+        self, path: str, arguments: Mapping[str, Any], directory: CacheDirectory, counts: dict[str, int]
+    ) -> None:
+        self._path, self._directory, self._counts = path, directory, counts
+        # A drop that was asked for is not a warning.
+        self._level = logging.INFO if arguments["read_only"] is True else logging.WARNING
+
+    def count(self, reason: str) -> None:
+        """Count one. Later ones, on a disk that stays full, are not warnings."""
+        level = logging.DEBUG if self._counts["dropped_writes"] or self._directory.is_nowhere else self._level
+        self._counts["dropped_writes"] += 1
+        _log.log(level, "%s: a write was dropped, the program goes on without it: %s", self._path, reason)
 
 
 def _is_seeded(directory: CacheDirectory) -> bool:

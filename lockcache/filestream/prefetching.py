@@ -32,6 +32,7 @@ from lockcache.filestream.remote import NodeSeen, RemoteError, RemoteStore, Stam
 from lockcache.filestream.seed_marks import has_seed
 from lockcache.filestream.writer import NOT_WANTED, EntryWriter, Written
 from lockcache.fork import after_fork_in_child
+from lockcache.serving import watch
 
 _log = logging.getLogger("lockcache")
 
@@ -177,6 +178,7 @@ class Prefetch:
 
     def begin(self) -> None:
         """Fetch in the background, unless another process of the node does, or did so a minute ago."""
+        watch.await_prefetch(self.is_over)
         if self._was_done():
             return
         try:
@@ -206,6 +208,20 @@ class Prefetch:
             if hold is not None:
                 hold.release()
             self._lock.close()
+
+    def is_over(self) -> bool:
+        """Returns whether no process of this node fetches what the manifest lists, whatever came of it."""
+        if self.thread is not None and self.thread.is_alive():
+            return False
+        try:
+            hold = self._lock.try_hold()
+        except OSError:
+            return True  # nobody can have it
+        if hold is None:
+            return False
+        hold.release()
+        self._lock.close()
+        return True
 
     def end(self) -> None:
         """Store nothing from now on. Waits for the entry that is just being stored."""

@@ -21,13 +21,15 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from lockcache import serving
 from lockcache.arguments import is_disabled, resolve_path
 from lockcache.calling import FILES, joined_files, parted_files
-from lockcache.errors import ReentrantComputeError
+from lockcache.errors import ReentrantComputeError, SealedError
 from lockcache.filestream import FileStreamProgramCache
 from lockcache.filestream.accounting import note_own_cache
 from lockcache.filestream.disk import entry_name
 from lockcache.resource import Entry
+from lockcache.serving import unreported, watch
 from lockcache.single_flight import Turn
 
 if TYPE_CHECKING:
@@ -42,6 +44,14 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 class UnsupportedError(Exception):
     """This framework cannot be adapted: it lacks a door that the adapter needs, or somebody else has taken it."""
+
+
+class _Refused(BaseException):  # like GeneratorExit: frameworks catch each Exception of their cache, and compile
+    """Carries a :class:`SealedError` past a framework to the end of what it calls to compile."""
+
+    def __init__(self, error: SealedError) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Shared:
@@ -81,11 +91,33 @@ class Shared:
             return found.code
         return None
 
-    def look(self, key: str) -> bytes | None:
-        """The value of ``key``, without a turn: the framework will not store it."""
+    def look(self, key: str, compiles: str = "") -> bytes | None:
+        """The value of ``key``, without a turn: the framework will not store it, or nobody is to wait for it.
+
+        ``compiles``: the label of what the framework compiles on a miss; empty if that is nothing.
+        """
         with _NeverRaising(self):
-            return self.cache.get(self._prefix + key, turn=False)
+            found = self.cache.get(self._prefix + key, turn=False)
+            if found is None and compiles and watch.is_on:
+                self._watch(key, compiles)
+            return found
         return None
+
+    def _watch(self, key: str, label: str) -> None:
+        """Have the compilation of ``key``, for which no turn was taken, reported when its scope ends at the latest."""
+        scopes = self._open_scopes()
+        if scopes and not any(key in scope for scope in scopes):
+            name = (self._prefix + key).encode()
+            turn = Turn(functools.partial(self.cache._replace, name))
+            scopes[-1][key] = serving.watched(self.cache, name, label, turn)
+
+    def import_value(self, key: str, value: bytes, **metadata: Any) -> None:
+        """Store what was compiled elsewhere and before, which this process does not report as its compilation."""
+        unreported.depth += 1
+        try:
+            self.store(key, value, **metadata)
+        finally:
+            unreported.depth -= 1
 
     def is_stored(self, key: str) -> bool:
         """Returns whether this directory itself has ``key``, without a read, and without counting a hit or a miss."""
@@ -170,6 +202,10 @@ class Shared:
         failed = False
         try:
             yield
+        except _Refused as refused:
+            if len(scopes) > 1:
+                raise  # not yet: what is between would catch it
+            raise refused.error from None
         except Exception:  # an interrupt says nothing of the kernel
             failed = True
             raise
@@ -189,7 +225,10 @@ def _is_group(entry: Entry) -> bool:
 
 
 class _NeverRaising:
-    """A block whose error is a warning, and the last of its kind: the framework's own cache takes over."""
+    """A block whose error is a warning, and the last of its kind: the framework's own cache takes over.
+
+    Only :class:`SealedError` leaves it, and then the function that :meth:`Shared.compiling` wraps.
+    """
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -201,6 +240,10 @@ class _NeverRaising:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if not isinstance(error, Exception):
+            return False
+        if isinstance(error, SealedError):  # the program asked for it
+            if self._shared._open_scopes():
+                raise _Refused(error) from None
             return False
         self._shared.has_failed = True
         warn(self._shared.framework, error)

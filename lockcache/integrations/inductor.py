@@ -78,7 +78,7 @@ def _back_ends(shared: Shared, base: Any) -> tuple[Any, Any]:
         def _get(self, key: str) -> bytes | None:
             if shared.has_failed:
                 return None
-            return shared.look(key) if _has_ranks() else shared.look_up(key, "an FX graph")
+            return (shared.look if _has_ranks() else shared.look_up)(key, "an FX graph")
 
         def _put(self, key: str, data: bytes) -> None:
             if not shared.has_failed:

@@ -34,6 +34,7 @@ from lockcache.integrations.adapter import (
     open_shared,
 )
 from lockcache.integrations.jax_imported import Imported
+from lockcache.serving import watch
 
 __all__ = ["initialize", "install"]
 
@@ -97,9 +98,12 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         def get(self, key: str) -> bytes | None:
             found, program = None, imported.take(key)
             if not shared.has_failed:
-                found = shared.look_up(key, key.rsplit("-", 1)[0]) if will_store() else shared.look(key)
+                # In a sealed process a turn is taken once it is sure that JAX compiles.
+                found = shared.look(key) if watch.is_on else _look_up(shared, key, will_store())
                 found = found or imported.look(shared, key, program, own_path(), will_store())
-            return own().get(key) if found is None and own() else found
+            found = own().get(key) if found is None and own() else found
+            is_compiled = found is None and watch.is_on and not shared.has_failed
+            return _look_up(shared, key, will_store()) if is_compiled else found
 
         def put(self, key: str, value: bytes) -> None:
             if self.is_verified and self.get(key) is not None:
@@ -117,6 +121,11 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     compilation_cache.get_file_cache = lambda _: (verifying(Cache()), shared.cache.path)
     reset()
     return shared
+
+
+def _look_up(shared: Shared, key: str, will_store: bool) -> bytes | None:
+    """Returns the value of ``key``. On a miss JAX compiles it, and this thread has the turn if JAX will store it."""
+    return (shared.look_up if will_store else shared.look)(key, key.rsplit("-", 1)[0])
 
 
 def _place_of_callbacks(own_compile: Callable[..., Any]) -> int:

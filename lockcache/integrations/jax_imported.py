@@ -69,7 +69,7 @@ class Imported:
             found = shared.look(own_key) if own_key != key and shared.is_stored(own_key) else None
             if found is not None and may_store:
                 # Not this process compiled it: the time since its turn began is not its cost.
-                shared.store(key, found, **{COMPILE_COST: 0})
+                shared.import_value(key, found, **{COMPILE_COST: 0})
             return found
         return None
 

@@ -23,12 +23,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from lockcache import serving
 from lockcache.arguments import configured_switch, is_disabled, warn_once
 from lockcache.default_directory import NOWHERE, user_cache_dir
 from lockcache.errors import NoDefaultDirError
 from lockcache.fork import after_fork_in_child
 from lockcache.integrations.pyptx_directory import Loaded, PyptxFiles
 from lockcache.resource import CacheStats
+from lockcache.serving import watch
 
 __all__ = ["DEFAULT_CACHE_DIR", "CacheEntry", "CacheKey", "CubinCache", "get_global_cache", "set_global_cache"]
 
@@ -106,6 +108,7 @@ class CubinCache:
     """
 
     def __init__(self, cache_dir: str | os.PathLike[str] | None = None, enable_disk: bool = True) -> None:
+        serving.obey_variables()
         directory = os.path.abspath(os.fspath(cache_dir or DEFAULT_CACHE_DIR))
         self._is_off, self._renews = is_disabled(), configured_switch("LOCKCACHE_RECACHE")
         if enable_disk and not self._is_off and directory == NOWHERE:
@@ -153,6 +156,11 @@ class CubinCache:
         stamp = b"" if self._files is None else self._store(self._files, name, entry)
         with self._lock:
             self._held[name] = _Held(entry, stamp, is_verified=True)
+        if watch.is_on:
+            serving.stored(self, name.encode(), label=entry.key.fn_id)
+
+    def _missed(self, key: bytes) -> None:
+        """Returns ``None``: its names are not those of entries."""
 
     def clear(self, *, disk: bool = False) -> None:
         """Forget what is in memory; with ``disk`` remove every entry of the directory too."""

@@ -17,8 +17,19 @@ import contextlib
 import dataclasses
 import functools
 
+from lockcache import serving
 from lockcache.arguments import coerce_seconds
-from lockcache.resource import CacheStats, Entry, ProgramCacheResource, coerce_key, coerce_value, computed_entry
+from lockcache.resource import (
+    CacheStats,
+    Entry,
+    ProgramCacheResource,
+    coerce_key,
+    coerce_value,
+    computed_entry,
+    put_into,
+    remove_from,
+)
+from lockcache.serving import unreported, watch
 from lockcache.single_flight import Turn
 
 __all__ = ["BackedProgramCache", "with_backing"]
@@ -54,7 +65,7 @@ class BackedProgramCache(ProgramCacheResource):
         if entry is not None and not self._is_only_read:
             # A front that may not be written, or keeps no metadata, has no copy.
             with contextlib.suppress(OSError, TypeError):
-                self._front.put_entry(name, entry)
+                put_into(self._front, name, entry)
         return entry
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
@@ -71,14 +82,27 @@ class BackedProgramCache(ProgramCacheResource):
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn: of this host first, then of all that share the server."""
         name = coerce_key(key)
-        mine = self._front.begin(name, label=label, namespace=namespace)
+        unreported.depth += 1  # the one behind may have it
+        try:
+            mine = self._front.begin(name, label=label, namespace=namespace)
+        finally:
+            unreported.depth -= 1
         if isinstance(mine, Entry):
             return mine
+        found = self._begin_behind(name, label, namespace, mine)
+        if watch.is_on and isinstance(found, Turn):
+            return serving.watched(self, name, label, found)
+        return found
+
+    def _begin_behind(self, name: bytes, label: str, namespace: str, mine: Turn[Entry]) -> Entry | Turn[Entry]:
+        unreported.depth += 1
         try:
             found = self._behind.begin(name, label=label, namespace=namespace)
         except BaseException:
             mine.give_up()
             raise
+        finally:
+            unreported.depth -= 1
         if isinstance(found, Entry):
             if not self._is_only_read:
                 return mine.store(found)
@@ -108,6 +132,9 @@ class BackedProgramCache(ProgramCacheResource):
         name = coerce_key(key)
         return self._front.view_files(name) if self.get_entry(name) is not None else None
 
+    def _missed(self, key: bytes) -> serving.Missed | None:
+        return self._front._missed(key) or self._behind._missed(key)
+
     def _recount(self, **counts: int) -> None:
         self._front._recount(**counts)
 
@@ -116,7 +143,7 @@ class BackedProgramCache(ProgramCacheResource):
         name = coerce_key(key)
         # The one behind first: where it refuses, the cache in front keeps its entry, and no lookup in between copies
         # what is behind.
-        found = [_remove(store, name) for store in (self._behind, self._front)]
+        found = [remove_from(store, name) for store in (self._behind, self._front)]
         if not any(found):
             raise KeyError(key)
 
@@ -190,14 +217,6 @@ class _OnlyRead(ProgramCacheResource):
 
     def close(self) -> None:
         self._tier.close()
-
-
-def _remove(store: ProgramCacheResource, name: bytes) -> bool:
-    try:
-        del store[name]
-    except KeyError:
-        return False
-    return True
 
 
 def with_backing(tiers: tuple[ProgramCacheResource, ...]) -> tuple[ProgramCacheResource, ...]:

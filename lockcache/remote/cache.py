@@ -14,7 +14,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from lockcache import serving
 from lockcache.arguments import coerce_key_file, coerce_lease_timeout, configured_switch, is_disabled
+from lockcache.explain import statement_of
+from lockcache.filestream.compile_once import MissedEntry
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record, as_entry, load_keys
 from lockcache.filestream.remote import (
@@ -35,7 +38,9 @@ from lockcache.resource import (
     coerce_value,
     computed_entry,
     in_namespace,
+    key_in_words,
 )
+from lockcache.serving import watch
 from lockcache.single_flight import Flight, Turn, refuse_reentrance, take_off
 
 __all__ = ["RemoteProgramCache"]
@@ -86,6 +91,7 @@ class RemoteProgramCache(ProgramCacheResource):
         signing_key_file: str | os.PathLike[str] | bool | None = None,
         lease_timeout_seconds: float | None = None,
     ) -> None:
+        serving.obey_variables()
         self._url = parse_url(url)
         require_client(self._url)
         # The arguments of a pickled copy.
@@ -128,20 +134,25 @@ class RemoteProgramCache(ProgramCacheResource):
     def __setitem__(self, key: bytes | str, value: object) -> None:
         name = coerce_key(key)
         self._send(name, Entry(*coerce_value(value)))
+        if watch.is_on:
+            serving.stored(self, name, key_in_words(name))
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit."""
-        self._send(coerce_key(key), entry)
+        name = coerce_key(key)
+        self._send(name, entry)
+        if watch.is_on:
+            serving.stored(self, name, key_in_words(name))
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """Returns the entry, or the caller's turn to compute it: one on all hosts, if the server keeps leases."""
         raw = coerce_key(key)
-        unstored = Turn(in_namespace(namespace, computed_entry))
+        publish_nowhere = in_namespace(namespace, computed_entry)
         loaded = self._load(raw)
         if loaded is None:
             refuse_reentrance(self, raw)
             if self._is_off:
-                return unstored
+                return Turn(publish_nowhere)
             flight = take_off(self, raw)
             outcome = self._turn_of_all_hosts(entry_name(raw), flight)
             if isinstance(outcome, RemoteTurn):
@@ -151,11 +162,11 @@ class RemoteProgramCache(ProgramCacheResource):
                 publish = partial(self._publish_in, outcome, flight, raw)
                 turn = Turn(in_namespace(namespace, publish), partial(_end, outcome, flight))
                 turn._after_failure = outcome.after_failure
-                return turn
+                return serving.watched(self, raw, label or key_in_words(key), turn) if watch.is_on else turn
             flight.land()
             loaded = outcome
         # An entry of a newer version, whose metadata cannot be read here, stays as it is.
-        return as_entry(self.url, *loaded) or unstored
+        return as_entry(self.url, *loaded) or serving.unawaited(self, raw, label, publish_nowhere)
 
     def __delitem__(self, key: bytes | str) -> None:
         raw = coerce_key(key)
@@ -214,6 +225,9 @@ class RemoteProgramCache(ProgramCacheResource):
         self._store.counts.lost_puts += counts.pop("dropped_writes", 0)
         for name, count in counts.items():
             setattr(self._store.counts, name, getattr(self._store.counts, name) + count)
+
+    def _missed(self, key: bytes) -> serving.Missed:
+        return MissedEntry(entry_name(key), statement_of(key))
 
     def _load(self, key: bytes) -> tuple[bytes, bytes] | None:
         return None if self._is_off else self._store.load(entry_name(key))

@@ -4,7 +4,7 @@ Promises that what a key and a value may be is decided once, and that nothing he
 else's is made of ``ProgramCacheResource``, ``CacheStats``, ``Entry``, ``coerce_key``, ``coerce_max_size_bytes`` and
 ``coerce_value``; the rest is for the back ends of this package.
 
-May use: calling, explain, metadata.
+May use: calling, serving, explain, metadata.
 """
 
 from typing import TYPE_CHECKING
@@ -13,12 +13,16 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.resource.interface import *
+    from lockcache.resource.stats import *
+    from lockcache.resource.tiers import *
     from lockcache.resource.values import *
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "interface": "CacheStats ProgramCacheResource renewed_keys",
+            "interface": "ProgramCacheResource renewed_keys",
+            "stats": "CacheStats",
+            "tiers": "copy_into put_into remove_from",
             "values": (
                 "Entry LONGEST_NAMESPACE coerce_entry coerce_key coerce_max_size_bytes coerce_value computed_entry "
                 "in_namespace join_metadata key_in_words run_compute split_metadata"

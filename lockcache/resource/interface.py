@@ -15,12 +15,22 @@ import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
+from lockcache import serving
 from lockcache.arguments import coerce_seconds, configured_switch, warn_once
-from lockcache.resource.values import Entry, as_entry, coerce_key, computed_entry, in_namespace, run_compute
+from lockcache.resource.stats import CacheStats
+from lockcache.resource.values import (
+    Entry,
+    as_entry,
+    coerce_key,
+    computed_entry,
+    in_namespace,
+    key_in_words,
+    run_compute,
+)
+from lockcache.serving import unreported, watch
 from lockcache.single_flight import Flight, Turn, computing, refuse_reentrance, take_off, wait_for_flight
 
 _log = logging.getLogger("lockcache")
@@ -28,34 +38,6 @@ _log = logging.getLogger("lockcache")
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 _Self = TypeVar("_Self", bound="ProgramCacheResource")
-
-
-@dataclass(frozen=True)
-class CacheStats:
-    """The counts of one cache object since it was made, and the size of the store now.
-
-    The counters belong to this object in this process; ``bytes`` and ``entries`` to the store, which others may share.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    puts: int = 0
-    #: Entries that this object removed to make room.
-    evictions: int = 0
-    #: Writes that were given up (disk full, lock not free in time, larger than the cap). None of them raises.
-    dropped_writes: int = 0
-    #: Reads that found bytes which no writer had stored under that key. Each was a miss.
-    corrupt_entries: int = 0
-    #: Hits among ``hits`` on entries that carry no record to verify (written by cuda.core's own cache).
-    unverified_hits: int = 0
-    bytes: int = 0
-    entries: int = 0
-    #: Misses on entries that are signed where there is no key for them, or not signed where there is one.
-    refused_entries: int = 0
-    #: Hits among ``hits`` that were served after waiting for another caller, who computed the entry.
-    waits: int = 0
-    #: Compilations through ``lockcache.cuda`` that were returned and not stored, since they cannot be cached.
-    uncacheable: int = 0
 
 
 _renewed: defaultdict[str, set[Any]] = defaultdict(set)
@@ -126,6 +108,10 @@ class ProgramCacheResource(ABC):
     def _peek(self, name: bytes) -> Entry | None:
         """Returns what :meth:`get_entry` does, and takes no turn where its misses do."""
         return self.get_entry(name)
+
+    def _missed(self, key: bytes) -> serving.Missed | None:
+        """Returns what is known of ``key``, which was looked up and not found, for a process that is sealed."""
+        return None
 
     def _recount(self, **counts: int) -> None:  # noqa: B027 - not all count
         """Add to counters, by their names in :class:`CacheStats`: a look-up that missed looks again, say."""
@@ -213,7 +199,7 @@ class ProgramCacheResource(ABC):
             return found
         refuse_reentrance(self, name)
         if self._is_off:  # nothing will be stored that anybody could wait for
-            return Turn(computed_entry)
+            return serving.unawaited(self, name, label, computed_entry)
         self._recount(misses=-1)  # the second look decides
         flight = take_off(self, name)
         found = self.get_entry(name)
@@ -222,7 +208,8 @@ class ProgramCacheResource(ABC):
             self._recount(waits=flight.has_waited)
             return found
         flight.begin()
-        return Turn(in_namespace(namespace, functools.partial(self._publish, name, flight)), flight.land)
+        turn = Turn(in_namespace(namespace, functools.partial(self._publish, name, flight)), flight.land)
+        return serving.watched(self, name, label or key_in_words(key), turn) if watch.is_on else turn
 
     def _begin_whole(self, key: bytes | str, is_whole: Callable[[Entry], bool], label: str) -> Entry | Turn[Entry]:
         """Returns what :meth:`begin` does; where that is not whole, what :meth:`_begin_replacing` does."""
@@ -240,12 +227,17 @@ class ProgramCacheResource(ABC):
         # Callers that wait for the turn of a key get the entry that is there, so this is the turn of another key, which
         # never has an entry. Refused: to remove the entry, which another caller may have replaced since.
         refuse_reentrance(self, name)
-        turn = self.begin(b"lockcache replaces " + name, label=label)
+        unreported.depth += 1
+        try:
+            turn = self.begin(b"lockcache replaces " + name, label=label)
+        finally:
+            unreported.depth -= 1
         end = turn._end if isinstance(turn, Turn) else None
         found = self.get_entry(name)
         self._recount(**({"hits": -1, "misses": -1} if found is not None else {"misses": -2}))
         if found is None or not is_whole(found):
-            return Turn(functools.partial(self._replace, name), end)
+            replacing = Turn(functools.partial(self._replace, name), end)
+            return serving.watched(self, name, label, replacing) if watch.is_on else replacing
         if end is not None:
             end(False)
         return found
@@ -346,6 +338,7 @@ class ProgramCacheResource(ABC):
     def _replace(self, name: bytes, value: object, cost_ns: int) -> Entry:
         """Store a computed value. Returns its entry, also where the store may not be written."""
         entry = computed_entry(value, cost_ns, "value")
+        unreported.depth += 1  # its turn is
         try:
             if type(self).put_entry is ProgramCacheResource.put_entry:
                 self[name] = entry.code  # a third party's back end that keeps no metadata
@@ -354,6 +347,8 @@ class ProgramCacheResource(ABC):
         except OSError as error:
             # cache[key] = value says that the store may not be written; here the code must not be lost.
             _log.warning("%r: a program was compiled and could not be stored: %s", self, error)
+        finally:
+            unreported.depth -= 1
         return entry
 
     def update(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]], /) -> None:

@@ -18,6 +18,7 @@ import os
 import threading
 from typing import Any, Final
 
+from lockcache import serving
 from lockcache.arguments import coerce_seconds, is_disabled, resolve_path_or_nowhere
 from lockcache.default_directory import NOWHERE
 from lockcache.fork import after_fork_in_child
@@ -30,9 +31,11 @@ from lockcache.resource import (
     coerce_max_size_bytes,
     coerce_value,
     join_metadata,
+    key_in_words,
     renewed_keys,
     split_metadata,
 )
+from lockcache.serving import watch
 from lockcache.sqlite.location import FILE_NAME
 
 _log = logging.getLogger("lockcache")
@@ -75,6 +78,7 @@ class SQLiteProgramCache(ProgramCacheResource):
         max_size_bytes: int | str | None = None,
         lock_timeout_seconds: float = 5.0,
     ) -> None:
+        serving.obey_variables()
         self._max_size_bytes = coerce_max_size_bytes(max_size_bytes)
         self._wait_seconds = coerce_seconds("lock_timeout_seconds", lock_timeout_seconds)
         # Here and not above: sqlite3 takes 10 ms to import, and most programs use another cache.
@@ -119,11 +123,15 @@ class SQLiteProgramCache(ProgramCacheResource):
     def __setitem__(self, key: bytes | str, value: object) -> None:
         name = coerce_key(key)
         self._write(name, *split_metadata(*coerce_value(value)))
+        if watch.is_on:
+            serving.stored(self, name, key_in_words(name))
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit: a reader sees both or neither."""
         name = coerce_key(key)
         self._write(name, *coerce_entry(entry))
+        if watch.is_on:
+            serving.stored(self, name, key_in_words(name))
 
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry. Raises :class:`LockTimeoutError` where another process has the database locked too long."""

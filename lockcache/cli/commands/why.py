@@ -17,24 +17,15 @@ from lockcache.cli.open_directory import are_swapped, default_cache, look
 from lockcache.cli.output import elapsed, plain, print_json
 from lockcache.cli.progress import step_bar
 from lockcache.errors import in_words
-from lockcache.explain import Difference, Part, reasons_of
+from lockcache.explain import Difference, Part, reasons_of, values_in_words
 from lockcache.filestream.accounting import Miss, read_misses
 from lockcache.filestream.bundle import SeededRecords
-from lockcache.filestream.entry import Nearest, Neighbour, Statement, Subject, find_nearest, read_statement
+from lockcache.filestream.entry import FLAWS, Nearest, Neighbour, Statement, Subject, find_nearest, read_statement
 from lockcache.lowlevel import SHARDS, Layout, find_entry, is_cache
 from lockcache.sizes import counted
 
 _NAME: Final = 12
 _NEAREST: Final = 3
-#: What is said of an entry that was there when its key missed.
-_REPLACED: Final = {
-    "no record": "its entry was there without its record and metadata, which a copy without extended attributes loses",
-    "damaged": "its entry was there and damaged",
-    "newer": "its entry was there, stored by a newer lockcache",
-    "unreadable": "its entry was there and could not be read",
-    "renewed": "its entry was there, and LOCKCACHE_RECACHE had it compiled again",
-    "refused": "its entry was there, and its signature could not be verified or was missing",
-}
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -47,7 +38,7 @@ class _Asked(NamedTuple):
     stored_ns: int | None
     #: When the same key last missed before, among the misses that are kept.
     before_ns: int | None
-    #: Why the entry that was there was not served: a key of :data:`_REPLACED`, else empty.
+    #: Why the entry that was there was not served: a key of :data:`FLAWS`, else empty.
     replaced: str
     #: The compiler that the stored entry states, with its whole version.
     compiler: str | None
@@ -247,7 +238,7 @@ def _lines(asked: _Asked, nearest: Nearest) -> list[str]:
 
 def _earlier(asked: _Asked) -> list[str]:
     """Returns what is known of an earlier entry of the same key."""
-    found = _REPLACED.get(asked.replaced)
+    found = FLAWS.get(asked.replaced)
     if asked.before_ns is None:
         return [] if found is None else [f"  the same key was stored before: {found}"]
     before = elapsed(asked.before_ns)
@@ -265,7 +256,7 @@ def _differences(asked: _Asked, neighbour: Neighbour) -> list[str]:
     titles = [_title(each, asked, neighbour) for each in neighbour.differences]
     width = max(map(len, titles), default=0)
     for title, each in zip(titles, neighbour.differences, strict=True):
-        values = _values(each)
+        values = values_in_words(each)
         builds = (asked.compiler, _compiler(statement))
         if each.name == "compiler" and all(builds) and builds[0] != builds[1]:
             values = f"{builds[0]} / {builds[1]}"
@@ -282,20 +273,6 @@ def _reasons(difference: Difference, asked: _Asked, neighbour: Neighbour) -> lis
     """Returns what takes the part that differs into the key that has it."""
     parts = neighbour.statement.parts if difference.mine is None else asked.parts
     return reasons_of(difference.name, parts)
-
-
-def _values(difference: Difference) -> str:
-    if difference.mine is None or difference.other is None:
-        return f"{_value(difference.mine)} / {_value(difference.other)}"
-    if difference.mine.value == difference.other.value:  # neither is shown, or only where both are the same
-        return "changed"
-    return f"{_value(difference.mine)} / {_value(difference.other)}"
-
-
-def _value(part: Part | None) -> str:
-    if part is None:
-        return "not there"
-    return part.value or f"(hash {part.hash})"
 
 
 def _as_json(asked: _Asked, nearest: Nearest) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Promises that waiting ends: when the entry is published, when the holder dies or gives up, and at the latest when the
 holder is overdue.
 
-May use: disk, entry.
+May use: disk, seed_marks, entry, bundle, manifest.
 """
 
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.compile_once.implicit import *
     from lockcache.filestream.compile_once.lease import *
+    from lockcache.filestream.compile_once.missed import *
     from lockcache.filestream.compile_once.polling import *
     from lockcache.filestream.compile_once.turns import *
 else:
@@ -21,6 +22,7 @@ else:
         {
             "implicit": "ImplicitTurns",
             "lease": "reap_lease",
+            "missed": "MissedEntry",
             "polling": "REMOTE WOKEN",
             "turns": "CompileOnce LeaseTurn",
         },

@@ -42,13 +42,19 @@ class ImplicitTurns:
             self._all.add(outcome)
         return None
 
-    def stored(self, name: str, *, was_dropped: bool) -> None:
-        """Note that this thread wrote the entry, or that its write was dropped."""
+    def stored(self, name: str, *, was_dropped: bool) -> int:
+        """Note that this thread wrote the entry, or that its write was dropped.
+
+        Returns what it took to compute in nanoseconds; 0 where this thread had no turn.
+        """
         turn: LeaseTurn | None = getattr(self._held, "turn", None)
-        if turn is not None and turn.name == name:
-            self._held.turn = None
-            self._once.costs.remember(name, time.monotonic_ns() - turn.began_ns)
-            turn.end(was_stored=not was_dropped, was_dropped=was_dropped)
+        if turn is None or turn.name != name:
+            return 0
+        self._held.turn = None
+        cost_ns = time.monotonic_ns() - turn.began_ns
+        self._once.costs.remember(name, cost_ns)
+        turn.end(was_stored=not was_dropped, was_dropped=was_dropped)
+        return cost_ns
 
     def mine(self, name: str) -> LeaseTurn | None:
         """Returns this thread's turn, if it is that of ``name``."""

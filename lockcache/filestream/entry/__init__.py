@@ -32,7 +32,7 @@ else:
                 "bound_with cost_of digest_of is_signed is_understood is_whole pack unpack"
             ),
             "describe": (
-                "Described Read Statement UNKNOWN add_namespaces count_namespaces describe_bytes describe_entry "
+                "Described FLAWS Read Statement UNKNOWN add_namespaces count_namespaces describe_bytes describe_entry "
                 "find_entry find_names flaw_of name_namespace namespace_of read_entry read_note read_statement"
             ),
             "locate": "Prices find_records is_on_server",

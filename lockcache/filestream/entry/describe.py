@@ -174,6 +174,17 @@ def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | Non
 _LOST: Final = "no record"
 
 
+#: Why an entry that was there was not served, by the flaw that :func:`flaw_of` returns; and one that was renewed.
+FLAWS: Final = {
+    "no record": "its entry was there without its record and metadata, which a copy without extended attributes loses",
+    "damaged": "its entry was there and damaged",
+    "newer": "its entry was there, stored by a newer lockcache",
+    "unreadable": "its entry was there and could not be read",
+    "renewed": "its entry was there, and LOCKCACHE_RECACHE had it compiled again",
+    "refused": "its entry was there, and its signature could not be verified or was missing",
+}
+
+
 def flaw_of(layout: Layout, name: str, keys: KeyRing | None = None) -> str:
     """Returns why the entry that is there now is not served as it was stored; empty for a whole one and for none.
 

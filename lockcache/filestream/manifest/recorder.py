@@ -1,4 +1,4 @@
-"""Recorder: the keys that this process looked up, for ``$LOCKCACHE_MANIFEST``.
+"""Recorder: the keys that this process looked up, for ``$LOCKCACHE_MANIFEST``, or missed once it was sealed.
 
 Keeps the cost of a hit: a lookup adds its key to a set in memory, and makes no system call for it. The set goes into
 the file when the process ends, and with the counters once half a minute has passed, so that of a job that is killed
@@ -35,8 +35,9 @@ _WAIT_SECONDS: Final = 5.0
 class Recorder:
     """The keys that this process looked up, and the file that lists them. Any thread may use it."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, stated_as: str = "LOCKCACHE_MANIFEST") -> None:
+        """``stated_as``: what warnings call the file."""
+        self.path, self._stated_as = path, stated_as
         self.keys: set[str] = set()
         self._listed: frozenset[str] = frozenset()
         self._has_warned = False
@@ -51,6 +52,15 @@ class Recorder:
     def recording(self, load: Callable[[str], tuple[bytes, bytes] | None]) -> Loader:
         """Returns a loader that reads like ``load`` and remembers what was looked up."""
         return _Recording(load, self.keys)
+
+    def record(self, name: str) -> None:
+        """Remember a name, and put it into the file at once unless somebody is at it. Raises nothing.
+
+        For what is rare: else :meth:`recording`.
+        """
+        if len(self.keys) < MOST_KEYS:
+            self.keys.add(name)
+        self._add(0.0)
 
     def report(self, patience_seconds: float = 0.0) -> None:
         """Put into the file what it lacks, if it is time for that and nobody else is at it. Raises nothing."""
@@ -76,9 +86,9 @@ class Recorder:
                 self._listed |= keys
         except LockTimeoutError as error:
             if wait_seconds:
-                self._warn(f"LOCKCACHE_MANIFEST: {in_words(error)}")
+                self._warn(f"{self._stated_as}: {in_words(error)}")
         except (OSError, ValueError) as error:
-            self._warn(f"LOCKCACHE_MANIFEST: {in_words(error)}")
+            self._warn(f"{self._stated_as}: {in_words(error)}")
         finally:
             self._writing.release()
 
@@ -104,9 +114,9 @@ class _Recording:
 _recorders: Final[dict[str, Recorder]] = {}
 
 
-def recorder_of(path: str) -> Recorder:
+def recorder_of(path: str, stated_as: str = "LOCKCACHE_MANIFEST") -> Recorder:
     """Returns the recorder of a file, one for all caches of this process. It last writes when the process ends."""
     if path not in _recorders:
-        recorder = _recorders.setdefault(path, Recorder(path))
+        recorder = _recorders.setdefault(path, Recorder(path, stated_as))
         report_at_end(recorder, recorder)
     return _recorders[path]
