@@ -28,6 +28,8 @@ class Choice:
     include_unverified: bool = False
     #: Also entries that only the seed of the directory has.
     include_seeded: bool = True
+    #: Only these; ``None``: all.
+    names: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class Gatherer:
         self._done_bytes = 0
         self._seeded = dict(_select_seeded(layout, keys, choice.selection)) if choice.include_seeded else {}
         own = (found for found in self._select(choice.selection) if found.name not in self._seeded)
-        self.found = sorted([*own, *self._seeded.values()])
+        wanted = choice.names
+        self.found = sorted(found for found in (*own, *self._seeded.values()) if wanted is None or found.name in wanted)
         self._to_read_bytes = reads * sum(found.size_bytes for found in self.found)
         self._include_unverified = choice.include_unverified
         #: The damaged and the unreadable ones.

@@ -24,6 +24,7 @@ from lockcache.errors import ArchiveError
 from lockcache.filestream.bundle import BundleFile
 from lockcache.filestream.disk import open_output, turn_to_replace
 from lockcache.filestream.entry import describe_bytes
+from lockcache.filestream.manifest import read_manifest
 from lockcache.lowlevel import Described, Selection, load_keys
 from lockcache.sizes import counted
 
@@ -49,6 +50,7 @@ out, and stderr names them, or the bundle could not be written; 2 the command li
 Examples:
   lockcache bundle make -o kernels.lcb
   lockcache bundle make --arch sm_90 -o /lustre/kernels.lcb /scratch/kernels
+  lockcache bundle make --manifest missed.manifest -o missed.lcb
 """
 
 
@@ -76,10 +78,17 @@ _output = click.option(
 @command.command("make", help=_MAKE_HELP)
 @options.directory
 @_output
+@click.option(
+    "--manifest",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Only the programs that this manifest lists, such as those that a sealed program missed.",
+)
 @filters
 @options.as_json
-def bundle_make(directory: str | None, output: str, selection: Selection, as_json: bool) -> int:
+def bundle_make(directory: str | None, output: str, manifest: str | None, selection: Selection, as_json: bool) -> int:
     """Make a bundle. The help is above, because it contains text shared with other commands."""
+    names = None if manifest is None else read_manifest(os.path.realpath(os.path.expanduser(manifest)))
     layout = look(directory)
     refuse_inside(output, layout)
     refuse_other_kind(output, "a bundle")
@@ -88,7 +97,7 @@ def bundle_make(directory: str | None, output: str, selection: Selection, as_jso
     # The library logs each damaged entry when it finds it; the command reports them once, below.
     logging.getLogger("lockcache").addHandler(logging.NullHandler())
     with ExitStack() as stack, progress_bar("bundling") as show, open_output(output) as out:
-        made = make_bundle(layout, out, Choice(selection), show)
+        made = make_bundle(layout, out, Choice(selection, names=names), show)
         out.flush()
         size_bytes = os.fstat(out.fileno()).st_size
         # Until the file is replaced: another process that is adding to the older bundle would put that one back.
@@ -98,6 +107,9 @@ def bundle_make(directory: str | None, output: str, selection: Selection, as_jso
         del found["left_out"]
     print_facts(found, as_json, {name: size_in_words(found[name]) for name in ("bytes", "bundle_bytes")})
     tell_left_out(made, layout)
+    if names is not None and made.entries + len(made.left_out) < len(names):
+        missing = len(names) - made.entries - len(made.left_out)
+        click.echo(f"lockcache: {counted(missing, 'key')} of the manifest have no program in the bundle", err=True)
     return 0 if made.is_complete else 1
 
 

@@ -29,6 +29,7 @@ from lockcache.cli.output import cap_in_words, in_one_word, plain, print_json, p
 from lockcache.filestream import Seed, stated_policy
 from lockcache.filestream.remote import configured_url
 from lockcache.lowlevel import Layout, Policy, PolicyFile, is_cache
+from lockcache.serving import configured_seal
 
 
 class _Setting(NamedTuple):
@@ -65,6 +66,7 @@ def command(directory: str | None, as_json: bool) -> None:
         *_sharing(),
         *_turns(),
         *_remote(),
+        *_seal(),
         *_switches(),
     ]
     unknown = unknown_variables(os.environ)
@@ -144,6 +146,22 @@ def _remote() -> list[_Setting]:
     return [
         _Setting("remote", shown, shown or "none", _variable("LOCKCACHE_REMOTE") or "the default"),
         _Setting("manifest", manifest or None, manifest or "none", _variable("LOCKCACHE_MANIFEST") or "the default"),
+    ]
+
+
+def _seal() -> list[_Setting]:
+    mode, seconds, misses = configured_seal()
+    shown = "once the manifest was served" if seconds is None else f"after {seconds:g} s" if seconds else "at once"
+    default = "the default"
+    return [
+        _Setting("sealed", mode, mode or "no", _variable("LOCKCACHE_SEALED") or default),
+        _Setting(
+            "seal_after",
+            "manifest" if seconds is None else seconds,
+            shown,
+            _variable("LOCKCACHE_SEAL_AFTER") or default,
+        ),
+        _Setting("seal_manifest", misses or None, misses or "none", _variable("LOCKCACHE_SEAL_MANIFEST") or default),
     ]
 
 
