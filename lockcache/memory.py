@@ -26,10 +26,9 @@ from lockcache.resource import (
     coerce_max_size_bytes,
     coerce_value,
     join_metadata,
-    key_in_words,
     split_metadata,
 )
-from lockcache.serving import watch
+from lockcache.serving import unreported, watch
 
 __all__ = ["InMemoryProgramCache"]
 
@@ -72,14 +71,14 @@ class InMemoryProgramCache(ProgramCacheResource):
     def __setitem__(self, key: bytes | str, value: object) -> None:
         name = coerce_key(key)
         self._write(name, split_metadata(*coerce_value(value)))
-        if watch.is_on:
-            serving.stored(self, name, key_in_words(name))
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, name)
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         name = coerce_key(key)
         self._write(name, coerce_entry(entry))
-        if watch.is_on:
-            serving.stored(self, name, key_in_words(name))
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, name)
 
     def __delitem__(self, key: bytes | str) -> None:
         name = coerce_key(key)

@@ -46,11 +46,10 @@ from lockcache.resource import (
     coerce_key,
     coerce_value,
     copy_into,
-    key_in_words,
     put_into,
     remove_from,
 )
-from lockcache.serving import watch
+from lockcache.serving import unreported, watch
 from lockcache.single_flight import Turn, refuse_reentrance
 
 __all__ = ["TieredProgramCache"]
@@ -144,8 +143,8 @@ class TieredProgramCache(ProgramCacheResource):
     def __setitem__(self, key: bytes | str, value: object) -> None:
         name = coerce_key(key)
         self._write(name, Entry(*coerce_value(value)))  # once: the file behind an ObjectCode may go
-        if watch.is_on:
-            serving.stored(self, name, key_in_words(name))
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, name)
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit, in each tier."""
@@ -153,8 +152,8 @@ class TieredProgramCache(ProgramCacheResource):
             raise TypeError(f"entry must be a lockcache.Entry, got {type(entry).__name__} {entry!r:.80}")
         name = coerce_key(key)
         self._write(name, entry)
-        if watch.is_on:
-            serving.stored(self, name, key_in_words(name))
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, name)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it. It is the last tier's turn."""

@@ -31,9 +31,8 @@ from lockcache.resource import (
     coerce_value,
     computed_entry,
     in_namespace,
-    key_in_words,
 )
-from lockcache.serving import watch
+from lockcache.serving import unreported, watch
 from lockcache.single_flight import Turn
 
 __all__ = ["BundleProgramCache"]
@@ -113,16 +112,16 @@ class BundleProgramCache(ProgramCacheResource):
         name = coerce_key(key)
         coerce_value(value)
         self._drop(name)
-        if watch.is_on:
-            serving.stored(self, name, key_in_words(name))
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, name)
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Drop the entry: a bundle is never changed."""
         name = coerce_key(key)
         coerce_entry(entry)
         self._drop(name)
-        if watch.is_on:
-            serving.stored(self, name, key_in_words(name))
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, name)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """Returns the entry, or the caller's turn to compute it. No turn waits for another: a bundle stores nothing."""
@@ -131,7 +130,7 @@ class BundleProgramCache(ProgramCacheResource):
             return found
         raw = coerce_key(key)
         publish = in_namespace(namespace, partial(self._computed, raw))
-        return serving.unawaited(self, raw, label or key_in_words(key), publish)
+        return serving.unawaited(self, raw, label, publish)
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """Returns the entry, or ``None`` at once: nothing is ever stored here."""

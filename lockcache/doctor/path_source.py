@@ -18,6 +18,7 @@ from lockcache.arguments import (
 from lockcache.doctor.findings import NOTE, UNUSABLE, Finding
 from lockcache.filestream import stated_policy
 from lockcache.filestream.remote import configured_url
+from lockcache.serving import configured_seal
 
 # Variables by which platformdirs finds the user cache directory.
 _OTHERS = ("XDG_CACHE_HOME", "HOME")
@@ -56,6 +57,7 @@ def check_variables() -> list[str]:
     coerce_key_file(None)
     configured_manifest()
     configured_url()
+    configured_seal()
     return is_on
 
 

@@ -22,6 +22,8 @@ else:
                 "Difference MOST_BYTES Part bounded decode_label decode_parts differences looks_secret make_part "
                 "name_path_taker reasons_of values_in_words"
             ),
-            "statements": "Stated is_remembered parts_of_digest remember remember_digest state statement_of",
+            "statements": (
+                "Stated is_remembered key_in_words parts_of_digest remember remember_digest state statement_of"
+            ),
         },
     )

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
 from lockcache import metadata
-from lockcache.explain.key_parts import Part, bounded, decode_label, make_part
+from lockcache.explain.key_parts import Part, bounded, decode_label, looks_secret, make_part
 
 _T = TypeVar("_T")
 
 # Sized for the kernels of one job; a few KB each at most.
 _GENERATION: Final = 256
+# Of a key that is text, as it is shown.
+_LONGEST_KEY: Final = 60
 
 
 class _Recent(Generic[_T]):
@@ -104,6 +106,14 @@ def statement_of(key: bytes, label: str = "") -> Stated | None:
     if found is None:
         return Stated(tuple, lambda: label) if label else None
     return found.labelled(label)
+
+
+def key_in_words(key: bytes | str) -> str:
+    """Returns a key that is text, for people; nothing for a digest."""
+    text = key if isinstance(key, str) else bytes(key).decode("ascii", "replace")
+    is_text = text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text
+    # Others read it: in the lease file, and in the log of those who wait.
+    return text[:_LONGEST_KEY] if is_text and not looks_secret(text) else ""
 
 
 def remember_digest(digest: bytes, parts: tuple[Part, ...]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 from lockcache import serving
 from lockcache.arguments import coerce_seconds, default_cap
-from lockcache.explain import Stated, statement_of
+from lockcache.explain import Stated, key_in_words, statement_of
 from lockcache.filestream.accounting import Slot, count_shard, report_at_end, scan_shard
 from lockcache.filestream.cache_parts import DroppedWrites, Parts, coerce_arguments, reopen
 from lockcache.filestream.compile_once import LeaseTurn
@@ -37,11 +37,10 @@ from lockcache.resource import (
     coerce_value,
     computed_entry,
     in_namespace,
-    key_in_words,
     put_into,
     split_metadata,
 )
-from lockcache.serving import watch
+from lockcache.serving import unreported, watch
 from lockcache.single_flight import Turn, refuse_reentrance
 
 _T = TypeVar("_T")
@@ -204,8 +203,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         raw = key if type(key) is bytes else coerce_key(key)
         if type(value) is bytes and self._implicit is None:  # saves 3 us of a put compared with the code below
             self._write(entry_name(raw), value, b"", 0, statement_of(raw))
-            if watch.is_on:
-                serving.stored(self, raw, key_in_words(raw))
+            if watch.is_on and not unreported.depth:
+                serving.stored(self, raw)
         else:
             self._store(raw, lambda: split_metadata(*coerce_value(value)))
 
@@ -229,9 +228,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         """Returns the entry, or the caller's turn to compute it; one across all processes that share the directory."""
         if self._directory.is_read_only:  # what cannot be stored nobody needs to wait for
             raw = coerce_key(key)
-            return self.get_entry(raw) or serving.unawaited(
-                self, raw, label or key_in_words(raw), partial(self._drop, raw)
-            )
+            return self.get_entry(raw) or serving.unawaited(self, raw, label, partial(self._drop, raw))
         if self._renewed is not None:
             return super().begin(key, label=label, namespace=namespace)
         raw = coerce_key(key)
@@ -248,10 +245,10 @@ class FileStreamProgramCache(ProgramCacheResource):
                 publish = partial(self._publish_in, outcome, statement_of(raw, label))
                 turn = Turn(in_namespace(namespace, publish), outcome.end)
                 outcome.begin()
-                return serving.watched(self, raw, label or key_in_words(key), turn) if watch.is_on else turn
+                return serving.watched(self, raw, label, turn) if watch.is_on else turn
             loaded = outcome
         # An entry of a newer version, whose metadata cannot be read here, stays as it is.
-        return self._entry(loaded) or serving.unawaited(self, raw, label or key_in_words(raw), computed_entry)
+        return self._entry(loaded) or serving.unawaited(self, raw, label, computed_entry)
 
     def _missed(self, key: bytes) -> serving.Missed:
         return self._misses.missed(entry_name(key), statement_of(key))
@@ -366,8 +363,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         finally:
             if self._implicit is not None:
                 cost_ns = self._implicit.stored(name, was_dropped=was_dropped)
-        if watch.is_on:
-            serving.stored(self, key, key_in_words(key), cost_ns)
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, key, cost_ns=cost_ns)
 
     def _write(self, name: str, code: bytes, tail: bytes, cost_ns: int, stated: Stated | None) -> bool:
         """Store one entry. Returns whether it was stored."""

@@ -38,9 +38,8 @@ from lockcache.resource import (
     coerce_value,
     computed_entry,
     in_namespace,
-    key_in_words,
 )
-from lockcache.serving import watch
+from lockcache.serving import unreported, watch
 from lockcache.single_flight import Flight, Turn, refuse_reentrance, take_off
 
 __all__ = ["RemoteProgramCache"]
@@ -134,15 +133,15 @@ class RemoteProgramCache(ProgramCacheResource):
     def __setitem__(self, key: bytes | str, value: object) -> None:
         name = coerce_key(key)
         self._send(name, Entry(*coerce_value(value)))
-        if watch.is_on:
-            serving.stored(self, name, key_in_words(name))
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, name)
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit."""
         name = coerce_key(key)
         self._send(name, entry)
-        if watch.is_on:
-            serving.stored(self, name, key_in_words(name))
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, name)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """Returns the entry, or the caller's turn to compute it: one on all hosts, if the server keeps leases."""
@@ -162,7 +161,7 @@ class RemoteProgramCache(ProgramCacheResource):
                 publish = partial(self._publish_in, outcome, flight, raw)
                 turn = Turn(in_namespace(namespace, publish), partial(_end, outcome, flight))
                 turn._after_failure = outcome.after_failure
-                return serving.watched(self, raw, label or key_in_words(key), turn) if watch.is_on else turn
+                return serving.watched(self, raw, label, turn) if watch.is_on else turn
             flight.land()
             loaded = outcome
         # An entry of a newer version, whose metadata cannot be read here, stays as it is.

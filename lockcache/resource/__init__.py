@@ -25,7 +25,7 @@ else:
             "tiers": "copy_into put_into remove_from",
             "values": (
                 "Entry LONGEST_NAMESPACE coerce_entry coerce_key coerce_max_size_bytes coerce_value computed_entry "
-                "in_namespace join_metadata key_in_words run_compute split_metadata"
+                "in_namespace join_metadata run_compute split_metadata"
             ),
         },
     )

@@ -27,7 +27,6 @@ from lockcache.resource.values import (
     coerce_key,
     computed_entry,
     in_namespace,
-    key_in_words,
     run_compute,
 )
 from lockcache.serving import unreported, watch
@@ -209,7 +208,7 @@ class ProgramCacheResource(ABC):
             return found
         flight.begin()
         turn = Turn(in_namespace(namespace, functools.partial(self._publish, name, flight)), flight.land)
-        return serving.watched(self, name, label or key_in_words(key), turn) if watch.is_on else turn
+        return serving.watched(self, name, label, turn) if watch.is_on else turn
 
     def _begin_whole(self, key: bytes | str, is_whole: Callable[[Entry], bool], label: str) -> Entry | Turn[Entry]:
         """Returns what :meth:`begin` does; where that is not whole, what :meth:`_begin_replacing` does."""

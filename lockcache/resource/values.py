@@ -13,9 +13,7 @@ from typing import Any, Final
 
 from lockcache import metadata as _metadata
 from lockcache.artifact import identify
-from lockcache.explain import looks_secret
 
-_LONGEST_KEY: Final = 60
 #: A longer one would be ``unknown`` to readers of the entry.
 LONGEST_NAMESPACE: Final = 80
 _MOST_KERNELS: Final = 3
@@ -47,14 +45,6 @@ def coerce_key(key: object) -> bytes:
     if isinstance(key, bytearray):
         return bytes(key)
     raise TypeError(f"key must be bytes, bytearray or str, got {type(key).__name__} {key!r:.80}")
-
-
-def key_in_words(key: bytes | str) -> str:
-    """Returns a key that is text, for people; nothing for a digest."""
-    text = key if isinstance(key, str) else bytes(key).decode("ascii", "replace")
-    is_text = text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text
-    # Others read it: in the lease file, and in the log of those who wait.
-    return text[:_LONGEST_KEY] if is_text and not looks_secret(text) else ""
 
 
 def coerce_value(value: object, argument: str = "value") -> tuple[bytes, dict[str, Any]]:

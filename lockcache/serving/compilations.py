@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TypeVar
 
 from lockcache.errors import SealedError
-from lockcache.explain import statement_of
+from lockcache.explain import key_in_words, statement_of
 from lockcache.serving.callers import callers
 from lockcache.serving.state import Missed, Sealed, watch
 from lockcache.single_flight import Turn
@@ -136,7 +136,8 @@ def _begin(cache: _Cache, key: bytes, label: str) -> _Compilation | None:
     if sealed is None:
         return None
     stated = statement_of(key, label)
-    return _Compilation(cache._missed(key), "" if stated is None else stated.label, sealed)
+    shown = key_in_words(key) if stated is None else stated.label
+    return _Compilation(cache._missed(key), shown, sealed)
 
 
 def watched(cache: _Cache, key: bytes, label: str, turn: Turn[_Entry]) -> Turn[_Entry]:

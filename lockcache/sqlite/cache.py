@@ -31,11 +31,10 @@ from lockcache.resource import (
     coerce_max_size_bytes,
     coerce_value,
     join_metadata,
-    key_in_words,
     renewed_keys,
     split_metadata,
 )
-from lockcache.serving import watch
+from lockcache.serving import unreported, watch
 from lockcache.sqlite.location import FILE_NAME
 
 _log = logging.getLogger("lockcache")
@@ -123,15 +122,15 @@ class SQLiteProgramCache(ProgramCacheResource):
     def __setitem__(self, key: bytes | str, value: object) -> None:
         name = coerce_key(key)
         self._write(name, *split_metadata(*coerce_value(value)))
-        if watch.is_on:
-            serving.stored(self, name, key_in_words(name))
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, name)
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit: a reader sees both or neither."""
         name = coerce_key(key)
         self._write(name, *coerce_entry(entry))
-        if watch.is_on:
-            serving.stored(self, name, key_in_words(name))
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, name)
 
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry. Raises :class:`LockTimeoutError` where another process has the database locked too long."""
