@@ -19,7 +19,6 @@ from lockcache import serving
 from lockcache.arguments import coerce_seconds, configured_switch, is_disabled, resolve_path
 from lockcache.explain import statement_of
 from lockcache.filestream.bundle import BundleFile, RefusedEntryError
-from lockcache.filestream.compile_once import MissedEntry
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import KeyRing, as_entry, load_keys
 from lockcache.resource import (
@@ -155,6 +154,8 @@ class BundleProgramCache(ProgramCacheResource):
         return CacheStats(**self._counts, bytes=file.size_bytes, entries=file.entries)
 
     def _missed(self, key: bytes) -> serving.Missed:
+        from lockcache.filestream.compile_once import MissedEntry  # few are sealed
+
         return MissedEntry(entry_name(key), statement_of(key))
 
     def _recount(self, **counts: int) -> None:

@@ -32,7 +32,7 @@ from lockcache.explain import Stated
 from lockcache.filestream.accounting import Counters, CountersReport, Miss, Report, counts_of_run
 from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.closures import ClosureFile
-from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns, MissedEntry
+from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
 from lockcache.filestream.entry import CountedReads, EntryReader, KeyRing, Loader, load_keys, loader_of, make_reader
 from lockcache.filestream.modes import in_mode, open_in_mode
 from lockcache.filestream.policy import Priority
@@ -45,6 +45,7 @@ from lockcache.resource import renewed_keys
 
 if TYPE_CHECKING:
     from lockcache.filestream.backing import BackedReads, Backing
+    from lockcache.filestream.compile_once import MissedEntry
     from lockcache.filestream.directory import CacheDirectory
     from lockcache.filestream.disk import Layout
     from lockcache.filestream.manifest import Recorder
@@ -178,6 +179,8 @@ class StatedMisses:
 
     def missed(self, name: str, stated: Stated | None) -> MissedEntry:
         """Returns what is known of a key that was looked up just now and missed."""
+        from lockcache.filestream.compile_once import MissedEntry  # few are sealed
+
         return MissedEntry(name, stated, self._layout, self._keys, is_renewing=self._is_renewing)
 
     def note(self, now_ns: int, name: str, stated: Stated) -> None:

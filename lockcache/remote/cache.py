@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 from lockcache import serving
 from lockcache.arguments import coerce_key_file, coerce_lease_timeout, configured_switch, is_disabled
 from lockcache.explain import statement_of
-from lockcache.filestream.compile_once import MissedEntry
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record, as_entry, load_keys
 from lockcache.filestream.remote import (
@@ -226,6 +225,8 @@ class RemoteProgramCache(ProgramCacheResource):
             setattr(self._store.counts, name, getattr(self._store.counts, name) + count)
 
     def _missed(self, key: bytes) -> serving.Missed:
+        from lockcache.filestream.compile_once import MissedEntry  # few are sealed
+
         return MissedEntry(entry_name(key), statement_of(key))
 
     def _load(self, key: bytes) -> tuple[bytes, bytes] | None:

@@ -59,7 +59,7 @@ def test_a_program_is_refused_before_nvrtc_sees_it(cache: Any, caplog: Any, monk
     compile_(cache, "sm_90")
     with pytest.raises(SealedError, match="in option arch: sm_80 / sm_90"):
         compile_(cache, "sm_80")
-    with pytest.raises(SealedError, match="it cannot be cached: options[.]time"):
+    with pytest.raises(SealedError, match="it cannot be cached: options"):
         compile_(cache, "sm_90", time="/dev/null")
     monkeypatch.undo()
     lockcache.unseal()

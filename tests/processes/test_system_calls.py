@@ -64,6 +64,19 @@ def full(request: pytest.FixtureRequest) -> Iterator[tuple[Path, int]]:
         yield path, request.param
 
 
+def test_a_hit_of_a_sealed_process_makes_the_same_calls(cache_path: Path, tmp_path: Path) -> None:
+    _filled(cache_path, 10).close()
+    program = """
+import lockcache
+cache.get_or_compute(b"0", None); mark(); cache.get(b"0"); mark(); cache.get_or_compute(b"0", None); mark()
+lockcache.seal("error", misses=path + ".missed")
+mark(); cache.get(b"0"); mark(); cache.get_or_compute(b"0", None); mark()
+"""
+    before, computed_before, _, after, computed_after = _calls(program, cache_path, tmp_path / "log")
+    assert (after, computed_after) == (before, computed_before)
+    assert len(after) == 5
+
+
 def test_a_hit_is_five_system_calls_and_no_lock(cache_path: Path, tmp_path: Path) -> None:
     _filled(cache_path, 10).close()
     [hit] = _calls('cache.get(b"0"); mark(); cache.get(b"0"); mark()', cache_path, tmp_path / "log")

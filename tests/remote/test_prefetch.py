@@ -7,19 +7,21 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache
+from lockcache import FileStreamProgramCache, SealedError
 from lockcache.filestream import backing, prefetching
 from lockcache.filestream.disk import Layout, entry_name
 from lockcache.filestream.manifest import add_to_manifest, read_manifest, recorder
 from lockcache.filestream.remote import read_bulk, read_servers
 from tests.cli.command import run
 from tests.remote.servers import FaultProxy, Nginx, Valkey, free_port
+from tests.serving_support import unsealed_process
 
 _FORK = multiprocessing.get_context("fork")
 _KEYS = [f"kernel {number}" for number in range(60)]
@@ -88,7 +90,7 @@ def _all_right(cache: FileStreamProgramCache) -> bool:
 
 LOOK_UP = """
 import json, sys
-from lockcache import FileStreamProgramCache
+from lockcache import FileStreamProgramCache, SealedError
 cache = FileStreamProgramCache(sys.argv[1])
 [prefetch] = cache._backing._prefetches.values()
 if sys.argv[2] == "wait" and prefetch.thread is not None:
@@ -286,7 +288,7 @@ def test_what_fails_in_the_background_is_charged_to_nobody_and_opens_no_breaker(
 
 KILLED = """
 import os, signal, sys
-from lockcache import FileStreamProgramCache
+from lockcache import FileStreamProgramCache, SealedError
 from lockcache.filestream import prefetching
 store_copy, stored = prefetching.store_copy, 0
 def killing(*arguments):
@@ -374,3 +376,32 @@ def test_a_program_that_goes_on_with_the_next_key_finds_all_of_them_while_others
     assert found["found"] == 60
     assert found["prefetched"] > 0
     assert found["misses"] == 0
+
+
+def test_a_process_is_sealed_once_the_manifest_was_fetched(
+    stored: None, cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By this process, and by another one of the node, which holds the lock meanwhile.
+    monkeypatch.setenv("LOCKCACHE_SEALED", "error")
+    began, go_on = threading.Event(), threading.Event()
+
+    def fetch_slowly(*arguments: object, **options: object) -> prefetching.Fetched:
+        began.set()
+        assert go_on.wait(60)
+        return fetch(*arguments, **options)
+
+    fetch = prefetching.fetch_missing
+    monkeypatch.setattr(prefetching, "fetch_missing", fetch_slowly)
+    with unsealed_process():
+        cache = FileStreamProgramCache(cache_path)
+        assert began.wait(60)
+        assert cache.get_or_compute("warm-up", lambda: b"code") == b"code"
+        backing._backings.clear()
+        with FileStreamProgramCache(cache_path) as another:  # as another process of the node would
+            assert another.get_or_compute("more of it", lambda: b"code") == b"code"
+        go_on.set()
+        _fetched(another)
+        _fetched(cache)
+        assert cache.get_or_compute(_KEYS[0], lambda: b"never") == _KEYS[0].encode() * 100
+        with pytest.raises(SealedError):
+            cache.get_or_compute("too late", lambda: b"code")
