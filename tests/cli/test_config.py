@@ -95,7 +95,7 @@ def test_commands_do_not_obey_the_variables_of_programs(cache_path: Path) -> Non
 
 
 # A file that is not there is not a mistake.
-_FILES = ("LOCKCACHE_SEED", "LOCKCACHE_MANIFEST")
+_FILES = ("LOCKCACHE_SEED", "LOCKCACHE_MANIFEST", "LOCKCACHE_SEAL_MANIFEST")
 
 
 @pytest.mark.parametrize("variable", [each for each in PROGRAM_VARIABLES if each not in _FILES])

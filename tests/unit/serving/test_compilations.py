@@ -1,4 +1,4 @@
-"""What is reported of a compilation: program, the part of the key that differs, seconds, callers; and what is kept."""
+"""Reports of compilations: the program, the part of the key that differs, seconds, callers; and what is kept."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_refusal_says_it_too_and_looks_once(
     assert raised.value.name == entry_name(key)
     copy = pickle.loads(pickle.dumps(raised.value))
     assert (str(copy), copy.name) == (str(raised.value), raised.value.name)
-    monkeypatch.setattr(missed, "Search", None)  # whoever asks again with each request pays no search
+    monkeypatch.setattr(missed, "Search", None)  # a program that asks again with each request pays no search
     with pytest.raises(SealedError, match="in arch: sm_100 / sm_90"):
         cache.get_or_compute(key, compiled)
     levels = [record.levelno for record in caplog.records if "sealed" in record.getMessage()]
