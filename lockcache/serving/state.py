@@ -169,8 +169,8 @@ def obey_variables() -> None:
 
     Raises :class:`ValueError` naming the variable.
     """
-    if watch.is_stated:
-        return
+    if watch.is_stated or not configured_text("LOCKCACHE_SEALED"):
+        return  # a program may make its cache for each compilation
     mode, after, misses = configured_seal()
     if mode is None:
         return

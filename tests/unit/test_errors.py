@@ -19,6 +19,7 @@ from lockcache.errors import (
     NoDefaultDirError,
     PolicyError,
     ReentrantComputeError,
+    SealedError,
     SigningKeyError,
     UncacheableError,
     UnsafeCacheDirError,
@@ -35,6 +36,7 @@ BASES = {
     PolicyError: ValueError,
     LockTimeoutError: TimeoutError,
     ReentrantComputeError: RuntimeError,
+    SealedError: RuntimeError,
     UncacheableError: ValueError,
 }
 OF_A_PATH = [UnsafeCacheDirError, FormatError, SigningKeyError, PolicyError, LockTimeoutError]
