@@ -244,3 +244,12 @@ def test_in_a_directory_that_a_group_shares_nothing_is_kept_without_signatures(
     make = "mkdir -p $KERNELS/k; echo x > $KERNELS/k/f"
     assert "shared with a group" in finish(cache, node, make, LOCKCACHE_GROUP="1")[2]
     assert stored(cache) == []
+
+
+@pytest.mark.slow
+def test_what_a_sealed_command_built_is_kept(tmp_path: Path) -> None:
+    # The seal is the command's, which built it before this process stores it.
+    script = 'mkdir -p "$KERNELS/k1" && echo code > "$KERNELS/k1/a"'
+    code, _, err = finish(tmp_path / "cache", tmp_path / "a", script, LOCKCACHE_SEALED="error")
+    assert (code, stored(tmp_path / "cache")) == (0, ["k1"])
+    assert "this process is sealed" not in err

@@ -32,8 +32,8 @@ from lockcache.sizes import counted
 _AGAIN_SECONDS: Final = 1.0
 _LONGEST_SECONDS: Final = 60.0
 _MOST_LINES: Final = 5
-# Of the command's variables: what is kept was not compiled by a process of it, nor looked up.
-_NOT_OBEYED: Final = ("LOCKCACHE_MANIFEST", "LOCKCACHE_RECACHE", "LOCKCACHE_RUN")
+# Of the command's variables: what is kept was not compiled by a process of it, nor looked up, and is not refused.
+_NOT_OBEYED: Final = ("LOCKCACHE_MANIFEST", "LOCKCACHE_RECACHE", "LOCKCACHE_RUN", "LOCKCACHE_SEALED")
 _EXPECTED: Final = (OSError, LockcacheError, ValueError, MemoryError)
 
 

@@ -42,7 +42,8 @@ class SeededRun:
         """Make the directory and seed it, before the command runs."""
         try:
             # Nor the server's: its threads would take signals that are meant for the command.
-            with variables_left_alone([*POLICY_VARIABLES, "LOCKCACHE_REMOTE", "LOCKCACHE_MANIFEST"]):
+            unwanted = "LOCKCACHE_REMOTE", "LOCKCACHE_MANIFEST", "LOCKCACHE_SEALED"
+            with variables_left_alone([*POLICY_VARIABLES, *unwanted]):
                 cap = None if max_size is None else parse_size(max_size)
                 FileStreamProgramCache(directory, max_size_bytes=cap, seed=self.path).close()
             self._is_ready = True
