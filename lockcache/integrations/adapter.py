@@ -17,7 +17,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -25,6 +25,7 @@ from lockcache import serving
 from lockcache.arguments import is_disabled, resolve_path
 from lockcache.calling import FILES, joined_files, parted_files
 from lockcache.errors import ReentrantComputeError, SealedError
+from lockcache.explain import state
 from lockcache.filestream import FileStreamProgramCache
 from lockcache.filestream.accounting import note_own_cache
 from lockcache.filestream.disk import entry_name
@@ -124,6 +125,10 @@ class Shared:
         name = entry_name((self._prefix + key).encode())
         return os.access(self.cache._directory.layout.entry(name), os.F_OK)
 
+    def state(self, key: str, parts: Mapping[str, str], label: str) -> None:
+        """State what ``key`` is made of, for ``lockcache why``."""
+        state((self._prefix + key).encode(), parts, label)
+
     def store(self, key: str, value: bytes, **metadata: Any) -> None:
         """Store what the framework compiled, and end the turn if this thread has it."""
         with _NeverRaising(self):
@@ -185,29 +190,34 @@ class Shared:
             else:
                 turn.store(entry)
 
-    def compiling(self, function: _Call) -> _Call:
-        """``function``, which looks up, compiles and stores; when it is left its turns end."""
+    def compiling(self, function: _Call, *, stores_all: bool = False) -> _Call:
+        """``function``, which looks up, compiles and stores; when it is left its turns end.
+
+        ``stores_all``: the framework stores all that it looks up, so what it left open cannot be stored by others
+        either, and those who wait for it need not wait for each other.
+        """
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with self._scope():
+            with self._scope(stores_all):
                 return function(*args, **kwargs)
 
         return call  # type: ignore[return-value]
 
     @contextlib.contextmanager
-    def _scope(self) -> Iterator[None]:
+    def _scope(self, stores_all: bool) -> Iterator[None]:
         scopes, mine = self._open_scopes(), dict[str, Turn[Entry]]()
         scopes.append(mine)
-        failed = False
+        failed = stores_all
         try:
             yield
         except _Refused as refused:
+            failed = False
             if len(scopes) > 1:
                 raise  # not yet: what is between would catch it
             raise refused.error from None
-        except Exception:  # an interrupt says nothing of the kernel
-            failed = True
+        except BaseException as error:
+            failed = isinstance(error, Exception)  # an interrupt says nothing of the kernel
             raise
         finally:
             scopes[:] = [scope for scope in scopes if scope is not mine]  # equal ones are others

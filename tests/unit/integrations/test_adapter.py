@@ -24,6 +24,7 @@ from lockcache.integrations.adapter import (
     looking_for_doors,
     open_shared,
 )
+from tests.waiting import telling_of_waits
 
 HANG_SECONDS = 60
 
@@ -96,6 +97,32 @@ def test_what_a_compilation_leaves_open_is_given_up(shared: Shared, error: type[
     assert found == [None]
     # Where somebody waited for one that failed, its file stays for a while, and says so.
     assert len(leases(shared)) <= bool(error)
+
+
+def test_where_a_framework_stores_all_it_looks_up_those_who_wait_for_what_it_did_not_store_compile_at_once(
+    shared: Shared,
+) -> None:
+    """One after the other they would wait for the next, which cannot store it either."""
+    waiting, meeting, found = threading.Semaphore(0), threading.Barrier(2, timeout=HANG_SECONDS), []
+
+    def want() -> None:
+        found.append(shared.look_up("k"))
+        meeting.wait()
+
+    def leave_open() -> None:
+        assert shared.look_up("k") is None
+        for waiter in waiters:
+            waiter.start()
+        for _ in waiters:
+            assert waiting.acquire(timeout=HANG_SECONDS)
+
+    waiters = [threading.Thread(target=shared.compiling(want, stores_all=True)) for _ in range(2)]
+    with telling_of_waits(waiting.release):
+        shared.compiling(leave_open, stores_all=True)()
+        for waiter in waiters:
+            waiter.join(HANG_SECONDS)
+    assert found == [None, None]
+    assert not meeting.broken
 
 
 def test_a_compilation_within_one_leaves_the_outer_one_open(shared: Shared) -> None:
