@@ -43,10 +43,10 @@ test-rest: $(STAMP) ## what make test leaves out: what takes long, and the rest 
 test-all: test test-rest ## all tests
 
 # Each in a virtual environment of its own, which stays until `make distclean`.
-LOCKCACHE_FRAMEWORKS ?= jax triton cupy numba warp inductor inductor-oldest cute cutile
+LOCKCACHE_FRAMEWORKS ?= jax triton cupy numba warp inductor inductor-2.13 inductor-oldest cute cutile
 FRAMEWORKS ?= $(LOCKCACHE_FRAMEWORKS)
 
-frameworks: $(STAMP) $(FRAMEWORKS:%=build/frameworks/%/stamp) ## real frameworks on lockcache (FRAMEWORKS="triton inductor inductor-oldest", 1 GB each)
+frameworks: $(STAMP) $(FRAMEWORKS:%=build/frameworks/%/stamp) ## real frameworks on lockcache (FRAMEWORKS="triton inductor inductor-2.13 inductor-oldest", 1 GB each)
 	$(PYTEST) -m "long or not long" tests/frameworks $(ARGS)
 
 frameworks-figures: $(STAMP) $(FRAMEWORKS:%=build/frameworks/%/stamp) ## their own caches next to lockcache: the table of the guides, five minutes

@@ -1,4 +1,4 @@
-"""Inductor on lockcache, the oldest torch that is tried and a new one: nodes, ranks, compile workers, autotuning."""
+"""Inductor on lockcache, with the oldest torch that is tried, the newest, and one between: nodes, herds, ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.frameworks.support import HANG_SECONDS, PROGRAMS, ROOT, Programs, ans
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(params=["inductor-oldest", "inductor"])
+VENVS = ["inductor-oldest", "inductor-2.13", "inductor"]
+
+
+@pytest.fixture(params=VENVS)
 def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Programs:
     return Programs("inductor", tmp_path, venv=request.param)
 
@@ -64,10 +67,45 @@ def test_a_herd_of_the_oldest_torch_compiles_each_graph_once(tmp_path: Path) -> 
         assert total(answers, "compiled") == compiled
 
 
+@pytest.mark.parametrize("venv", [name for name in VENVS if name != "inductor-oldest"])  # 2.6 has none
+@pytest.mark.parametrize("way", ["aot", "parts"])
+def test_a_graph_that_is_compiled_as_vllm_does_is_compiled_once(way: str, venv: str, tmp_path: Path) -> None:
+    programs = Programs("inductor", tmp_path, venv=venv)
+    variables = {"program": "inductor_standalone", "LOCKCACHE_LEASE_TIMEOUT": "1h"}
+    for compiled in (2, 0):
+        answers = programs.run(3, range(2), way, **variables)
+        assert [(found["wrong"], found["failed"], found["is_installed"]) for found in answers] == [(0, 0, True)] * 3
+        assert total(answers, "compiled") == compiled
+
+
+def test_where_a_bundle_cannot_be_compiled_nobody_waits_for_it(tmp_path: Path) -> None:
+    programs = Programs("inductor", tmp_path)
+    variables = {"program": "inductor_standalone", "LOCKCACHE_LEASE_TIMEOUT": "1h"}
+    answers = programs.run(3, [0], "aot", "fails", "keep-errors", **variables)
+    assert [(found["failed"], found["compiled"]) for found in answers] == [(1, 1)] * 3
+
+
+def test_a_job_compiles_for_all_sizes_on_a_node_that_did_not_see_them(programs: Programs, tmp_path: Path) -> None:
+    found = []
+    for node, job in (("first", "a"), ("second", "a"), ("third", "b")):
+        variables = {"TORCH_COMPILE_JOB_ID": job, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / node)}
+        found.append(int(_run_under_lockcache(programs, "inductor_profile", **variables)))
+    assert found == [2, 1, 2]
+
+
+@pytest.mark.parametrize("venv", [name for name in VENVS if name != "inductor-oldest"])  # 2.6 has none
+def test_the_artifacts_of_a_program_are_one_entry(venv: str, tmp_path: Path) -> None:
+    programs = Programs("inductor", tmp_path, venv=venv)
+    for node, state in (("first", "miss"), ("second", "hit")):
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / node)}
+        said = programs.call(str(PROGRAMS / "inductor_artifacts.py"), str(tmp_path / "artifacts"), **variables)
+        assert json.loads(said) == {f"fxgraph_cache_{state}": 1}
+
+
 def test_a_compile_worker_has_the_adapters_too(programs: Programs, tmp_path: Path) -> None:
     variables = {**_with_triton(programs), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
     parent, worker = json.loads(_run_under_lockcache(programs, "inductor_workers", **variables))
-    is_adapted = "inductor" in programs.python.parts  # Triton 3.2, which belongs to the oldest torch, is not
+    is_adapted = "inductor-oldest" not in programs.python.parts  # whose Triton 3.2 is not
     triton = ["triton"] if is_adapted else []
     assert parent == {"hooks": 1, "adapters": ["inductor", *triton]}
     assert worker == {"hooks": 1, "adapters": triton}
@@ -115,6 +153,18 @@ def test_ranks_that_talk_to_each_other_while_they_compile_do_not_wait_for_each_o
                 assert select.select([process.stdout], [], [], HANG_SECONDS / 2)[0], "a rank waits for the other one"
             found = [answer(process) for process in running]
         assert [(each["wrong"], each["failed"], each["compiled"]) for each in found] == [(0, 0, compiled)] * 2
+
+
+def test_ranks_that_would_hang_after_a_partial_hit_look_up_nothing(tmp_path: Path) -> None:
+    """Torch says so of ranks that agree on what to recompute, and not on hits and misses."""
+    programs = Programs("inductor", tmp_path)
+    for run in range(2):
+        variables = {"RANKS_MEET_AT": f"file://{tmp_path}/meeting-{run}", "RANKS_AGREE": "1"}
+        with programs.started_each([{**variables, "RANK": str(rank)} for rank in range(2)]) as running:
+            for process in running:
+                tell(process, range(2))
+            found = [answer(process) for process in running]
+        assert [(each["wrong"], each["failed"], each["compiled"]) for each in found] == [(0, 0, 2)] * 2
 
 
 def test_a_backward_graph_which_another_thread_compiles_is_found_too(tmp_path: Path) -> None:

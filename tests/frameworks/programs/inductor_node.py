@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 torch.manual_seed(7)
 for number in range(2):
     torch._dynamo.reset()
-    # Only calls of libraries: building a C++ kernel takes 10 s, and C++ kernels are not stored.
+    # Only calls of libraries: building a C++ kernel takes 10 s.
     x = torch.randn(number + 2, number + 2, requires_grad=True)
     found = torch.compile(lambda x: x @ x.T @ x, dynamic=False)(x)
     found.sum().backward()

@@ -11,7 +11,8 @@ if "own" not in sys.argv:  # each process has a directory of its own, as on node
 
 import torch
 from protocol import run
-from torch._inductor import compile_fx, config
+from torch._functorch import config as autograd_config
+from torch._inductor import compile_fx, config, cpp_builder
 
 compiled = []
 _compile = compile_fx.fx_codegen_and_compile
@@ -29,10 +30,17 @@ compile_fx.fx_codegen_and_compile = _counted
 if "old-door" in sys.argv:
     del compile_fx._compile_fx_inner
 
+if "old-builder" in sys.argv:
+    _describe = cpp_builder.__dict__.pop("get_compiler_version_info")
+
 from lockcache.integrations.inductor import install  # noqa: E402
 
 is_installed = "own" not in sys.argv and install()
 compile_fx.__dict__.setdefault("_compile_fx_inner", _door)
+if "old-builder" in sys.argv:
+    cpp_builder.get_compiler_version_info = _describe
+if "RANKS_AGREE" in os.environ:
+    autograd_config._sync_decision_cross_ranks = True
 torch.manual_seed(7)
 if "RANK" in os.environ:
     place, rank = os.environ["RANKS_MEET_AT"], int(os.environ["RANK"])
@@ -44,7 +52,10 @@ def compile_kernel(number: int) -> bool:
     if number < 0:  # a graph that needs a C++ compiler
         with config.patch({"cpp.cxx": ("/no/such/compiler",)}):
             torch.compile(lambda x: x.sin() * number)(torch.ones(8))
-    # Only calls of libraries, because building a C++ kernel takes 10 s, and C++ kernels are not stored.
+    if "with-kernel" in sys.argv:
+        x = torch.ones(64)
+        return torch.allclose(torch.compile(lambda x: x.sin() * number)(x), x.sin() * number)
+    # Only calls of libraries, because building a C++ kernel takes 10 s.
     x = torch.randn(number + 2, number + 2, requires_grad="with-gradient" in sys.argv)
     found = torch.compile(lambda x: x @ x.T @ x, dynamic=False)(x)
     if x.requires_grad:

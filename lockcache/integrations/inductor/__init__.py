@@ -1,0 +1,32 @@
+"""Torch Inductor's compilations on lockcache: each made once by all processes of a machine. Experimental.
+
+:func:`install`, before the first ``torch.compile``; or ``lockcache run``. The directory is ``$LOCKCACHE_DIR``. Inductor
+asks its own directory (``$TORCHINDUCTOR_CACHE_DIR``) first and stores there too, which is not under the cap. What it
+asks a remote cache for goes to lockcache: graphs and bundles of graphs, by turns, what AOTAutograd makes of them, and
+Dynamo's profile of a job. Triton's kernels have an adapter of their own,
+:mod:`lockcache.integrations.triton`. Ranks of a distributed program do not wait for each other's graphs. What
+AOTAutograd makes is stored where Inductor stores it too: torch 2.6 does if ``TORCHINDUCTOR_AUTOGRAD_CACHE`` is 1.
+
+What autotuning chose for a kernel (Inductor's ``.best_config`` files) is shared with processes of the same GPU and
+Triton, and nobody waits for it. Inductor's compile workers know only what is in Inductor's own directory.
+
+Values are pickles: who may write to the directory may run code in the processes that read it. A
+directory that others write to needs a signing key.
+
+Tried with torch 2.6.0, 2.13.0 and 2.14.1. If its private parts are others, or it has a remote cache already, Inductor
+keeps what it has, with a warning.
+
+Promises invariant 7 (never take the job down) for programs that compile with Inductor: whatever fails here, Inductor
+does what it does without lockcache.
+
+May use: adapter.
+"""
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.integrations.inductor.adapting import *
+else:
+    __getattr__, __dir__ = door(__name__, {"adapting": "install"})
