@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,6 +26,40 @@ VENVS = ["inductor-oldest", "inductor-2.13", "inductor"]
 @pytest.fixture(params=VENVS)
 def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Programs:
     return Programs("inductor", tmp_path, venv=request.param)
+
+
+@pytest.fixture
+def compilers(tmp_path: Path) -> Callable[[str], dict[str, str]]:
+    """Returns the variables with which a node has a C++ compiler of its own name that lists what it compiles."""
+
+    def variables(node: str) -> dict[str, str]:
+        folder = tmp_path / "bin"
+        if not folder.exists():
+            folder.mkdir()
+            compiler = folder / "g++"
+            compiler.write_text(f'#!/bin/sh\necho "$*" >> "$COMPILED_BY_NODE"\nexec {shutil.which("g++")} "$@"\n')
+            compiler.chmod(0o755)
+        return {
+            "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+            "COMPILED_BY_NODE": str(tmp_path / f"{node}.compiled"),
+            "TMPDIR": str(_folder(tmp_path / f"tmp-{node}")),
+            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / node),
+            "TORCHINDUCTOR_AUTOGRAD_CACHE": "1",  # as torch has it from 2.8 on
+            "LOCKCACHE_LEASE_TIMEOUT": "1h",
+        }
+
+    return variables
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def _compiled_by(tmp_path: Path, node: str) -> list[str]:
+    """Returns what the C++ compiler of a node compiled: the targets, not what it was asked about itself."""
+    lines = (tmp_path / f"{node}.compiled").read_text().splitlines()
+    return [line.partition(" -o ")[2].split()[0] for line in lines if " -o " in line]
 
 
 def _with_triton(programs: Programs) -> dict[str, str]:
@@ -65,6 +103,69 @@ def test_a_herd_of_the_oldest_torch_compiles_each_graph_once(tmp_path: Path) -> 
         answers = programs.run(3, range(2))
         assert [(found["wrong"], found["failed"], found["is_installed"]) for found in answers] == [(0, 0, True)] * 3
         assert total(answers, "compiled") == compiled
+
+
+def test_on_another_node_no_cpp_compiler_runs_and_every_entry_says_what_it_cost(
+    programs: Programs, tmp_path: Path, compilers: Callable[[str], dict[str, str]]
+) -> None:
+    """Neither for the kernels, nor for a header, nor to find out which vector instructions there are."""
+    first, second = (
+        json.loads(_run_under_lockcache(programs, "inductor_kernels", **compilers(node)))
+        for node in ("first", "second")
+    )
+    gradient = first["gradient"]
+    assert first == {"fxgraph_cache_miss": 2, "autograd_cache_miss": 1, "gradient": gradient}
+    assert second == {"fxgraph_cache_hit": 2, "autograd_cache_hit": 1, "gradient": gradient}
+    assert len(_compiled_by(tmp_path, "first")) >= 3
+    assert _compiled_by(tmp_path, "second") == []
+
+    built = [path for path in (tmp_path / "second").rglob("*") if path.suffix in (".so", ".o")]
+    assert {path.stat().st_mode & 0o777 for path in built} == {0o755}
+    entries = [path.read_bytes() for path in (programs.directory / "entries").rglob("*") if path.is_file()]
+    assert len(entries) == len(built) + 3
+    assert not any(b'"data": "gA' in entry for entry in entries), "a pickle in base64"
+    command = [sys.executable, "-m", "lockcache", "ls", "--json", programs.directory]
+    listed = [json.loads(line) for line in subprocess.check_output(command, text=True).splitlines()]
+    assert len(listed) == len(entries)
+    assert all(entry["cost_ns"] > 0 for entry in listed), listed
+
+
+def test_a_herd_builds_each_cpp_kernel_once(
+    programs: Programs, tmp_path: Path, compilers: Callable[[str], dict[str, str]]
+) -> None:
+    nodes = [f"node-{number}" for number in range(3)]
+    with ThreadPoolExecutor() as pool:
+        run = functools.partial(_run_under_lockcache, programs, "inductor_kernels")
+        found = [*pool.map(lambda node: json.loads(run(**compilers(node))), nodes)]
+    assert len({each["gradient"] for each in found}) == 1
+    assert sum(each.get("fxgraph_cache_miss", 0) for each in found) == 2
+    built = [os.path.basename(target) for node in nodes for target in _compiled_by(tmp_path, node)]
+    libraries = sorted(name for name in built if name.endswith((".so", ".o")))
+    assert libraries
+    assert libraries == sorted({*libraries})
+
+
+def test_where_a_cpp_kernel_does_not_compile_each_process_has_its_own_error(tmp_path: Path) -> None:
+    programs = Programs("inductor", tmp_path)
+    folder = _folder(tmp_path / "bin")
+    (folder / "g++").write_text(
+        '#!/bin/sh\ncase "$*" in *" -o "*) echo a broken compiler >&2; exit 1;; esac\nexec /usr/bin/g++ "$@"\n'
+    )
+    (folder / "g++").chmod(0o755)
+    variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "LOCKCACHE_LEASE_TIMEOUT": "1h"}
+    for answer_ in programs.run(3, [0], "with-kernel", "keep-errors", **variables):
+        assert (answer_["failed"], answer_["is_installed"]) == (1, True)
+        assert "a broken compiler" in answer_["error"] or "CppCompileError" in answer_["error"]
+
+
+def test_where_the_builder_of_cpp_has_changed_all_else_is_shared(tmp_path: Path) -> None:
+    programs = Programs("inductor", tmp_path)
+    for compiled in (2, 0):
+        [found] = programs.run(1, range(2), "old-builder")
+        assert (found["wrong"], found["failed"], found["compiled"], found["is_installed"]) == (0, 0, compiled, True)
+    lines = [line for line in programs.errors.read_text().splitlines() if "C++" in line]
+    assert len(lines) == 2
+    assert all("get_compiler_version_info" in line for line in lines)
 
 
 @pytest.mark.parametrize("venv", [name for name in VENVS if name != "inductor-oldest"])  # 2.6 has none

@@ -13,6 +13,7 @@ from lockcache.integrations.adapter import (
     open_shared,
 )
 from lockcache.integrations.inductor.autotuning import share_tuned
+from lockcache.integrations.inductor.builds import share_builds
 from lockcache.integrations.inductor.spans import Spans
 from lockcache.integrations.inductor.stores import Stores
 
@@ -59,6 +60,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     share_tuned(shared, tuned, get_system)
     for switch in switches:
         switch.env_value_default = True
+    share_builds(shared, builds)
     return shared
 
 

@@ -1,0 +1,214 @@
+"""Keys of what the C++ compiler builds for Inductor: everything that can change the output, and no private path.
+
+Keeps invariant 1 (a hit is whole, and is what was stored under that key) where a wrong hit is machine code for another
+processor or of another source. Inductor's own name of a build has no processor in it, though it passes
+``-march=native``, and its directory is for one machine.
+
+A key has the command, in which the paths of Inductor's and torch's folders are names; the bytes of each file
+in the command, sources and objects alike; all headers that a source can reach in the directories of the command
+(:mod:`lockcache.headers`), those of torch and Python too; the compiler's program and what it says about itself, which
+stand for its own headers and the C library's; the version of the C library; the processor; and the variables that
+compilers read. Not in it: the paths of headers, which only messages of assertions name, and the number of a stepping.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from lockcache.headers import examine
+
+__all__ = ["UnkeyableError", "describe_machine", "key_of", "parts_of", "read_file"]
+
+# A larger source, object or result is left to Inductor.
+_MOST_BYTES: Final = 1 << 28
+
+_VARIABLES: Final = (
+    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
+    *("LD_RUN_PATH", "SOURCE_DATE_EPOCH", "CCC_OVERRIDE_OPTIONS", "CCACHE_PREFIX", "CL"),
+)
+_INCLUDE_VARIABLES: Final = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
+
+# Of x86, ARM, POWER, s390 and RISC-V: what `native` is made of.
+_OF_PROCESSORS: Final = {
+    *("vendor_id", "cpu family", "model", "flags"),
+    *("cpu implementer", "cpu architecture", "cpu variant", "cpu part", "features"),
+    *("cpu", "machine", "isa", "uarch"),
+}
+_INCLUDE_FLAGS: Final = ("-I", "-isystem", "-iquote", "-idirafter")
+_SOURCES: Final = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".S")
+_IS_INCLUDED_BY_PATH: Final = re.compile(rb'^(\s*#\s*include\s*")(/[^"\n]+/)([^"/\n]+")', re.MULTILINE)
+
+
+class UnkeyableError(Exception):
+    """This build cannot be shared: something that its output depends on cannot be read."""
+
+
+def parts_of(
+    command: str,
+    target: str,
+    roots: Mapping[str, str],
+    texts: Mapping[str, bytes],
+    describe_compiler: Callable[[str], str],
+) -> dict[str, str]:
+    """Returns the parts of the key of one build.
+
+    ``roots``: folders whose paths are private, with a name for each. ``texts``: what files in the command contain that
+    need not exist. ``describe_compiler(program)``: what the compiler says about itself.
+
+    Raises :class:`UnkeyableError`, :class:`OSError`, and what :func:`lockcache.headers.fingerprint` does.
+    """
+    program, *tokens = shlex.split(command)
+    return {
+        **describe_machine(),
+        "compiler": _compiler(program, describe_compiler),
+        "environment": repr([(name, os.environ[name]) for name in _VARIABLES if name in os.environ]),
+        "command": repr(_Command(tokens, target, roots, texts).read()),
+    }
+
+
+def describe_machine() -> dict[str, str]:
+    """Returns the parts that are the same for all builds of this machine.
+
+    Raises :class:`UnkeyableError` or :class:`OSError` where it does not say what it is.
+    """
+    return {"processor": _processor(), "system": _system()}
+
+
+def key_of(parts: Mapping[str, str]) -> str:
+    """Returns the key that the parts make."""
+    return _digest(repr(sorted(parts.items())).encode(errors="surrogatepass"))
+
+
+class _Command:
+    """The tokens of a command, with digests in the place of the files that they name."""
+
+    def __init__(self, tokens: list[str], target: str, roots: Mapping[str, str], texts: Mapping[str, bytes]) -> None:
+        self._tokens, self._target, self._texts = tokens, target, texts
+        # The longest first: one may be in another one.
+        self._roots = sorted(
+            ((path, name) for path, name in roots.items() if len(path) > 1), key=lambda root: -len(root[0])
+        )
+        self._folders: list[str] = []
+
+    def read(self) -> list[str]:
+        """Returns the tokens, and what the headers of all sources are."""
+        found, sources, is_folder = [], [], False
+        for token in self._tokens:
+            flag = next((flag for flag in _INCLUDE_FLAGS if token.startswith(flag)), "")
+            if is_folder or (flag and token != flag):
+                self._folders.append(token if is_folder else token.removeprefix(flag))
+                found.append("" if is_folder else flag)
+                is_folder = False
+                continue
+            is_folder = bool(flag)
+            content = self._content(token)
+            if content is not None and token.endswith(_SOURCES):
+                sources.append((token, content))
+            found.append(self._named(token) if content is None else _digest(self._private(content)))
+            found += [_digest(read_file(path)) for path in _files_within(token)]
+        for name in _INCLUDE_VARIABLES:
+            self._folders += filter(None, os.environ.get(name, "").split(os.pathsep))
+        if sources:
+            found.append(self._headers(sources[0][0], sources))
+        return found
+
+    def _content(self, token: str) -> bytes | None:
+        if token == self._target:
+            return None  # also where it is there already
+        if token in self._texts:
+            return self._texts[token]
+        return read_file(token) if os.path.isabs(token) and os.path.isfile(token) else None
+
+    def _named(self, token: str) -> str:
+        if token == self._target:
+            return "the target"
+        if "rpath" in token:  # where the loader searches is part of the output
+            return token
+        for path, name in self._roots:
+            token = token.replace(path, name)
+        return token
+
+    def _private(self, content: bytes) -> bytes:
+        for path, name in self._roots:
+            content = content.replace(os.fsencode(path), name.encode())
+        return content
+
+    def _headers(self, called: str, sources: Sequence[tuple[str, bytes]]) -> str:
+        """Returns the digest of the headers. Those that are included by a path are searched by name, in their folder.
+
+        The folder is private: an old torch writes a header into Inductor's own directory.
+        """
+        folders = [*self._folders, *(os.path.dirname(path) for path, _ in sources)]
+
+        def shorten(match: re.Match[bytes]) -> bytes:
+            folders.append(os.fsdecode(match[2]))
+            return match[1] + match[3]
+
+        text = b"\n".join(_IS_INCLUDED_BY_PATH.sub(shorten, content) for _, content in sources)
+        return examine(text, folders, name=called).placed.hex()
+
+
+def _files_within(token: str) -> Iterator[str]:
+    """Yields the files that an option names, such as ``-fprofile-use=/a/profile`` or ``-Wl,-T,/a/script``."""
+    for part in re.split(r"[=,@]", token)[1:]:
+        if os.path.isabs(part) and os.path.isfile(part):
+            yield part
+
+
+def _compiler(program: str, describe: Callable[[str], str]) -> str:
+    path = shutil.which(program)
+    if path is None:
+        raise UnkeyableError(f"there is no {program}")
+    path = os.path.realpath(path)
+    status = os.stat(path)
+    return _described(program, describe, path, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@functools.cache
+def _described(program: str, describe: Callable[[str], str], path: str, *_: int) -> str:
+    said = describe(program)
+    if not said:
+        raise UnkeyableError(f"{program} does not say which compiler it is")
+    return f"{_digest(read_file(path))} {said}"
+
+
+@functools.cache
+def _processor() -> str:
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        lines = {line.strip() for line in file if line.partition(":")[0].strip().lower() in _OF_PROCESSORS}
+    if not lines:
+        raise UnkeyableError("/proc/cpuinfo does not say which processor this is")
+    return "\n".join(sorted(lines))
+
+
+@functools.cache
+def _system() -> str:
+    """Returns the C library and the Python for which something is built."""
+    try:
+        library = os.confstr("CS_GNU_LIBC_VERSION")
+    except ValueError:
+        library = None
+    if not library:
+        raise UnkeyableError("the C library does not say which version it is")
+    return f"{os.uname().machine} {library} {sys.implementation.cache_tag} {sys.version}"
+
+
+def read_file(path: str) -> bytes:
+    """Returns what a file contains. Raises :class:`UnkeyableError` for one that is too large, and :class:`OSError`."""
+    with open(path, "rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise UnkeyableError(f"{path} is larger than {_MOST_BYTES} bytes")
+    return content
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content, usedforsecurity=False).hexdigest()
