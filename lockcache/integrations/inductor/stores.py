@@ -96,7 +96,9 @@ class Stores:
         shared = self._shared
         if shared.has_failed or would_hang():
             return None
-        found = shared.look_up(key, label) if by_turns and not has_ranks() else shared.look(key, label * by_turns)
+        found = (
+            shared.look_up(key, label) if by_turns and not has_ranks() else shared.look(key, label if by_turns else "")
+        )
         if found is None:
             self._missed[key] = time.perf_counter_ns()
             return None
