@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lockcache import serving
-from lockcache.arguments import is_disabled, resolve_path
+from lockcache.arguments import is_disabled, resolve_path, warn_once
 from lockcache.calling import FILES, joined_files, parted_files
 from lockcache.errors import ReentrantComputeError, SealedError
 from lockcache.explain import state
@@ -189,6 +189,12 @@ class Shared:
                 self.cache.put_entry(self._prefix + key, entry)
             else:
                 turn.store(entry)
+
+    def note_unshared(self, reason: str) -> None:
+        """Count a compilation that only the framework's own cache may keep, and log why: once for each reason."""
+        with _NeverRaising(self):
+            warn_once(f"{self.framework} keeps in its own cache what lockcache cannot share: {reason}")
+            self.cache._recount(uncacheable=1)
 
     def compiling(self, function: _Call, *, stores_all: bool = False) -> _Call:
         """``function``, which looks up, compiles and stores; when it is left its turns end.

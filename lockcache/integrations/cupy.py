@@ -1,14 +1,21 @@
 """CuPy's kernel cache on lockcache: each kernel compiled once by all processes of a machine.
 
 :func:`install`, once CuPy is imported and before its first kernel. The directory is ``$LOCKCACHE_DIR``. CuPy makes a
-directory of its own when it is imported, whatever comes later; ``$CUPY_CACHE_DIR`` says where.
+directory of its own when it is imported, whatever comes later; ``$CUPY_CACHE_DIR`` says where. It keeps the kernels
+that cannot be shared (:mod:`.cupy_key`), and the sources that ``$CUPY_CACHE_SAVE_CUDA_SOURCE`` asks for.
 
 Tried with CuPy 14.1.1 and 14.2.0. If its private parts are others, CuPy keeps its own cache, with a warning.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
 import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from lockcache.integrations.adapter import (
     Shared,
@@ -17,10 +24,14 @@ from lockcache.integrations.adapter import (
     looking_for_doors,
     open_shared,
 )
+from lockcache.integrations.cupy_key import Request, SharedKey, restricts, shared_key
+from lockcache.integrations.staged import staged_name
+from lockcache.keys import prints_one
 
 __all__ = ["install"]
 
 _OLDEST_TRIED = (14, 1)
+_PARAMETERS = {"source", "options", "backend", "name_expressions", "jitify", "to_ltoir"}
 
 
 def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int | None = None) -> bool:
@@ -39,28 +50,177 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         from cupy.cuda import compiler
         from cupy.cuda._compiler_cache import KernelCacheBackend
 
-        own, own_compile = compiler._kernel_cache_backend, compiler._compile_with_cache_cuda
+        own, own_compile, own_digest = (
+            compiler._kernel_cache_backend,
+            compiler._compile_with_cache_cuda,
+            compiler._hash_hexdigest,
+        )
         set_backend = compiler._set_kernel_cache_backend
         if not isinstance(own, KernelCacheBackend):
             raise UnsupportedError(f"its cache is a {type(own).__name__}, which the adapter does not know")
+        signature = inspect.signature(own_compile)
+        if not signature.parameters.keys() >= _PARAMETERS:
+            raise UnsupportedError(f"its _compile_with_cache_cuda takes {signature}")
 
     shared = open_shared("cupy", cupy.__version__, path, cap_bytes)
+    is_precompiled = functools.partial(getattr, compiler, "_use_pch", False)
+    compilations = _Compilations(shared, os.path.dirname(cupy.__file__), is_precompiled)
 
     class Backend(KernelCacheBackend):  # type: ignore[misc]
-        """The cache that CuPy asks; its own after a failure of lockcache."""
+        """The cache that CuPy asks; its own for what cannot be shared, and after a failure of lockcache."""
 
         def load(self, name: str) -> bytes | None:
-            if shared.has_failed:
+            key = compilations.key()
+            if key is None:
                 found: bytes | None = own.load(name)
                 return found
-            return shared.look_up(name, "a CuPy kernel")
+            found = compilations.look_up(key)
+            if found is not None:
+                _save_source(own, name, compilations.source)
+            return found
 
         def save(self, name: str, cubin: bytes, source: str) -> None:
-            if shared.has_failed:
+            key = compilations.key_to_store()
+            if key is None:
                 own.save(name, cubin, source)
             else:
-                shared.store(name, bytes(cubin))
+                compilations.store(key, bytes(cubin))
+                _save_source(own, name, source)
 
-    compiler._compile_with_cache_cuda = shared.compiling(own_compile)
+    compiler._compile_with_cache_cuda = compilations.noting(shared.compiling(own_compile), signature)
+    compiler._hash_hexdigest = compilations.noting_source(own_digest)
     set_backend(Backend())
     return shared
+
+
+class _Compilation:
+    """What a thread compiles now."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        #: What CuPy makes its key of, once it has.
+        self.source_of_key: bytes | None = None
+        self.key: SharedKey | None = None
+
+
+class _Compilations:
+    """What the threads of this process compile, and the keys by which it is shared."""
+
+    def __init__(self, shared: Shared, package: str, is_precompiled: Callable[[], bool]) -> None:
+        self._shared, self._package, self._is_precompiled = shared, package, is_precompiled
+        self._threads = threading.local()
+        # NVRTC's fault: see lockcache.cuda.Program.
+        self._has_restricted = False
+
+    def noting(self, compile_kernel: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
+        """``compile_kernel``, within which its arguments are known."""
+
+        @functools.wraps(compile_kernel)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._noted(signature, args, kwargs):
+                return compile_kernel(*args, **kwargs)
+
+        return call
+
+    @contextlib.contextmanager
+    def _noted(self, signature: inspect.Signature, args: Any, kwargs: Any) -> Iterator[None]:
+        before = self._now
+        self._threads.now = None
+        with self._shared.never_raising():
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = bound.arguments
+            self._threads.now = _Compilation(
+                Request(
+                    str(given["source"]),
+                    tuple(map(str, given["options"])),
+                    str(given["backend"]),
+                    tuple(map(str, given["name_expressions"] or ())),
+                    bool(given["jitify"]),
+                    bool(given["to_ltoir"]),
+                    self._is_precompiled(),
+                )
+            )
+        try:
+            yield
+        finally:
+            self._threads.now = before
+
+    def noting_source(self, digest: Callable[[bytes], str]) -> Callable[[bytes], str]:
+        """``digest``, by which CuPy makes its key: the first text of a compilation that it is asked for is noted."""
+
+        @functools.wraps(digest)
+        def call(text: bytes) -> str:
+            now = self._now
+            if now is not None and now.source_of_key is None:
+                now.source_of_key = text
+            return digest(text)
+
+        return call
+
+    @property
+    def _now(self) -> _Compilation | None:
+        found: _Compilation | None = getattr(self._threads, "now", None)
+        return found
+
+    @property
+    def source(self) -> str:
+        """What is compiled."""
+        return "" if self._now is None else self._now.request.source
+
+    def key(self) -> SharedKey | None:
+        """Returns the key of what is compiled; ``None`` for what CuPy's own cache has."""
+        now = self._now
+        if now is None or now.source_of_key is None or self._shared.has_failed:
+            return None
+        with self._shared.never_raising():
+            if restricts(now.request):
+                self._has_restricted = True
+            now.key = shared_key(now.request, now.source_of_key, self._package, self._shared.cache._closures)
+            return now.key if now.key.name else None
+        return None
+
+    def key_to_store(self) -> SharedKey | None:
+        """Returns the key under which the kernel may be stored; ``None`` where only CuPy's own cache may keep it."""
+        before = None if self._now is None else self._now.key
+        key = self.key()
+        if key is None:
+            if before is not None and before.why_not:
+                self._shared.note_unshared(before.why_not)
+            return None
+        if key != before:
+            self._shared.note_unshared("a header changed while it was compiled")
+            return None
+        if self._has_restricted:
+            self._shared.note_unshared("NVRTC goes on as with --restrict in this process")
+            return None
+        return key
+
+    def look_up(self, key: SharedKey) -> bytes | None:
+        """Returns what is stored. On a miss this thread has the turn to compile it."""
+        label = "" if self._now is None else self._now.request.label
+        found = self._shared.look_up(key.name, label)
+        if found is None and key.with_paths and self._shared.is_stored(key.with_paths):
+            found = self._shared.look(key.with_paths)
+        return found
+
+    def store(self, key: SharedKey, cubin: bytes) -> None:
+        """Store a kernel: by the key that has the paths, if the kernel has them."""
+        label = "" if self._now is None else self._now.request.label
+        kind = "cubin" if b"\x7fELF" in cubin[:65536] else "ptx"
+        is_printed = bool(key.with_paths) and prints_one(cubin, kind, key.printed)
+        self._shared.store(key.with_paths if is_printed else key.name, cubin, label=label)
+
+
+def _save_source(own: Any, name: str, source: str) -> None:
+    """Write the source where CuPy's own cache would, for profilers, if its variable asks for that."""
+    if not getattr(own, "_save_cuda_source", False):
+        return
+    folder = own._cache_dir
+    path = os.path.join(folder, f"{name}.cu")
+    if not os.path.exists(path):
+        with contextlib.suppress(OSError):
+            staged = os.path.join(folder, staged_name("source"))
+            with open(staged, "x") as file:
+                file.write(source)
+            os.replace(staged, path)

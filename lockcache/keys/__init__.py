@@ -3,14 +3,18 @@
 Importing this package loads nothing of CUDA; a call needs cuda.core, because its options come from there.
 """
 
-from lockcache.keys.environment import temporary_source
+from lockcache.keys.environment import all_variables, temporary_source
 from lockcache.keys.linking import link_key
-from lockcache.keys.make import ProgramKeys, make_program_cache_key, program_keys
+from lockcache.keys.make import ProgramKeys, kernel_names, make_program_cache_key, program_keys
 from lockcache.keys.paths import Headers, prints_one
+from lockcache.keys.versions import compilers_of_numba
 
 __all__ = [
     "Headers",
     "ProgramKeys",
+    "all_variables",
+    "compilers_of_numba",
+    "kernel_names",
     "link_key",
     "make_program_cache_key",
     "prints_one",

@@ -34,6 +34,12 @@ def variables(target_type: str) -> list[object]:
     return [[name, value] for name in _VARIABLES[target_type] if (value := get(name)) is not None]
 
 
+def all_variables() -> list[object]:
+    """Returns the names and values of the set variables that change any kind of output."""
+    names = sorted({name for each in _VARIABLES.values() for name in each})
+    return [[name, os.environ[name]] for name in names if name in os.environ]
+
+
 def working_directory() -> list[object]:
     """Returns both names of the working directory for NVRTC: the real one, and $PWD if that is the same directory.
 

@@ -185,10 +185,11 @@ def label_of(request: Request) -> str:
     expressions = request.name_expressions
     if expressions:
         return _listed([each if isinstance(each, str) else each.decode(errors="replace") for each in expressions])
-    return _kernels(request.code, request.code_type) or str(name or "")
+    return kernel_names(request.code, request.code_type) or str(name or "")
 
 
-def _kernels(code: bytes, code_type: str) -> str:
+def kernel_names(code: bytes, code_type: str) -> str:
+    """Returns the names of the first kernels in a source, for people; nothing without one."""
     matches = _KERNEL[code_type].finditer(_ATTRIBUTE.sub(b" ", code))
     return _listed([*dict.fromkeys(match[match.lastindex or 0].decode() for match in matches)])
 

@@ -104,6 +104,12 @@ def libdevice() -> bytes:
     return _known("libdevice", "install nvidia-nvvm", _libdevice)
 
 
+@functools.lru_cache(maxsize=1)
+def compilers_of_numba() -> str:
+    """Returns a digest of the builds of all that numba-cuda compiles with. Raises :class:`UncacheableError`."""
+    return hashing.digest(b"".join([nvrtc(), nvvm(), linker(), libdevice()])).hex()
+
+
 def in_words(version: bytes) -> str:
     """Returns a version that was looked up here in words, ``NVRTC 13.5 build 3f2a9c41``; empty for any other."""
     return _words.get(version, "")
