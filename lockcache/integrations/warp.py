@@ -5,6 +5,10 @@ object, its loaders take a path: so the files of a module are one entry, and War
 (``$WARP_CACHE_PATH``) is what they are written to for loading, compared with the entry each time. That directory is not
 under the cap.
 
+Keys are Warp's hash of a module, with the CPU's instructions for one that is compiled for the CPU. A module that
+includes files, by a native snippet or an option, stays in Warp's own directory, since the hash has their names only.
+``clear_kernel_cache()`` has this process compile each module again, and replace its entry.
+
 A module for the CPU is machine code: who may write to the directory may run code in the processes that read it. A
 directory that others write to needs a signing key. Modules that are compiled ahead of time, into a folder of the
 caller's, or without a hash in their name, are not stored, nor are those that Warp compiles again each time, to verify
@@ -16,10 +20,14 @@ Tried with Warp 1.15 to 1.19. If its private parts are others, Warp keeps its ow
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
+import re
 import shutil
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Any, Final
 
 from lockcache.integrations.adapter import (
     Shared,
@@ -29,10 +37,15 @@ from lockcache.integrations.adapter import (
     open_shared,
     warn,
 )
+from lockcache.integrations.host import cpu_features
 from lockcache.integrations.staged import reap_folder, staged_name
+from lockcache.resource import Entry
 from lockcache.single_flight import Turn
 
 _OLDEST_TRIED = (1, 15)
+# In a module's source, all that is included but Warp's own headers, which its version stands for.
+_INCLUDE: Final = re.compile(rb"#\s*include(?!\s*\"(?:builtin|deterministic)\.h\")|__has_include|#\s*embed")
+_SOURCES: Final = (".cu", ".cpp")
 _PARAMETERS = ["self", "device", "output_dir", "output_name", "output_arch", "use_ptx", "options"]
 
 
@@ -49,14 +62,17 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     import warp
 
     with looking_for_doors("warp", warp.config.version, _OLDEST_TRIED):
-        from warp._src import context
+        from warp._src import build, context
 
         own = context.Module._compile
         if [*inspect.signature(own).parameters] != _PARAMETERS:
             raise UnsupportedError(f"its Module._compile takes {inspect.signature(own)}")
         for name in ("get_module_hash", "_get_meta_name"):
             getattr(context.Module, name)
+        clear = build.clear_kernel_cache
     shared = open_shared("warp", warp.config.version, path, cap_bytes, runs_code=True)
+    cleared = _Cleared()
+    warp.clear_kernel_cache = build.clear_kernel_cache = cleared.noting(clear)
 
     def compile_module(
         self: Any,
@@ -73,24 +89,97 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         is_loading = output_dir is not None and output_name is not None and options is not None
         if not is_loading or shared.has_failed or self.options["strip_hash"] or not warp.config.cache_kernels:
             return compile_into(output_dir)
-        if options.get("verify_autograd_array_access"):  # which is done while compiling
+        if _is_left_to_warp(shared, options, output_dir):
             return compile_into(output_dir)
         block_dim = options["block_dim"]
         # The whole hash, of which the directory's name has seven digits.
         key = f"{self.name}/{self.get_module_hash(block_dim).hex()}/{use_ptx}/{output_name}"
+        if output_arch is None:  # Warp before 1.19 does not say for which CPU
+            key += f"/{cpu_features()}"
         wanted = {output_name, self._get_meta_name(block_dim=block_dim)}
-        found = shared.begin_files(key, self.name)
+        found = None if cleared.is_to_be_renewed(key) else shared.begin_files(key, self.name)
         if isinstance(found, dict) and wanted <= found.keys() and _write(output_dir, found):
             return False
         with found if isinstance(found, Turn) else contextlib.nullcontext() as turn:
             files = _compiled(compile_into, output_dir)
             if files is None or not wanted <= files.keys() or not _write(output_dir, files):
                 return compile_into(output_dir)
-            shared.store_files(key, files, turn, arch="" if output_arch is None else f"sm_{output_arch}")
+            arch = "" if output_arch is None else f"sm_{output_arch}"
+            _store(shared, key, files, turn, arch=arch, label=self.name)
+            cleared.note_renewed(key)
         return True
 
     context.Module._compile = compile_module
     return shared
+
+
+def _is_left_to_warp(shared: Shared, options: Any, output_dir: str) -> bool:
+    """Returns whether a module is compiled in Warp's own way."""
+    if options.get("verify_autograd_array_access"):  # which is done while compiling
+        return True
+    if any(value for name, value in options.items() if name.startswith("extra_")):
+        shared.note_unshared("the headers that a module's options name are not in its key")
+        return True
+    return _has_more_included(output_dir)  # as was found when it was compiled
+
+
+def _store(shared: Shared, key: str, files: dict[str, bytes], turn: Turn[Entry] | None, **metadata: str) -> None:
+    """Store a module, if its source includes no more than its hash stands for."""
+    if not _includes_more(files):
+        shared.store_files(key, files, turn, **metadata)
+        return
+    shared.note_unshared("what a native snippet includes is not in its module's key")
+    if turn is not None:
+        with shared.never_raising():
+            turn.give_up(failed=True)  # all who wait for it compile it for themselves
+
+
+class _Cleared:
+    """The modules that this process compiles again, because the program has cleared Warp's cache."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_cleared = False
+        self._renewed: set[str] = set()
+
+    def noting(self, clear: Callable[..., Any]) -> Callable[..., Any]:
+        """``clear``, after which each module is compiled once more."""
+
+        @functools.wraps(clear)
+        def clear_kernel_cache(*args: Any, **options: Any) -> Any:
+            try:
+                return clear(*args, **options)
+            finally:
+                with self._lock:
+                    self._is_cleared = True
+                    self._renewed.clear()
+
+        return clear_kernel_cache
+
+    def is_to_be_renewed(self, key: str) -> bool:
+        """Returns whether an entry may be older than the last clearing."""
+        with self._lock:
+            return self._is_cleared and key not in self._renewed
+
+    def note_renewed(self, key: str) -> None:
+        """Note that this process has stored the entry since."""
+        with self._lock:
+            if self._is_cleared:
+                self._renewed.add(key)
+
+
+def _includes_more(files: dict[str, bytes]) -> bool:
+    """Returns whether a module's source includes what its hash says nothing of, or is not there to tell."""
+    sources = [content for name, content in files.items() if name.endswith(_SOURCES)]
+    return not sources or any(map(_INCLUDE.search, sources))
+
+
+def _has_more_included(output_dir: str) -> bool:
+    """Returns whether Warp's own directory has a module that cannot be shared."""
+    with contextlib.suppress(OSError):
+        sources = [name for name in os.listdir(output_dir) if name.endswith(_SOURCES)]
+        return any(_INCLUDE.search(_read(f"{output_dir}/{name}") or b"") for name in sources)
+    return False
 
 
 def _compiled(compile_into: Any, output_dir: str) -> dict[str, bytes] | None:
