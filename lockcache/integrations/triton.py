@@ -41,8 +41,10 @@ from lockcache.integrations.adapter import (
     open_shared,
     warn,
 )
+from lockcache.integrations.host import c_library
 from lockcache.integrations.staged import reap_folder, staged_name
 from lockcache.integrations.temporary import TemporaryFolders
+from lockcache.integrations.triton_key import add_constants_to_keys
 from lockcache.resource import Entry
 from lockcache.single_flight import Turn
 
@@ -52,6 +54,7 @@ _OLDEST_TRIED = (3, 4)
 _METHODS = {"get_file", "get_group", "put", "put_group"}
 _AUTOTUNED = ".autotune.json"
 _BINARIES = (".cubin", ".hsaco")
+_LIBRARY = ".so"
 
 
 def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int | None = None) -> bool:
@@ -169,6 +172,7 @@ def _end_turns_where_compiling_raises() -> None:
 
         return add_stages
 
+    add_constants_to_keys(compiler.ASTSource)
     with contextlib.suppress(AttributeError):
         for source in (compiler.ASTSource, compiler.IRSource):
             _end_turns_of(source)
@@ -243,7 +247,7 @@ class _Files:
     def look_up(self, filename: str, *, is_group: bool) -> dict[str, str] | None:
         """The paths of what is stored. On a miss this has the turn to compile it, but for what nobody waits for."""
         self._is_group = is_group
-        name = f"{self._key}/{filename}"
+        name = stored_name(self._key, filename)
         view = self._shared.view(name)
         if view is not None:
             return self._shown(view)
@@ -288,7 +292,7 @@ class _Files:
         group.update(stored)
 
     def _store(self, filename: str, files: dict[str, bytes], metadata: dict[str, str]) -> dict[str, str]:
-        name, turn = f"{self._key}/{filename}", self._turn
+        name, turn = stored_name(self._key, filename), self._turn
         self._turn = None
         self._shared.store_files(name, files, turn, **metadata)
         return self._shown_or_written(name, files)
@@ -318,6 +322,17 @@ class _Files:
             own = self._own_manager(self._key)
             return {name: own.put(content, name) for name, content in files.items()}
         return {name: f"{self._folder}/{name}" for name in files}
+
+
+def stored_name(key: str, filename: str) -> str:
+    """Returns the name of a file, or of a group by its first one, of the key that Triton has for it.
+
+    Triton's key of a launcher says neither which C library it needs nor which compiler the program names for it.
+    """
+    name = f"{key}/{filename}"
+    if not filename.endswith(_LIBRARY):
+        return name
+    return f"{name}/{c_library()} {os.environ.get('CC', '')} {os.environ.get('CXX', '')}"
 
 
 _folders = TemporaryFolders("triton")

@@ -15,7 +15,7 @@ from typing import Final
 from lockcache.filestream import FileStreamProgramCache
 from lockcache.filestream.disk import parse_json
 from lockcache.integrations.adapter import Shared
-from lockcache.integrations.triton import describe_metadata
+from lockcache.integrations.triton import describe_metadata, stored_name
 from lockcache.layouts.openat import folder, opened_root, read_in
 from lockcache.layouts.triton_scan import GROUP_PREFIX, KeyFolder, scan
 
@@ -60,11 +60,11 @@ def import_triton(
                 outcomes["imported"] += 1
             else:
                 shared = adapters.setdefault(own_version or version, Shared("triton", own_version or version, cache))
-                stored_name = f"{key.found.name}/{stored_as}"
-                if shared.look_at_files(stored_name) is not None:
+                name_there = stored_name(key.found.name, stored_as)
+                if shared.look_at_files(name_there) is not None:
                     outcomes["present"] += 1
                 else:
-                    store = partial(shared.store_files, stored_name, files, None, **metadata)
+                    store = partial(shared.store_files, name_there, files, None, **metadata)
                     outcomes["imported" if is_dry_run else outcome_of(shared, store)] += 1
             advance(1)
     return outcomes
