@@ -7,6 +7,8 @@ Processes of a distributed job other than the first only read, as JAX has it. Wh
 names a directory for JAX's own cache, that one is used for what lockcache does not store. Programs that were imported
 from it are found by its name.
 
+Keys are JAX's own; that of a program for the CPU has the CPU's instructions in addition, since it is compiled for them.
+
 Values are executables that JAX serialised: who may write to the directory may run code in the processes that read
 it. A directory that others write to needs a signing key.
 
@@ -33,6 +35,7 @@ from lockcache.integrations.adapter import (
     looking_for_doors,
     open_shared,
 )
+from lockcache.integrations.host import cpu_features
 from lockcache.integrations.jax_imported import Imported
 from lockcache.serving import watch
 
@@ -67,7 +70,9 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         first_path, reset = config.compilation_cache_dir.value, compilation_cache.reset_cache
         place = _place_of_callbacks(own_compile)
         verifying = _verifying(config, compilation_cache)
-        imported = Imported(compilation_cache.get_cache_key, config.persistent_cache_enable_xla_caches.value or "")
+        imported = Imported(
+            compilation_cache.get_cache_key, config.persistent_cache_enable_xla_caches.value or "", cpu_features
+        )
     shared = open_shared("jax", jax.__version__, path, cap_bytes, runs_code=True)
     queueing = _queueing(own_compile, shared, place)
 
@@ -97,13 +102,14 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
 
         def get(self, key: str) -> bytes | None:
             found, program = None, imported.take(key)
+            own_key, key = key, imported.shared_name(key)
             if not shared.has_failed:
                 # In a sealed process a turn is taken once it is sure that JAX compiles.
-                found = shared.look(key) if watch.is_on else _look_up(shared, key, will_store())
+                found = shared.look(key) if watch.is_on else _look_up(shared, key, _label(own_key), will_store())
                 found = found or imported.look(shared, key, program, own_path(), will_store())
-            found = own().get(key) if found is None and own() else found
+            found = own().get(own_key) if found is None and own() else found
             is_compiled = found is None and watch.is_on and not shared.has_failed
-            return _look_up(shared, key, will_store()) if is_compiled else found
+            return _look_up(shared, key, _label(own_key), will_store()) if is_compiled else found
 
         def put(self, key: str, value: bytes) -> None:
             if self.is_verified and self.get(key) is not None:
@@ -111,7 +117,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
             if own():
                 own().put(key, value)
             elif not shared.has_failed:
-                shared.store(key, value)
+                shared.store(imported.shared_name(key), value, label=_label(key))
 
     # Else the directory's name is in each key.
     config.config.update("jax_persistent_cache_enable_xla_caches", "none")
@@ -123,9 +129,14 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     return shared
 
 
-def _look_up(shared: Shared, key: str, will_store: bool) -> bytes | None:
+def _look_up(shared: Shared, key: str, label: str, will_store: bool) -> bytes | None:
     """Returns the value of ``key``. On a miss JAX compiles it, and this thread has the turn if JAX will store it."""
-    return (shared.look_up if will_store else shared.look)(key, key.rsplit("-", 1)[0])
+    return (shared.look_up if will_store else shared.look)(key, label)
+
+
+def _label(key: str) -> str:
+    """Returns the name of a program, without the digest that JAX's key has behind it."""
+    return key.rsplit("-", 1)[0]
 
 
 def _place_of_callbacks(own_compile: Callable[..., Any]) -> int:

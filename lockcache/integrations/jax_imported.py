@@ -34,9 +34,14 @@ class Program(NamedTuple):
 class Imported:
     """The imported programs."""
 
-    def __init__(self, make_key: Callable[..., str], xla_caches: str) -> None:
-        """``make_key``: JAX's own ``get_cache_key``. ``xla_caches``: XLA's own caches, as the program chose them."""
-        self._make_key, self._xla_caches = make_key, xla_caches
+    def __init__(self, make_key: Callable[..., str], xla_caches: str, cpu_features: Callable[[], str]) -> None:
+        """``make_key``: JAX's own ``get_cache_key``. ``xla_caches``: XLA's own caches, as the program chose them.
+
+        ``cpu_features`` returns what programs for the CPU are compiled for.
+        """
+        self._make_key, self._xla_caches, self._cpu_features = make_key, xla_caches, cpu_features
+        # Of programs for the CPU, the names among all hosts.
+        self._names: dict[str, str] = {}
         self._noted = threading.local()
 
     def noting(self) -> Callable[..., str]:
@@ -46,9 +51,20 @@ class Imported:
         def get_cache_key(*args: Any, **kwargs: Any) -> str:
             key = self._make_key(*args, **kwargs)
             self._noted.last = key, Program(args, kwargs)
+            if self._is_for_cpu(args, kwargs):
+                self._names[key] = f"{key}/{self._cpu_features()}"
             return key
 
         return get_cache_key
+
+    def _is_for_cpu(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Returns whether a program is compiled for the CPU of this host, or it is not known for what."""
+        backend = inspect.signature(self._make_key).bind(*args, **kwargs).arguments.get("backend")
+        return getattr(backend, "platform", "cpu") == "cpu"
+
+    def shared_name(self, key: str) -> str:
+        """Returns the key of a program among all hosts, by JAX's own."""
+        return self._names.get(key, key)
 
     def take(self, key: str) -> Program | None:
         """Returns the program whose key was made last in this thread, if that is ``key``. The next call has none."""
