@@ -1,0 +1,37 @@
+"""Compiles the kernel of a project in the working directory with Triton, and prints what came out of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+sys.path.insert(0, ".")
+compiled = []
+_make_ir = ASTSource.make_ir
+
+
+def _counted(*args, **options):
+    compiled.append(1)
+    return _make_ir(*args, **options)
+
+
+ASTSource.make_ir = _counted
+if sys.argv[1] == "shared":
+    from lockcache.integrations.triton import install
+
+    assert install()
+import kernel  # noqa: E402
+
+numbers = set()
+for command in sys.argv[2:]:
+    if command == "compile":
+        source = ASTSource(fn=kernel.kernel, signature={"p": "*i32"}, constexprs={})
+        found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=kernel.OPTIONS)
+        numbers |= {int(number) for number in re.findall(r"\b\d{4,}\b", found.asm["ttir"])}
+        numbers.add(found.metadata.num_warps * 1000 + 1)
+print(json.dumps({"compiled": len(compiled), "numbers": sorted(each for each in numbers if each % 1000 == 1)}))

@@ -1,0 +1,266 @@
+"""The keys of frameworks, in a directory that others share: what they have, what they lack, what is private in them.
+
+The same questions for each framework: a project is compiled, something changes, and another process compiles. Either it
+gets what is right for it by compiling, or it finds what was compiled. ``docs/guides/frameworks.md`` has the answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.frameworks.support import PROGRAMS, Programs
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+FRAMEWORKS = ("cupy", "numba", "warp", "triton", "jax")
+
+_NUMBA = """
+import os
+from numba import cuda
+import helper
+FACTOR = 3001
+@cuda.jit(cache=True, fastmath=helper.FAST)
+def kernel(out):
+    out[0] = FACTOR + 0
+    out[1] = helper.scaled(out[2])
+    out[3] = helper.OTHER
+"""
+_PYTHON = """
+import {module}
+import helper
+FACTOR = {constant}(3001)
+{decorator}
+def kernel({p}):
+{body}
+"""
+
+#: The files of a project: a constant of the kernel's module, 3001; a device function of another module, 5001; and where
+#: a framework lets a kernel name it, a constant of another module, 7001.
+PROJECTS: dict[str, dict[str, str]] = {
+    "cupy": {
+        "kernel.cu": """
+#include "scale.h"
+#define FACTOR 3001
+extern "C" __global__ void kernel(long long *p) { p[0] = FACTOR; p[1] = scaled(p[2]); p[3] = OTHER; }
+""",
+        "inc/scale.h": "#define OTHER 7001\n__device__ long long scaled(long long x) { return x ^ 5001; }\n",
+        "options": "-Iinc",
+    },
+    "numba": {
+        "kernel.py": _NUMBA,
+        "helper.py": """
+from numba import cuda
+FAST = False
+OTHER = 7001
+@cuda.jit(device=True)
+def scaled(x):
+    return x ^ 5001
+""",
+    },
+    "warp": {
+        "kernel.py": """
+import warp as wp
+import helper
+FACTOR = wp.constant(3001)
+@wp.kernel
+def kernel(out: wp.array(dtype=wp.int32)):
+    out[0] = FACTOR
+    out[1] = helper.scaled(0)
+    out[2] = helper.OTHER
+""",
+        "helper.py": """
+import warp as wp
+OTHER = wp.constant(7001)
+@wp.func
+def scaled(x: int):
+    return x + 5001
+""",
+    },
+    "triton": {
+        "kernel.py": """
+import triton
+import triton.language as tl
+import helper
+OPTIONS = {"num_warps": 4}
+FACTOR = tl.constexpr(3001)
+@triton.jit
+def kernel(p):
+    tl.store(p, FACTOR)
+    tl.store(p + 1, helper.scaled(tl.load(p + 2)))
+    tl.store(p + 3, helper.OTHER)
+""",
+        "helper.py": """
+import triton
+import triton.language as tl
+OTHER = tl.constexpr(7001)
+@triton.jit
+def scaled(x):
+    return x ^ 5001
+""",
+    },
+    "jax": {
+        "kernel.py": """
+import jax.numpy as jnp
+import helper
+FACTOR = 3001
+def kernel(x):
+    return x + jnp.array([FACTOR, helper.scaled(0), helper.OTHER, 0], jnp.int32)
+""",
+        "helper.py": "OTHER = 7001\ndef scaled(x):\n    return x + 5001\n",
+    },
+}
+RIGHT = [3001, 5001, 7001]
+WARPS = {"triton": [4001]}
+
+
+class Project:
+    """A project of a user's, and the processes that compile it."""
+
+    def __init__(self, framework: str, tmp_path: Path) -> None:
+        self.framework, self._tmp_path = framework, tmp_path
+        self.programs = Programs(framework, tmp_path)
+        self.root = tmp_path / "checkout"
+        for name, text in PROJECTS[framework].items():
+            self.write(name, text)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        os.utime(path, (1_000_000_000, 1_000_000_000))  # as in an image, in which all times are equal
+
+    def replace(self, old: str, new: str) -> None:
+        """Replace a text in the one file that has it; its size and time stay the same."""
+        [path] = [path for path in self.root.rglob("*") if path.is_file() and old in path.read_text()]
+        self.write(str(path.relative_to(self.root)), path.read_text().replace(old, new))
+
+    def compile(self, *commands: str, how: str = "shared", **variables: str) -> dict[str, Any]:
+        """Returns what a process of its own compiled, and the numbers in what it got."""
+        command = [self.programs.python, PROGRAMS / f"keys_{self.framework}.py", how, *(commands or ["compile"])]
+        environment = self.programs.environment(variables)
+        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
+        self.said = done.stderr
+        assert done.returncode == 0, done.stderr[-3000:]
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    def wants(self, *numbers: int) -> list[int]:
+        return sorted({*numbers, *WARPS.get(self.framework, [])})
+
+    def elsewhere(self, name: str) -> dict[str, str]:
+        """The variables of a process with other directories of its own."""
+        own = str(self._tmp_path / name)
+        names = (
+            "CUPY_CACHE_DIR",
+            "NUMBA_CACHE_DIR",
+            "WARP_CACHE_PATH",
+            "TRITON_CACHE_DIR",
+            "JAX_COMPILATION_CACHE_DIR",
+        )
+        return dict.fromkeys(names, own)
+
+
+@pytest.fixture(params=FRAMEWORKS)
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
+    return Project(request.param, tmp_path)
+
+
+CHANGES: dict[str, tuple[str, str, list[int]]] = {
+    "a constant": ("3001", "4001", [4001, 5001, 7001]),
+    "a device function of another module": ("5001", "6001", [3001, 6001, 7001]),
+    "a constant of another module": ("7001", "8001", [3001, 5001, 8001]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_the_program_says_is_told_apart_though_times_and_sizes_are_equal(project: Project, change: str) -> None:
+    old, new, right = CHANGES[change]
+    assert project.compile(**project.elsewhere("a")) == {"compiled": 1, "numbers": project.wants(*RIGHT)}
+    project.replace(old, new)
+    assert project.compile(**project.elsewhere("b")) == {"compiled": 1, "numbers": project.wants(*right)}
+
+
+OPTIONS = {
+    "cupy": ("-Iinc", "-Iinc -DUNUSED"),
+    "numba": ("FAST = False", "FAST = True "),
+    "triton": ('"num_warps": 4', '"num_warps": 8'),
+}
+ENVIRONMENT = {
+    "cupy": {"CUPY_CUDA_COMPILE_WITH_DEBUG": "1"},
+    "numba": {"NUMBA_OPT": "1"},
+    "triton": {"TRITON_DISABLE_LINE_INFO": "1"},
+    "jax": {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"},
+}
+
+
+@pytest.mark.parametrize("framework", OPTIONS)
+def test_options_are_told_apart(framework: str, tmp_path: Path) -> None:
+    project = Project(framework, tmp_path)
+    assert project.compile(**project.elsewhere("a"))["compiled"] == 1
+    project.replace(*OPTIONS[framework])
+    assert project.compile(**project.elsewhere("b"))["compiled"] == 1
+    assert project.compile(**project.elsewhere("c"))["compiled"] == 0
+
+
+@pytest.mark.parametrize("framework", ENVIRONMENT)
+def test_variables_that_change_the_output_are_told_apart(framework: str, tmp_path: Path) -> None:
+    project = Project(framework, tmp_path)
+    variables = ENVIRONMENT[framework]
+    assert project.compile(**project.elsewhere("a"))["compiled"] == 1
+    assert project.compile(**project.elsewhere("b"), **variables)["compiled"] == 1
+    assert project.compile(**project.elsewhere("c"), **variables)["compiled"] == 0
+
+
+def _elsewhere(project: Project) -> None:
+    project.root = project.root.rename(project.root.parent / "another-checkout")
+
+
+def _at_another_time(project: Project) -> None:
+    for path in project.root.rglob("*"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+
+
+PLACES: dict[str, Callable[[Project], None]] = {
+    "another directory of its own": lambda project: None,
+    "another checkout": _elsewhere,
+    "another time": _at_another_time,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_private_keeps_nobody_from_sharing(project: Project, place: str) -> None:
+    assert project.compile(**project.elsewhere("a"))["compiled"] == 1
+    PLACES[place](project)
+    home = str(project.root.parent / "another-home")
+    found = project.compile(**project.elsewhere("b"), HOME=home)
+    assert found == {"compiled": 0, "numbers": project.wants(*RIGHT)}
+
+
+def test_kernels_have_their_names(project: Project) -> None:
+    project.compile()
+    command = [sys.executable, "-m", "lockcache", "ls", "--json", project.programs.directory]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert any("kernel" in json.loads(line)["label"] for line in said.splitlines()), said
+
+
+@pytest.mark.parametrize("framework", ["numba", "warp"])
+def test_a_programs_own_command_to_clear_has_it_compile_again_and_replace_the_entry(
+    framework: str, tmp_path: Path
+) -> None:
+    project = Project(framework, tmp_path)
+    commands = ("clear", "compile", "compile") if framework == "warp" else ("compile", "clear")
+    assert project.compile()["compiled"] == 1
+    assert project.compile()["compiled"] == 0
+    [before] = [path.stat().st_ino for path in (project.programs.directory / "entries").glob("??/*")]
+    assert project.compile(*commands)["compiled"] == 1
+    [after] = [path.stat().st_ino for path in (project.programs.directory / "entries").glob("??/*")]
+    assert before != after
+    assert project.compile(**project.elsewhere("b")) == {"compiled": 0, "numbers": project.wants(*RIGHT)}
