@@ -14,7 +14,7 @@ all that the compilation held.
 Results of autotuning are stored, and nobody waits for them: a benchmark may need all ranks. What
 ``TRITON_KERNEL_OVERRIDE``, ``TRITON_KERNEL_DUMP`` and ``USE_IR_LOC`` read and write is in Triton's own directories.
 
-Tried with Triton 3.4.0 to 3.9.0. If its private parts are others, Triton keeps its own cache, with a warning.
+Tried with Triton 3.2.0 to 3.9.0. If its private parts are others, Triton keeps its own cache, with a warning.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ from lockcache.single_flight import Turn
 
 __all__ = ["install"]
 
-_OLDEST_TRIED = (3, 4)
+_OLDEST_TRIED = (3, 2)
 _METHODS = {"get_file", "get_group", "put", "put_group"}
 _AUTOTUNED = ".autotune.json"
+# In Triton before 3.4, the name of the class in its module of caches.
+_CHOSEN = "__cache_cls"
 _BINARIES = (".cubin", ".hsaco")
 _LIBRARY = ".so"
 
@@ -68,25 +70,45 @@ def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int |
 
 def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
     _look_for_doors()
-    from triton import knobs
-
-    manager, other = _manager_class(), knobs.cache.manager_class
-    if other not in (None, manager):
+    manager, other, choose = _manager_class(), *_chosen_manager()
+    if other is not None and other is not manager:
         raise UnsupportedError(f"it has another cache manager, {other.__module__}:{other.__name__}")
     shared = _open(path, cap_bytes)
-    knobs.cache.manager_class = manager
+    choose(manager)
     return shared
+
+
+def _knobs() -> Any:
+    """Returns Triton's settings; ``None`` in Triton before 3.4, which reads variables."""
+    # Not by `from triton import`, which takes one that is missing for a circular import while Triton is imported.
+    return importlib.import_module("triton.knobs") if importlib.util.find_spec("triton.knobs") else None
+
+
+def _chosen_manager() -> tuple[Any, Callable[[Any], None]]:
+    """Returns the cache manager that the program chose, ``None`` without one, and how another one is chosen."""
+    from triton.runtime import cache
+
+    knobs = _knobs()
+    if knobs is not None:
+        return knobs.cache.manager_class, functools.partial(setattr, knobs.cache, "manager_class")
+    chosen = os.environ.get("TRITON_CACHE_MANAGER")
+    if chosen is not None and chosen != f"{__name__}:LockcacheManager":
+        raise UnsupportedError(f"it has another cache manager, {chosen}")
+    return None, functools.partial(setattr, cache, _CHOSEN)
 
 
 def _look_for_doors() -> None:
     import triton
 
     with looking_for_doors("triton", triton.__version__, _OLDEST_TRIED):
-        # Not by `from triton import`, which takes one that is missing for a circular import while Triton is imported.
-        knobs = importlib.import_module("triton.knobs")
+        from triton.runtime import cache
         from triton.runtime.cache import CacheManager
 
-        knobs.cache, knobs.compilation.use_ir_loc  # noqa: B018
+        knobs = _knobs()
+        if knobs is None:
+            getattr(cache, _CHOSEN)
+        else:
+            knobs.cache, knobs.compilation.use_ir_loc  # noqa: B018
         if CacheManager.__abstractmethods__ != _METHODS:
             raise UnsupportedError(f"its cache managers have {sorted(CacheManager.__abstractmethods__)}")
 
@@ -116,17 +138,17 @@ def __getattr__(name: str) -> Any:
 def _manager_class() -> Any:
     from triton.runtime.cache import CacheManager, FileCacheManager
 
-    if importlib.util.find_spec("triton.knobs") is None:  # Triton 3.3, which the variable leads here all the same
-        _shared()  # says so
-        return FileCacheManager
-    from triton import knobs
+    knobs = _knobs()
+
+    def uses_ir_loc() -> Any:
+        return os.environ.get("USE_IR_LOC") if knobs is None else knobs.compilation.use_ir_loc
 
     class LockcacheManager(CacheManager):  # type: ignore[misc]
         """The files of one Triton key: those of a kernel, or a launcher. One is made for each compilation."""
 
         def __new__(cls, key: str, override: bool = False, dump: bool = False) -> Any:
             shared = _shared()
-            if shared is None or shared.has_failed or override or dump or knobs.compilation.use_ir_loc:
+            if shared is None or shared.has_failed or override or dump or uses_ir_loc():
                 return FileCacheManager(key, override, dump)
             return super().__new__(cls)
 

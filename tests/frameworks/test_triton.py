@@ -80,20 +80,16 @@ def test_lockcache_run_and_a_manager_of_the_users(programs: Programs, tmp_path: 
 
 
 @pytest.mark.parametrize("way", [VARIABLE, {"LOCKCACHE_INSTALL": "triton", "PYTHONPATH": f"{HOOK}:{ROOT}"}])
-def test_a_triton_without_knobs_keeps_its_own_cache_and_that_is_said(way: dict[str, str], tmp_path: Path) -> None:
-    """Triton 3.2, which comes with torch 2.6."""
-    program = (
-        "import logging, sys; logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
-        "from triton.runtime.cache import get_cache_manager\n"
-        "get_cache_manager('ab' * 32).put(b'code', 'kernel.cubin'); get_cache_manager('cd' * 32)"
-    )
-    programs = Programs("triton", tmp_path, venv="inductor-oldest")
-    missing = (
-        "UnsupportedError: triton 3.2.0: No module named 'triton.knobs' (older than 3.4, the oldest version that was"
-    )
-    said = programs.call("-c", program, **way)
-    assert said == f"triton goes on with its own cache: {missing} tried)\n"
-    assert len([*(tmp_path / "own").glob("*/kernel.cubin")]) == 1
+def test_the_oldest_triton_which_has_no_knobs_shares_its_kernels(way: dict[str, str], tmp_path: Path) -> None:
+    programs = Programs("triton", tmp_path, venv="triton-oldest")
+    for compiled in (2, 0):
+        found = programs.run(2, [0, 1], "by-variable", **way)
+        _assert_all_well(found)
+        assert total(found, "compiled") == compiled
+    assert not (tmp_path / "own").exists()
+    other = "triton.runtime.cache:FileCacheManager"
+    [found] = programs.run(1, [0], "by-variable", **{**way, "TRITON_CACHE_MANAGER": other})
+    assert found["compiled"] == 1
 
 
 def test_under_a_cap_entries_and_views_hold_no_more_and_nothing_raises(programs: Programs) -> None:

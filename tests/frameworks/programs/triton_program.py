@@ -55,10 +55,15 @@ def compile_kernel(number: int) -> bool:
     if number >= LAUNCHERS:
         return _build_launcher(number)
     constant = abs(number) * 7919 + 100_003
-    signature = {"p": "*i32", "constant": "constexpr"}
-    source = ASTSource(fn=fails if number < 0 else kernel, signature=signature, constexprs={(1,): constant})
+    source = _source(fails if number < 0 else kernel, constant)
     found = triton.compile(source, target=GPUTarget("cuda", 90, 32))
     return all(str(constant) in found.asm[stage] for stage in ("ttir", "llir", "ptx")) and len(found.asm["cubin"]) > 500
+
+
+def _source(function, constant: int) -> ASTSource:
+    if triton.__version__.startswith("3.2"):
+        return ASTSource(fn=function, signature={"p": "*i32"}, constants={"constant": constant})
+    return ASTSource(fn=function, signature={"p": "*i32", "constant": "constexpr"}, constexprs={(1,): constant})
 
 
 def _build_launcher(number: int) -> bool:
