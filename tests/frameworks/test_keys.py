@@ -264,3 +264,80 @@ def test_a_programs_own_command_to_clear_has_it_compile_again_and_replace_the_en
     [after] = [path.stat().st_ino for path in (project.programs.directory / "entries").glob("??/*")]
     assert before != after
     assert project.compile(**project.elsewhere("b")) == {"compiled": 0, "numbers": project.wants(*RIGHT)}
+
+
+def _include_in_options(project: Project) -> None:
+    project.write("inc/first.h", "\n")
+    project.replace("-Iinc", "-Iinc --pre-include=first.h")
+
+
+def _include_in_a_native_snippet(project: Project) -> None:
+    project.write("x.h", "return x + 5001;\n")
+    snippet = f'@wp.func_native("\\n#include \\"{project.root}/x.h\\"\\n")\ndef scaled(x: int) -> int: ...\n'
+    text = (project.root / "helper.py").read_text()
+    project.write("helper.py", text[: text.index("@wp.func")] + snippet)
+
+
+#: What makes a key incomplete, as far as lockcache sees it.
+UNKEYED: dict[str, Callable[[Project], None]] = {
+    "cupy": _include_in_options,
+    "numba": lambda project: project.replace("fastmath=helper.FAST", "fastmath=helper.FAST, extensions=[helper]"),
+    "warp": _include_in_a_native_snippet,
+}
+
+
+@pytest.mark.parametrize("framework", UNKEYED)
+def test_what_cannot_be_keyed_stays_in_the_frameworks_own_cache(framework: str, tmp_path: Path) -> None:
+    project = Project(framework, tmp_path)
+    UNKEYED[framework](project)
+    assert project.compile(**project.elsewhere("a")) == {"compiled": 1, "numbers": project.wants(*RIGHT)}
+    assert "in its own cache what lockcache cannot share" in project.said
+    assert project.compile(**project.elsewhere("a"))["compiled"] == 0
+    project.replace("5001", "6001")
+    found = project.compile(**project.elsewhere("b"))
+    assert found == {"compiled": 1, "numbers": project.wants(3001, 6001, 7001)}
+    assert [*(project.programs.directory / "entries").glob("??/*")] == []
+
+
+def test_triton_compiles_always_if_its_variable_says_so_and_replaces_the_entry(tmp_path: Path) -> None:
+    project = Project("triton", tmp_path)
+    assert project.compile()["compiled"] == 1
+    assert project.compile(TRITON_ALWAYS_COMPILE="1")["compiled"] == 1
+    assert project.compile(**project.elsewhere("b")) == {"compiled": 0, "numbers": project.wants(*RIGHT)}
+
+
+LIBRARY = """
+import os, sys
+own = os.confstr
+os.confstr = lambda name: sys.argv[1] if name == "CS_GNU_LIBC_VERSION" else own(name)
+from triton.runtime.cache import get_cache_manager
+found = get_cache_manager("cd" * 32).get_file("launcher.so")
+print(found and open(found).read())
+if not found:
+    get_cache_manager("cd" * 32).put(sys.argv[1], "launcher.so", binary=False)
+"""
+
+
+def test_a_launcher_for_another_c_library_is_another_launcher(tmp_path: Path) -> None:
+    programs = Programs("triton", tmp_path)
+    variable = {"TRITON_CACHE_MANAGER": "lockcache.integrations.triton:LockcacheManager"}
+    said = [programs.call("-c", LIBRARY, version, **variable) for version in ("glibc 2.39", "glibc 2.31", "glibc 2.39")]
+    assert said == ["None\n", "None\n", "glibc 2.39\n"]
+
+
+def test_cupy_writes_sources_for_profilers_on_a_hit_too(tmp_path: Path) -> None:
+    project = Project("cupy", tmp_path)
+    for own, compiled in (("a", 1), ("b", 0)):
+        variables = {**project.elsewhere(own), "CUPY_CACHE_SAVE_CUDA_SOURCE": "1"}
+        assert project.compile(**variables)["compiled"] == compiled
+        [source] = (tmp_path / own).glob("*.cu")
+        assert source.read_text() == PROJECTS["cupy"]["kernel.cu"]
+
+
+def test_a_jax_program_for_a_cpu_with_other_instructions_is_another_program(tmp_path: Path) -> None:
+    project = Project("jax", tmp_path)
+    assert project.compile(**project.elsewhere("a"))["compiled"] == 1
+    other = "import lockcache.integrations.host as host\nhost.cpu_features = lambda: 'other'\n"
+    project.write("sitecustomize.py", other)
+    path = project.programs.environment({})["PYTHONPATH"]
+    assert project.compile(PYTHONPATH=f"{project.root}:{path}")["compiled"] == 1
