@@ -63,6 +63,8 @@ def describe_types(part: Any, depth: int = _DEEPEST) -> str:
             raise NotDescribedError(f"the type {part} is not numba's own")
         own = "" if part.key is part.name else describe_types(part.key, depth - 1)
         return f"{type(part).__module__}.{type(part).__qualname__}:{part!r}{own}"
+    if " at 0x" in repr(part):
+        raise NotDescribedError("a type has an address in it")
     return repr(part)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.integrations.triton import stored_name
 from tests.cli.command import run
 from tests.daemon.directories import photograph
 
@@ -48,7 +49,7 @@ def test_kernels_and_launchers_are_where_the_adapter_looks(triton: Path, cache_p
     assert imported(triton, cache_path)[1]["imported"] == 2
     with FileStreamProgramCache(cache_path) as cache:
         assert set(cache.get_files(f"triton/3.9.0/{GROUPED}/k.json") or ()) == {"k.cubin", "k.ptx", "k.json"}
-        assert cache.get_files(f"triton/3.9.0/{ALONE}/launcher.so") == {"launcher.so": b"machine code"}
+        assert cache.get_files(f"triton/3.9.0/{stored_name(ALONE, 'launcher.so')}") == {"launcher.so": b"machine code"}
     assert imported(triton, cache_path)[1] | {"imported": 0} == {
         **dict.fromkeys(("imported", "damaged", "dropped", "without_version"), 0),
         "present": 2,

@@ -1,19 +1,21 @@
-"""Keys of numba's kernels: types that print alike and differ. numba itself is not here; tests/frameworks has it."""
+"""Keys of numba's kernels: types that print alike, and programs. numba itself is not here; tests/frameworks has it."""
 
 from __future__ import annotations
 
 import enum
 from collections import namedtuple
-from types import SimpleNamespace
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
 
-from lockcache.integrations.numba import _name_of
+from lockcache.integrations.numba_key import NotDescribedError, describe_program, describe_types
 
 
 class _Type:
     """Prints its name, and is what its key is, as numba's types are."""
+
+    __module__ = "numba.core.types"
 
     def __init__(self, name: str, key: Any = None) -> None:
         self.name = name
@@ -23,12 +25,14 @@ class _Type:
         return self.name
 
 
-_FILE = SimpleNamespace(_cache_path="/cache", _index_name="kernel", _source_stamp=(1.0, 2))
 _INT = _Type("int64")
 
 
 def _name(*types: Any) -> str | None:
-    return _name_of(_FILE, (tuple(types), ("sm_90",), ("bytecode", "no closure")))
+    try:
+        return describe_types((tuple(types), ("sm_90",)))
+    except NotDescribedError:
+        return None
 
 
 def _of_class(kind: type) -> _Type:
@@ -53,6 +57,7 @@ def test_types_that_print_alike_have_keys_of_their_own(which: str) -> None:
 def test_what_another_process_cannot_tell_apart_has_no_key() -> None:
     assert _name(_INT) is not None
     assert _name(_Type("object", (object(),))) is None
+    assert _name(type("Mine", (_Type,), {"__module__": "mine"})("mine")) is None, "compiled by code that is not known"
     endless = _Type("endless")
     endless.key = (endless,)
     assert _name(endless) is None
@@ -63,3 +68,70 @@ def test_the_order_of_a_set_is_not_part_of_a_key() -> None:
     one = _Type("record", frozenset(names))
     other = _Type("record", frozenset(reversed(names)))
     assert _name(one) == _name(other)
+
+
+def _program(source: str, **names: Any) -> str:
+    """Returns the digest of the function ``kernel`` of a module."""
+    module = ModuleType("mine")
+    vars(module).update(names)
+    exec(compile(source, "/any/place.py", "exec"), vars(module))
+    kernel = module.kernel
+    assert isinstance(kernel, FunctionType)
+    return describe_program(kernel, {"device": False, "link": []})
+
+
+def _helper(**names: Any) -> ModuleType:
+    helper = ModuleType("helper")
+    vars(helper).update(names)
+    return helper
+
+
+@pytest.mark.parametrize(
+    "source, one, other",
+    [
+        ("def kernel(x): return x + SCALE", {"SCALE": 1}, {"SCALE": 2}),
+        ("def kernel(x): return x + SCALE", {"SCALE": 1}, {"SCALE": 1.0}),
+        ("def kernel(x): return x + SCALE[0]", {"SCALE": (1, 2)}, {"SCALE": (2, 1)}),
+        ("def kernel(x): return x + h.SCALE", {"h": _helper(SCALE=1)}, {"h": _helper(SCALE=2)}),
+        ("def kernel(x): return x + h.sub.A", {"h": _helper(sub=_helper(A=1))}, {"h": _helper(sub=_helper(A=2))}),
+        ("def kernel(x): return x + C.A", {"C": type("C", (), {"A": 1})}, {"C": type("C", (), {"A": 2})}),
+        ("def kernel(x): return [SCALE for _ in x]", {"SCALE": 1}, {"SCALE": 2}),
+    ],
+)
+def test_what_a_kernel_names_is_in_its_key(source: str, one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert _program(source, **one) == _program(source, **one)
+    assert _program(source, **one) != _program(source, **other)
+
+
+def test_constants_of_the_code_and_what_it_encloses_are_in_its_key() -> None:
+    assert _program("def kernel(x): return x + 1009") != _program("def kernel(x): return x + 2003")
+    enclosing = "def make(a):\n    def kernel(x): return x + a\n    return kernel\nkernel = make({})"
+    assert _program(enclosing.format(1)) != _program(enclosing.format(2))
+    assert _program("def kernel(x, y=1): return x + y") != _program("def kernel(x, y=2): return x + y")
+
+
+def test_what_a_kernel_does_not_name_is_not_in_its_key() -> None:
+    source = "def kernel(x): return x.SCALE"
+    assert _program(source, SCALE=object()) == _program(source, SCALE=2)
+
+
+def test_options_are_in_the_key_and_files_have_none() -> None:
+    def kernel() -> None:
+        return None
+
+    assert isinstance(kernel, FunctionType)
+    assert describe_program(kernel, {"fastmath": True}) != describe_program(kernel, {"fastmath": False})
+    with pytest.raises(NotDescribedError, match="link"):
+        describe_program(kernel, {"link": ["a.cu"]})
+
+
+def test_the_path_of_a_file_is_in_the_key_where_it_is_in_the_output() -> None:
+    def made(path: str) -> FunctionType:
+        names: dict[str, Any] = {"__name__": "mine"}
+        exec(compile("def kernel(): return 1", path, "exec"), names)
+        found: FunctionType = names["kernel"]
+        return found
+
+    assert describe_program(made("/a.py"), {}) == describe_program(made("/b.py"), {})
+    for option in ("debug", "lineinfo"):
+        assert describe_program(made("/a.py"), {option: True}) != describe_program(made("/b.py"), {option: True})
