@@ -122,6 +122,8 @@ class _Walk:
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._code(constant, names)
+            elif isinstance(constant, frozenset):  # whose order is another one in each process
+                self.add("frozenset", *sorted(map(repr, constant)))
             else:
                 self.add(type(constant).__name__, repr(constant))
         for name in sorted({each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"}):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import subprocess
+import sys
 from collections import namedtuple
 from types import FunctionType, ModuleType
 from typing import Any
@@ -108,6 +110,21 @@ def test_constants_of_the_code_and_what_it_encloses_are_in_its_key() -> None:
     enclosing = "def make(a):\n    def kernel(x): return x + a\n    return kernel\nkernel = make({})"
     assert _program(enclosing.format(1)) != _program(enclosing.format(2))
     assert _program("def kernel(x, y=1): return x + y") != _program("def kernel(x, y=2): return x + y")
+
+
+def test_a_set_in_the_code_is_the_same_in_each_process() -> None:
+    program = (
+        "from lockcache.integrations.numba_key import describe_program\n"
+        "def kernel(x): return x in {'a', 'b', 'c', 'd', 'e'}\n"
+        "print(describe_program(kernel, {}))"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in "1234"
+    }
+    assert len(said) == 1
 
 
 def test_what_a_kernel_does_not_name_is_not_in_its_key() -> None:
