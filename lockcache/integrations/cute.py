@@ -5,8 +5,9 @@
 read nor written then. The functions are traced by each process; what is shared is what the compiler makes of the trace.
 
 A key is all that the compiler is given: the traced program, without the places in source files unless line information
-is asked for, the passes with their options, and the versions of the packages. Not cached is what leaves more than the
-compiled program: kept PTX, cubins and SASS, remarks and diagnostics; and what names files, as external libraries do.
+is asked for, the passes with their options, the versions of the packages, and the name of the library that compiles:
+where those of several CUDA toolkits are installed, the driver decides. Not cached is what leaves more than the compiled
+program: kept PTX, cubins and SASS, remarks and diagnostics; and what names files, as external libraries do.
 ``CUTE_DSL_NO_CACHE`` and ``CUTE_DSL_DISABLE_FILE_CACHING`` have nothing read or stored.
 
 An entry is code for the GPU, and code for the CPU that launches it: who may write to the directory may run code in the
@@ -42,6 +43,8 @@ _OLDEST_TRIED = (4, 8)
 _PACKAGE = "nvidia-cutlass-dsl"
 #: What the compiler is in: the package itself has only Python.
 _LIBRARIES = tuple(f"{_PACKAGE}-libs-{name}" for name in ("base", "core", "cu12", "cu13"))
+#: Options of the passes that name a file, which may have no directory, to read or to write.
+_OF_FILES = ("link-libraries=", "-path=")
 #: Where these stand in the options of the passes, no place in a source file reaches the output.
 _WITHOUT_LINES = "preserve-line-info=false"
 
@@ -58,29 +61,31 @@ def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int |
 def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
     version = metadata.version(_PACKAGE)
     with looking_for_doors(_PACKAGE, version, _OLDEST_TRIED):
-        from cutlass._mlir import ir
+        from cutlass._mlir import _mlir_libs, ir
         from cutlass.base_dsl import compile_backend
         from cutlass.base_dsl.compiler import Compiler
         from cutlass.base_dsl.dsl import BaseDSL
+        from cutlass.cutlass_dsl import CuTeDSL
 
         own_compile, own_step = Compiler.compile, BaseDSL._compile_or_jit_module
         own_load, own_dump = compile_backend.load_cache_from_path, compile_backend.dump_cache_to_path
+        toolkit = os.path.basename(_mlir_libs._cutlass_ir.__file__)
         if "return_module" not in inspect.signature(Compiler.compile_and_jit).parameters:
             raise UnsupportedError("its compiler returns no module")
-    shared = open_shared("cute", _describe_versions(version), path, cap_bytes, runs_code=True)
+        _is_to_be_cached(CuTeDSL._get_dsl())  # has all settings that are asked below
+    shared = open_shared("cute", f"{_describe_versions(version)}/{toolkit}", path, cap_bytes, runs_code=True)
     program = _Program(shared, ir)
 
     @functools.wraps(own_step)
     def compile_or_jit(self: Any, module: Any, pipeline: str, function_name: str, *args: Any, **kwargs: Any) -> Any:
-        with program.named(function_name if _is_to_be_cached(self) else ""):
+        with program.named(program.name_of(self, function_name)):
             return own_step(self, module, pipeline, function_name, *args, **kwargs)
 
     @functools.wraps(own_compile)
     def compile_module(self: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
         own = functools.partial(own_compile, self, module, pipeline, *args, **kwargs)
-        if shared.has_failed or not program.name or not _is_plain(pipeline, kwargs):
-            return own()
-        return program.compile(self, module, _describe(module, pipeline, args, kwargs), own)
+        key = program.key_of(module, pipeline, args, kwargs)
+        return own() if key is None else program.compile(self, module, key, own)
 
     def load(*args: Any, **kwargs: Any) -> Any:
         return own_load(*args, **kwargs) if shared.has_failed else None
@@ -116,6 +121,19 @@ class _Program:
         finally:
             self._thread.name = before
 
+    def name_of(self, dsl: Any, function_name: str) -> str:
+        """Returns the name of a function that is to be cached, else nothing."""
+        with self._shared.never_raising():
+            return function_name if _is_to_be_cached(dsl) else ""
+        return ""
+
+    def key_of(self, module: Any, pipeline: str, args: tuple[Any, ...], wanted: dict[str, Any]) -> str | None:
+        """Returns the key of what is to be compiled; ``None`` if nothing is looked up or stored."""
+        with self._shared.never_raising():
+            if self.name and not self._shared.has_failed and _is_plain(pipeline, wanted):
+                return _describe(module, pipeline, args, wanted)
+        return None
+
     def compile(self, compiler: Any, module: Any, key: str, own: Any) -> Any:
         """Returns the compiled module: a stored one, or what ``own`` makes of ``module``, which is stored.
 
@@ -126,7 +144,8 @@ class _Program:
         try:
             if compiled is None:
                 compiled = own()
-                self._shared.store(key, _bytecode(compiled))
+                with self._shared.never_raising():
+                    self._shared.store(key, _bytecode(compiled))
         finally:
             compiler._post_compile_hook = hook
         if hook is not None:
@@ -162,7 +181,8 @@ def _is_to_be_cached(dsl: Any) -> bool:
 def _is_plain(pipeline: str, wanted: dict[str, Any]) -> bool:
     """Returns whether the compiler is given no file to read or write, and says nothing that a hit would not say."""
     says_more = wanted.get("warnings_filter") or wanted.get("remark_output")
-    return not ("/" in pipeline or says_more or wanted.get("collect_compiler_diagnostics"))
+    names_files = "/" in pipeline or any(option in pipeline for option in _OF_FILES)
+    return not (names_files or says_more or wanted.get("collect_compiler_diagnostics"))
 
 
 def _describe(module: Any, pipeline: str, args: tuple[Any, ...], wanted: dict[str, Any]) -> str:

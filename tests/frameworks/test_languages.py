@@ -67,7 +67,7 @@ def test_a_switch_of_its_own_has_nothing_read_or_stored(name: str, variables: di
     assert bool([*dumps.glob("*.ptx")]) == (variables == {"CUTE_DSL_KEEP": "ptx"})
 
 
-def _in_checkout(programs: Programs, checkout: Path, *, line: str = "") -> dict[str, object]:
+def _in_checkout(programs: Programs, checkout: Path, *, line: str = "", **variables: str) -> dict[str, object]:
     """Returns the answer of the program in a copy at ``checkout``, whose kernels have a ``line`` changed."""
     if not checkout.exists():
         shutil.copytree(PROGRAMS, checkout)
@@ -76,7 +76,7 @@ def _in_checkout(programs: Programs, checkout: Path, *, line: str = "") -> dict[
         kernels.write_text(kernels.read_text().replace(*line.split("|")))
     ended = subprocess.run(
         [programs.python, checkout / f"{programs.name}_program.py"],
-        env=programs.environment({}),
+        env=programs.environment(variables),
         input="[0, 1]\n\n",
         check=True,
         capture_output=True,
@@ -103,6 +103,37 @@ def test_a_kernel_that_was_changed_in_place_is_compiled_again(programs: Programs
     second = _in_checkout(programs, tmp_path / "one", line=line)
     assert (first["compiled"], second["compiled"]) == (2, 2)
     assert not {*first["digests"]} & {*second["digests"]}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("option", ["--link-libraries=library.bc", "--flatten-locs-output-json-path=places.json"])
+def test_what_names_a_file_is_compiled_each_time(option: str, tmp_path: Path) -> None:
+    programs, checkout = Programs("cute", tmp_path), tmp_path / "one"
+    shutil.copytree(PROGRAMS, checkout)
+    (checkout / "library.bc").write_text("no kernel calls a function of this")
+    for _ in range(2):
+        (checkout / "places.json").unlink(missing_ok=True)
+        assert _in_checkout(programs, checkout, OPTIONS=option)["compiled"] == 2
+        assert (checkout / "places.json").exists() == ("places" in option)
+    assert _entries(programs) == 0
+
+
+def test_what_another_toolkits_compiler_made_is_not_found(tmp_path: Path) -> None:
+    programs = Programs("cute", tmp_path)
+    [newest] = programs.run(1, KERNELS)
+    [older] = programs.run(1, KERNELS, LD_LIBRARY_PATH=_driver_of_cuda_12(tmp_path))
+    assert (newest["compiled"], older["compiled"]) == (len(KERNELS), len(KERNELS))
+    assert not {*newest["digests"]} & {*older["digests"]}
+
+
+def _driver_of_cuda_12(tmp_path: Path) -> str:
+    """Returns a folder with a driver that says which CUDA it supports, and does nothing else."""
+    compiler = shutil.which("cc") or pytest.skip("needs a C compiler")
+    source = tmp_path / "driver.c"
+    source.write_text("int cuDriverGetVersion(int *version) { *version = 12090; return 0; }")
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libcuda.so.1", source], check=True)
+    return str(folder)
 
 
 def test_calls_of_cute_functions_are_cached_too_and_what_the_compiler_adds_to_a_program_is_added_to_a_hit(

@@ -37,7 +37,7 @@ digests = []
 
 
 def compile_kernel(number: int) -> bool:
-    options = "--ptxas-options='--no-such-option'" if number < 0 else ""
+    options = "--ptxas-options='--no-such-option'" if number < 0 else os.environ.get("OPTIONS", "")
     function = cute.compile(host, cutlass.Int32(1), abs(number) + 1, options=options)
     with tempfile.TemporaryDirectory() as folder:
         function.export_to_c(file_path=folder, file_name="kernel", function_prefix="kernel")
