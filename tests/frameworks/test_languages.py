@@ -53,6 +53,7 @@ def test_entries_have_the_names_of_their_functions(programs: Programs) -> None:
         ("cute", {"CUTE_DSL_KEEP": "ptx"}),
         ("cute", {"CUTE_DSL_WARNINGS_AS_ERRORS": "1"}),
         ("cutile", {"CUDA_TILE_CACHE_DIR": "off"}),
+        ("cutile", {"CUDA_TILE_CACHE_SIZE": "0"}),
     ],
 )
 def test_a_switch_of_its_own_has_nothing_read_or_stored(name: str, variables: dict[str, str], tmp_path: Path) -> None:
@@ -134,6 +135,14 @@ def _driver_of_cuda_12(tmp_path: Path) -> str:
     folder.mkdir()
     subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libcuda.so.1", source], check=True)
     return str(folder)
+
+
+def test_the_oldest_cutile_that_was_tried_compiles_once_too(tmp_path: Path) -> None:
+    programs = Programs("cutile", tmp_path, venv="cutile-oldest")
+    [cold], [warm] = programs.run(1, KERNELS), programs.run(1, KERNELS)
+    assert (cold["is_installed"], cold["failed"], cold["wrong"]) == (True, 0, 0)
+    assert (cold["compiled"], warm["compiled"]) == (len(KERNELS), 0)
+    assert cold["digests"] == warm["digests"]
 
 
 def test_calls_of_cute_functions_are_cached_too_and_what_the_compiler_adds_to_a_program_is_added_to_a_hit(

@@ -1,6 +1,4 @@
-"""A kernel in cuTile, which reads its source. Imported by programs of users."""
-
-from __future__ import annotations
+"""A kernel in cuTile, which reads its source, and annotations as types. Imported by programs of users."""
 
 import cuda.tile as ct
 
