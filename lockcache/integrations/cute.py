@@ -25,6 +25,7 @@ import inspect
 import io
 import os
 import threading
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -61,7 +62,7 @@ def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int |
 def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
     version = metadata.version(_PACKAGE)
     with looking_for_doors(_PACKAGE, version, _OLDEST_TRIED):
-        from cutlass._mlir import _mlir_libs, ir
+        from cutlass._mlir import _mlir_libs, ir, passmanager
         from cutlass.base_dsl import compile_backend
         from cutlass.base_dsl.compiler import Compiler
         from cutlass.base_dsl.dsl import BaseDSL
@@ -74,7 +75,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
             raise UnsupportedError("its compiler returns no module")
         _is_to_be_cached(CuTeDSL._get_dsl())  # has all settings that are asked below
     shared = open_shared("cute", f"{_describe_versions(version)}/{toolkit}", path, cap_bytes, runs_code=True)
-    program = _Program(shared, ir)
+    program = _Program(shared, ir, passmanager.PassManager.parse)
 
     @functools.wraps(own_step)
     def compile_or_jit(self: Any, module: Any, pipeline: str, function_name: str, *args: Any, **kwargs: Any) -> Any:
@@ -103,8 +104,8 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
 class _Program:
     """What a thread compiles, and how a program is looked up and stored."""
 
-    def __init__(self, shared: Shared, ir: Any) -> None:
-        self._shared, self._ir = shared, ir
+    def __init__(self, shared: Shared, ir: Any, make_passes: Callable[[str], Any]) -> None:
+        self._shared, self._ir, self._make_passes = shared, ir, make_passes
         self._thread = threading.local()
 
     @property
@@ -131,8 +132,23 @@ class _Program:
         """Returns the key of what is to be compiled; ``None`` if nothing is looked up or stored."""
         with self._shared.never_raising():
             if self.name and not self._shared.has_failed and _is_plain(pipeline, wanted):
-                return _describe(module, pipeline, args, wanted)
+                return self._describe(module, pipeline, args, wanted)
         return None
+
+    def _describe(self, module: Any, pipeline: str, args: tuple[Any, ...], wanted: dict[str, Any]) -> str:
+        """Returns the key of all that the compiler is given."""
+        has_lines = wanted.get("enable_debug_info") or _WITHOUT_LINES not in pipeline
+        code = _bytecode(module.operation if has_lines else self._without_places(module))
+        given = repr((" ".join(pipeline.split()), args, sorted(wanted.items()))).encode()
+        return hashlib.sha256(b"%d/%s/%s" % (len(given), given, code)).hexdigest()
+
+    def _without_places(self, module: Any) -> Any:
+        """Returns a copy in which nothing says where in a source file it comes from; printing it would take longer."""
+        copied = module.operation.clone()
+        passes = self._make_passes("builtin.module(strip-debuginfo)")
+        passes.enable_verifier(False)
+        passes.run(copied)
+        return copied
 
     def compile(self, compiler: Any, module: Any, key: str, own: Any) -> Any:
         """Returns the compiled module: a stored one, or what ``own`` makes of ``module``, which is stored.
@@ -145,7 +161,7 @@ class _Program:
             if compiled is None:
                 compiled = own()
                 with self._shared.never_raising():
-                    self._shared.store(key, _bytecode(compiled))
+                    self._shared.store(key, _bytecode(compiled.operation))
         finally:
             compiler._post_compile_hook = hook
         if hook is not None:
@@ -185,15 +201,7 @@ def _is_plain(pipeline: str, wanted: dict[str, Any]) -> bool:
     return not (names_files or says_more or wanted.get("collect_compiler_diagnostics"))
 
 
-def _describe(module: Any, pipeline: str, args: tuple[Any, ...], wanted: dict[str, Any]) -> str:
-    """Returns the key of all that the compiler is given."""
-    has_lines = wanted.get("enable_debug_info") or _WITHOUT_LINES not in pipeline
-    text = _bytecode(module) if has_lines else module.operation.get_asm(enable_debug_info=False).encode()
-    given = repr((" ".join(pipeline.split()), args, sorted(wanted.items())))
-    return hashlib.sha256(b"%d/%s/%s" % (len(given), given.encode(), text)).hexdigest()
-
-
-def _bytecode(module: Any) -> bytes:
+def _bytecode(operation: Any) -> bytes:
     written = io.BytesIO()
-    module.operation.write_bytecode(written)
+    operation.write_bytecode(written)
     return written.getvalue()
