@@ -154,6 +154,41 @@ def test_warp_compiles_again_what_it_is_to_verify(words: list[str], tmp_path: Pa
     assert total(programs.run(1, range(2), *words), "compiled") == 2  # that is another module
 
 
+@pytest.mark.parametrize(
+    "name, words, variables, compiled",
+    [
+        ("cupy", [], {"CUPY_CACHE_IN_MEMORY": "1"}, 3),
+        ("jax", [], {"JAX_ENABLE_COMPILATION_CACHE": "0"}, 3),
+        # JAX looks up all programs, and stores none that took less.
+        ("jax", [], {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1000"}, 1),
+        ("warp", ["uncached"], {}, 3),
+    ],
+)
+def test_where_the_program_has_switched_its_cache_off_nothing_is_stored_or_read(
+    name: str, words: list[str], variables: dict[str, str], compiled: int, tmp_path: Path
+) -> None:
+    programs = Programs(name, tmp_path)
+    programs.run(1, range(2))
+    with FileStreamProgramCache(programs.directory) as cache:
+        before = cache.stats().entries
+        for _ in range(2):
+            found = programs.run(1, range(3), *words, **variables)
+            assert (total(found, "compiled"), total(found, "failed"), total(found, "wrong")) == (compiled, 0, 0)
+        assert cache.stats().entries == before
+
+
+@pytest.mark.parametrize("name", ["cupy", "triton"])
+def test_what_a_program_wants_dumped_of_a_compilation_is_dumped(name: str, tmp_path: Path) -> None:
+    programs, dumps = Programs(name, tmp_path), tmp_path / "dumps"
+    dumps.mkdir()
+    if name == "cupy":
+        programs.run(1, [-1], CUPY_DUMP_CUDA_SOURCE_ON_ERROR="1")
+        assert "this is not CUDA" in programs.errors.read_text()
+    else:
+        programs.run(1, [0], TRITON_KERNEL_DUMP="1", TRITON_DUMP_DIR=str(dumps))
+        assert [*dumps.rglob("*.ttir")]
+
+
 def test_processes_that_are_killed_anywhere_leave_whole_entries_and_no_debt(programs: Programs) -> None:
     choose = random.Random(7)
     for serial in range(4):

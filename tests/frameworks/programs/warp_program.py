@@ -10,6 +10,7 @@ from warp._src import build, context
 
 wp.config.log_level = wp.LOG_ERROR  # Warp logs to stdout
 wp.config.verify_autograd_array_access = "verify" in sys.argv
+wp.config.cache_kernels = "uncached" not in sys.argv
 wp.init()
 compiled = []
 _build = build.build_cpu
