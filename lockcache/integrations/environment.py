@@ -21,6 +21,7 @@ FRAMEWORKS: dict[str, Mapping[str, str]] = {
     "cupy": {},
     "cute": {},
     "cutile": {},
+    "helion": {},
     "inductor": {},
     "jax": _JAX,
     "numba": {},
@@ -28,8 +29,15 @@ FRAMEWORKS: dict[str, Mapping[str, str]] = {
     "warp": {},
 }
 
-# For a shell. Under ``lockcache run`` a hook does it: with the variable Triton raises in a Python without lockcache.
-_WITHOUT_HOOK = {"triton": {"TRITON_CACHE_MANAGER": "lockcache.integrations.triton:LockcacheManager"}}
+# For a shell. Under ``lockcache run`` a hook does it: with the variables Triton and Helion raise in a Python without
+# lockcache.
+_WITHOUT_HOOK = {
+    "triton": {"TRITON_CACHE_MANAGER": "lockcache.integrations.triton:LockcacheManager"},
+    "helion": {
+        "HELION_AUTOTUNE_CACHE": "RemoteAutotuneCache",
+        "HELION_REMOTE_CACHE_BACKEND": "lockcache.integrations.helion.Backend",
+    },
+}
 
 
 def variables_for(

@@ -34,6 +34,7 @@ ENVIRONMENT = {
     "inductor": {},
     "cute": {"CUTE_DSL_ARCH": "sm_90a"},
     "cutile": {},
+    "helion": {},
 }
 
 #: The number of processes that begin together, and the kernels that each of them wants.

@@ -19,8 +19,8 @@ from lockcache.integrations.environment import FRAMEWORKS, variables_for
 def command(frameworks: tuple[str, ...], directory: str | None, max_size: str | None, as_json: bool) -> None:
     """Print the variables that make FRAMEWORKS use lockcache.
 
-    All but JAX and Triton also need a line of code, such as lockcache.integrations.cupy.install(). With 'lockcache
-    run', none needs it.
+    All but Helion, JAX and Triton also need a line of code, such as lockcache.integrations.cupy.install(). With
+    'lockcache run', none needs it.
 
     \b
     Examples:

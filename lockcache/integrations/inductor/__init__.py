@@ -29,5 +29,6 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.integrations.inductor.adapting import *
+    from lockcache.integrations.inductor.ranks import *
 else:
-    __getattr__, __dir__ = door(__name__, {"adapting": "install"})
+    __getattr__, __dir__ = door(__name__, {"adapting": "install", "ranks": "has_ranks would_hang"})
