@@ -64,6 +64,31 @@ def test_a_symlink_in_the_place_of_a_folder_is_not_followed(tmp_path: Path) -> N
     assert os.listdir(tmp_path / "other") == ["f"]
 
 
+@pytest.mark.slow
+def test_a_folder_whose_name_is_not_utf_8_keeps_no_other_from_being_stored(tmp_path: Path) -> None:
+    script = (
+        "for k in $(printf '\\377') k2; do mkdir $KERNELS/.b; echo x > $KERNELS/.b/f; mv $KERNELS/.b $KERNELS/$k; done"
+    )
+    code, _, err = finish(tmp_path / "cache", tmp_path / "a", script)
+    assert code == 0
+    assert "--keep" not in err
+    assert stored(tmp_path / "cache") == ["k2"]
+
+
+def test_a_list_with_a_name_that_is_not_utf_8_keeps_no_folder_from_being_laid_down(tmp_path: Path) -> None:
+    pattern = parse_pattern("NODE/*/", {"NODE": str(tmp_path / "node")})
+    with FileStreamProgramCache(tmp_path / "cache") as cache:
+        guard = FolderGuard(cache, pattern)
+        metadata = {"modes": [0o644], "times": [0], "folders": [("", 0o755)]}
+        cache.put_files(guard._keyed("k1"), {"a": b"1"}, metadata)
+        guard._names.add(["\ud800", "k1"], was_moved=True)
+        guard.close()
+        reader = FolderGuard(cache, pattern)
+        reader.lay_down()
+        reader.close()
+    assert os.listdir(tmp_path / "node") == ["k1"]
+
+
 INTO_NOTHING = "< /dev/null > /dev/null 2>&1 & echo $!"
 BACKGROUND = f"sleep 1000 {INTO_NOTHING}"
 

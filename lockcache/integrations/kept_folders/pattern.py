@@ -47,7 +47,16 @@ def _fits(level: str, name: str) -> bool:
     if level != _ANY:
         return name == level
     is_hidden = name.startswith(".") or name.endswith(".lock") or "\0" in name
-    return bool(name) and not is_hidden and not is_unfinished(name) and not is_staged(name)
+    return bool(name) and not is_hidden and _is_text(name) and not is_unfinished(name) and not is_staged(name)
+
+
+def _is_text(name: str) -> bool:
+    """Returns whether a name is UTF-8, as keys are."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_unfinished(name: str) -> bool:

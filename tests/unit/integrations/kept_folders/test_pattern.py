@@ -64,7 +64,13 @@ def test_paths_of_kernels_match(path: str) -> None:
             "1/kernels/k.tmp",
             "1/kernels/k.tmp.12",
         ),
-        *("1/kernels/k.lock", "1/kernels/trash", "1/kernels/a\0b", f"1/kernels/{'0' * 32}.kept.{'0' * 16}.1.2.3"),
+        *(
+            "1/kernels/k.lock",
+            "1/kernels/trash",
+            "1/kernels/a\0b",
+            "1/kernels/\udcff",
+            f"1/kernels/{'0' * 32}.kept.{'0' * 16}.1.2.3",
+        ),
     ],
 )
 def test_other_paths_and_those_of_what_is_under_way_do_not(path: str) -> None:
