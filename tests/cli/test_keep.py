@@ -126,6 +126,33 @@ def test_of_two_commands_in_one_folder_one_that_was_killed_keeps_the_other_from_
 
 
 @pytest.mark.slow
+def test_what_a_command_is_building_whose_guard_was_killed_is_not_stored_by_another_one(tmp_path: Path) -> None:
+    cache, node = tmp_path / "cache", tmp_path / "a"
+    with building(cache, node, "in place", "-q") as process:
+        assert process.stdout.readline() == "midway\n"
+        [child] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.kill()
+        process.wait(HANG_SECONDS)
+        other = "touch $KERNELS/k1/source.cu; mkdir $KERNELS/k2; echo x > $KERNELS/k2/f"
+        assert finish(cache, node, other)[0] == 0
+        assert stored(cache) == []
+        process.communicate("\n\n", timeout=HANG_SECONDS)
+        until(lambda: not Path(f"/proc/{child}").exists())
+    assert finish(cache, node, "mkdir $KERNELS/k3; echo x > $KERNELS/k3/f")[0] == 0
+    assert stored(cache) == ["k3"]
+
+
+@pytest.mark.slow
+def test_what_a_command_leaves_running_keeps_no_later_one_from_storing(tmp_path: Path) -> None:
+    cache, node = tmp_path / "cache", tmp_path / "a"
+    make = "mkdir $KERNELS/{0}; echo x > $KERNELS/{0}/f; sleep 1000 < /dev/null > /dev/null 2>&1 & echo $!"
+    left = [finish(cache, node, make.format(name))[1] for name in ("k1", "k2")]
+    for each in left:
+        os.kill(int(each), signal.SIGKILL)
+    assert stored(cache) == ["k1", "k2"]
+
+
+@pytest.mark.slow
 def test_what_a_program_writes_into_what_was_laid_down_changes_no_entry(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     build(cache, tmp_path / "a", "moved")

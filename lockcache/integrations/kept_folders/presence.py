@@ -1,7 +1,8 @@
 """Presence of the commands that work in one folder of this host: which is the last to end, and whether all ended well.
 
 Decides when what was written in its place may be whole. Keeps invariant 5 (death is free): the kernel releases a killed
-command's lock, and since it wrote no end, the others did not all end well.
+command's lock, and since it wrote no end, the others did not all end well. The command inherits the lock: where only
+``lockcache run`` is killed, the command goes on writing, and is not gone until it has ended too.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Presence:
                 if time.monotonic() > until:
                     raise
             time.sleep(_PAUSE_SECONDS)
+        os.set_inheritable(fd, True)
         self._append(fd, _BEGAN)
         self._is_shared = True
 
@@ -66,7 +68,10 @@ class Presence:
         return False
 
     def close(self) -> None:
-        """Leave."""
+        """Leave. A process that the command left running does not stay here: it may never end."""
+        if self._file.number >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._file.number, fcntl.LOCK_UN)
         self._file.close()
 
     def _append(self, fd: int, mark: bytes) -> None:
