@@ -64,6 +64,7 @@ class Presence:
             # The kernel releases the shared lock first: of two that end at once, the later one is alone.
             if self._is_alone(fd):
                 marks = os.pread(fd, _MOST_BYTES, 0)
+                fcntl.flock(fd, fcntl.LOCK_UN)  # one that begins while this one stores is counted
                 return len(marks) < _MOST_BYTES and marks.count(_BEGAN) == marks.count(_ENDED_WELL)
         return False
 

@@ -36,6 +36,19 @@ def test_one_that_ended_without_a_word_is_remembered_until_nobody_is_there(tmp_p
     last.close()
 
 
+def test_one_that_begins_while_the_last_one_still_stores_is_counted(tmp_path: Path) -> None:
+    FileStreamProgramCache(tmp_path / "cache").close()
+    layout = Layout(str(tmp_path / "cache"))
+    storing = Presence(layout, str(tmp_path))
+    assert storing.all_ended_well()
+    killed = Presence(layout, str(tmp_path))
+    storing.close()
+    other = Presence(layout, str(tmp_path))
+    killed.close()
+    assert not other.all_ended_well()
+    other.close()
+
+
 def test_where_there_can_be_no_lock_nobody_ended_well(tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
     presence = Presence(Layout(str(tmp_path / "cache")), str(tmp_path))
