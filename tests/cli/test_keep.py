@@ -179,6 +179,13 @@ def test_folders_of_two_patterns_and_of_several_levels_do_not_mix(tmp_path: Path
 
 
 @pytest.mark.slow
+def test_folders_of_two_patterns_with_one_root_are_all_stored(tmp_path: Path) -> None:
+    make = "for d in k1 a/sub/k2; do mkdir -p $KERNELS/$d; echo x > $KERNELS/$d/f; done"
+    assert finish(tmp_path / "cache", tmp_path / "a", make, "--keep", "KERNELS/*/sub/*/")[0] == 0
+    assert stored(tmp_path / "cache") == ["a", "a/sub/k2", "k1"]
+
+
+@pytest.mark.slow
 def test_ranks_that_begin_together_all_find_what_is_stored_and_each_folder_is_stored_once(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for name in ("k1", "k2", "k3"):

@@ -23,7 +23,7 @@ from lockcache.cli.running.child import run_child
 from lockcache.cli.running.ranks import is_first
 from lockcache.cli.signals import EndedBySignal, interruptible
 from lockcache.errors import LockcacheError, in_words
-from lockcache.integrations.kept_folders import FolderGuard, Pattern, parse_pattern
+from lockcache.integrations.kept_folders import FolderGuard, Pattern, Presence, parse_pattern
 from lockcache.layouts import describe_danger
 from lockcache.lowlevel import Layout
 from lockcache.sizes import counted
@@ -117,6 +117,9 @@ class KeptFolders:
                     pause_seconds = min(_LONGEST_SECONDS, 2 * pause_seconds) if is_left else _AGAIN_SECONDS
                 for guard in list(self._guards):
                     with self._noting(guard):
+                        guard.list_folders()
+                for guard in list(self._guards):
+                    with self._noting(guard):
                         guard.finish(ended_well=self._ended_well)
         finally:
             self._is_laid.set()
@@ -166,7 +169,10 @@ class KeptFolders:
                 )
             else:
                 renews = configured_switch("LOCKCACHE_RECACHE")
-                self._guards = [FolderGuard(cache, pattern, renews=renews) for pattern in self._patterns]
+                presences: dict[str, Presence] = {}
+                self._guards = [
+                    FolderGuard(cache, pattern, renews=renews, presences=presences) for pattern in self._patterns
+                ]
             try:
                 yield
             finally:

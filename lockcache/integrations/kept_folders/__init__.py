@@ -15,11 +15,13 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.integrations.kept_folders.guard import *
     from lockcache.integrations.kept_folders.pattern import *
+    from lockcache.integrations.kept_folders.presence import *
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
             "guard": "FolderGuard",
             "pattern": "Pattern parse_pattern",
+            "presence": "Presence",
         },
     )

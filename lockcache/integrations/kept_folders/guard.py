@@ -78,8 +78,18 @@ _UNLIMITED: Final = 2**62
 class FolderGuard:
     """The folders of one pattern, and their entries in a cache."""
 
-    def __init__(self, cache: FileStreamProgramCache, pattern: Pattern, *, renews: bool = False) -> None:
-        """``renews``: lay nothing down, and replace what is stored, as ``$LOCKCACHE_RECACHE`` asks for."""
+    def __init__(
+        self,
+        cache: FileStreamProgramCache,
+        pattern: Pattern,
+        *,
+        renews: bool = False,
+        presences: dict[str, Presence] | None = None,
+    ) -> None:
+        """``renews``: lay nothing down, and replace what is stored, as ``$LOCKCACHE_RECACHE`` asks for.
+
+        ``presences``: by root, those of one command, whose guards share them.
+        """
         self.pattern = pattern
         self._renews = renews
         self._cache = cache
@@ -89,8 +99,10 @@ class FolderGuard:
         self._names = StoredNames(cache, self._key, self._namespace, pattern.matches)
         self._recency = Recency(cache.path)
         self._root, self._watch = Descriptor(), Watch()
+        self._presences = {} if presences is None else presences
         self._presence: Presence | None = None
         self._began_ns, self._is_network = 0, False
+        self._found_at_end = list[str]()
         self._done: set[str] = set()
         self._unusable: set[str] = set()  # entries that are replaced
         self._there: set[str] = set()  # those that were stored before, and may have been written to since
@@ -111,7 +123,7 @@ class FolderGuard:
         self._is_network = is_network(self.pattern.root)
         reap_folder(self.pattern.root)
         if not self._cache._is_only_read:
-            self._presence = Presence(self._cache._directory.layout, self.pattern.root)
+            self._presence = self._present(os.path.realpath(self.pattern.root))
         self._began_ns = self._now_ns()
         with self._locked(_WAIT_SECONDS):
             self._names.read()
@@ -130,16 +142,25 @@ class FolderGuard:
         with self._locked(0) as is_locked:
             return self._store(self._moved(), was_moved=True) if is_locked else bool(self._moved())
 
+    def list_folders(self) -> None:
+        """List the folders that are there at the command's end, before any guard asks whether all ended well.
+
+        So the list has none of a command that begins afterwards.
+        """
+        self._found_at_end = self._found()
+
     def finish(self, *, ended_well: bool) -> None:
-        """Store what is left: of folders that were written in their place those that are whole."""
+        """Store what is left: of folders that were written in their place those that are whole.
+
+        Requires: :meth:`list_folders` was called on all guards of the command.
+        """
         self._watch.read()
-        found = self._found()  # before the question: not those of a command that begins afterwards
         may_be_whole = ended_well and self._presence is not None and self._presence.all_ended_well()
         with self._locked(_WAIT_SECONDS):
             self._store(self._moved(), was_moved=True)
             # Who renames folders writes none in its place: such a one is what a killed builder left.
             if may_be_whole and not self._names.has_moved:
-                written = [path for path in found if self._was_written(path)]
+                written = [path for path in self._found_at_end if self._was_written(path)]
                 self._store(written, was_moved=False)
 
     def close(self) -> None:
@@ -148,6 +169,11 @@ class FolderGuard:
         self._root.close()
         if self._presence is not None:
             self._presence.close()
+
+    def _present(self, root: str) -> Presence:
+        if root not in self._presences:
+            self._presences[root] = Presence(self._cache._directory.layout, root)
+        return self._presences[root]
 
     # ---- laying down ----
 

@@ -31,7 +31,7 @@ class Presence:
 
     def __init__(self, layout: Layout, folder: str) -> None:
         self._file = Descriptor()
-        self._is_shared = False
+        self._is_shared = self._has_ended = self._is_last = False
         name = hashlib.sha256(os.fsencode(os.path.realpath(folder)), usedforsecurity=False).hexdigest()[:16]
         with contextlib.suppress(OSError):
             make_folder(layout, layout.locks)
@@ -55,9 +55,15 @@ class Presence:
         self._is_shared = True
 
     def all_ended_well(self) -> bool:
-        """Say that this command ended well. Returns whether all others did, and none is left. Raises nothing."""
-        if not self._is_shared:
-            return False
+        """Say that this command ended well. Returns whether all others did, and none is left. Raises nothing.
+
+        Asking again gives the same answer.
+        """
+        if self._is_shared and not self._has_ended:
+            self._has_ended, self._is_last = True, self._end()
+        return self._is_last
+
+    def _end(self) -> bool:
         with contextlib.suppress(OSError):
             fd = self._file.number
             self._append(fd, _ENDED_WELL)
