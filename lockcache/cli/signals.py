@@ -87,13 +87,14 @@ def held_back(numbers: Collection[int]) -> Iterator[set[int]]:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible(*, has_ended: bool = True) -> Iterator[None]:
     """Let Ctrl-C, SIGTERM and SIGHUP end this block within :func:`held_back`, as :func:`end_in_order` says.
 
-    Signals that came before are dropped: the program that they were for has ended.
+    ``has_ended``: signals that came before are dropped, because the program that they were for has ended.
     """
     with ends_in_order():
-        _drop_pending(_INTERRUPTING)
+        if has_ended:
+            _drop_pending(_INTERRUPTING)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTING)
         try:
             yield

@@ -199,6 +199,27 @@ def test_what_a_killed_guard_had_staged_is_removed_and_the_folder_is_laid_down(t
     assert os.listdir(node) == ["k1"]
 
 
+ASKED_TO_END = """
+import os, signal, sys
+from lockcache.cli.running.child import WAITED_FOR
+from lockcache.cli.running.kept import KeptFolders, parse
+from lockcache.cli.signals import held_back
+from lockcache.lowlevel import Layout
+with held_back(WAITED_FOR) as mask:
+    os.kill(os.getpid(), signal.SIGTERM)
+    kept = KeptFolders((parse("KERNELS/*/"),), Layout(sys.argv[1]), quiet=True)
+    kept.run_child(("echo", "ran"), os.environ, mask)
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_that_comes_before_folders_are_laid_down_is_not_lost(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ASKED_TO_END, str(tmp_path / "cache")]
+    variables = {**os.environ, "KERNELS": str(tmp_path / "a")}
+    ended = subprocess.run(command, env=variables, capture_output=True, timeout=HANG_SECONDS, check=False)
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, b"")
+
+
 @pytest.mark.root
 @pytest.mark.slow
 def test_where_the_programs_disk_is_full_the_command_runs_and_nothing_is_left_half_done(

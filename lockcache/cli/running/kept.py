@@ -72,7 +72,7 @@ class KeptFolders:
             # It starts with the signals held back, as they are here, and so do the threads of a server's client.
             worker = threading.Thread(target=self._work, args=(environment, wake_fd), daemon=True)
             worker.start()
-            with interruptible():
+            with interruptible(has_ended=False):
                 self._is_laid.wait()
             try:
                 status = run_child(words, environment, mask)
