@@ -348,3 +348,15 @@ def test_the_names_of_two_that_add_at_once_and_those_after_a_hole_are_all_found(
         assert last.add(["d"], was_moved=False)
         last.read()
         assert sorted(last.known) == ["b", "c", "d"]
+
+
+def test_a_process_that_adds_a_name_asks_for_no_number_that_it_knows_to_be_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileStreamProgramCache(tmp_path / "cache") as cache:
+        names = FolderGuard(cache, parse_pattern(f"{tmp_path}/a/*/", {}))._names
+        begin, asked = cache.begin, list[object]()
+        monkeypatch.setattr(cache, "begin", lambda key, **words: asked.append(key) or begin(key, **words))
+        for number in range(5):
+            assert names.add([f"k{number}"], was_moved=True)
+        assert len(asked) == 5

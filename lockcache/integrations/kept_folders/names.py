@@ -21,7 +21,8 @@ from lockcache.single_flight import Turn
 
 __all__ = ["StoredNames", "is_stored", "uncounted"]
 
-_MOST_ENTRIES: Final = 4096
+# A program that compiles now and then adds one name at a time.
+_MOST_ENTRIES: Final = 100_000
 _MOST_NAMES: Final = 100_000
 # As many entries in a row may have been evicted.
 _LONGEST_HOLE: Final = 8
@@ -40,6 +41,7 @@ class StoredNames:
         self.known: dict[str, None] = {}
         #: Whether a folder of these appeared by a rename.
         self.has_moved = False
+        self._next = 0  # those below were taken when this process last added names
 
     def read(self) -> None:
         """Read the list, or read it again."""
@@ -58,13 +60,14 @@ class StoredNames:
         new = [name for name in names if name not in self.known]
         code = json.dumps(new).encode()
         with uncounted(self._cache):
-            for number in range(_MOST_ENTRIES) if new else ():
+            for number in range(self._next, _MOST_ENTRIES) if new else ():
                 found = self._cache.begin(self._numbered(number), label=_LABEL)
                 if isinstance(found, Turn):
                     with found as turn:
                         turn.store(Entry(code, {**self._metadata, "moved": was_moved}))
                     if not is_stored(self._cache, self._numbered(number)):
                         return False
+                    self._next = number + 1
                     self.known.update(dict.fromkeys(new))
                     return True
                 self._take(found)
