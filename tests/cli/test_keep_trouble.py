@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -170,6 +171,25 @@ def test_an_entry_with_impossible_values_is_not_laid_down(change: dict[str, obje
             guard.lay_down()
             guard.close()
         assert os.listdir(node) == (["k1"] if is_laid else [])
+
+
+@pytest.mark.parametrize("is_network", [False, True])
+def test_what_is_written_in_its_place_on_a_network_file_system_is_not_stored(
+    is_network: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockcache.integrations.kept_folders.guard.is_network", lambda path: is_network)
+    node = tmp_path / "node"
+    with FileStreamProgramCache(tmp_path / "cache") as cache:
+        guard = FolderGuard(cache, parse_pattern("NODE/*/", {"NODE": str(node)}))
+        guard.lay_down()
+        time.sleep(0.02)  # the clock of changes
+        (node / "k1").mkdir()
+        (node / "k1" / "half").touch()  # by a command of another host
+        guard.list_folders()
+        guard.finish(ended_well=True)
+        guard.close()
+    assert stored(tmp_path / "cache") == ([] if is_network else ["k1"])
+    assert len(guard.problems) == is_network
 
 
 KILLED = """

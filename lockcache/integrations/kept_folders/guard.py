@@ -3,9 +3,10 @@
 A folder is stored when it is known to be whole, which is
 
 - at once, if it appeared by a rename: a builder that is killed never renames; or
-- at the end, if it was written in its place: by a program that renames none; the command ended with exit code 0, as did
-  all others that were run with these folders at the same time on this host; something in it has changed since; no
-  process works in it; and it holds no lock and no temporary file. So what a killed command left is never stored.
+- at the end, if it was written in its place: by a program that renames none; on no network file system; the command
+  ended with exit code 0, as did all others that were run with these folders at the same time on this host; something in
+  it has changed since; no process works in it; and it holds no lock and no temporary file. So what a killed command
+  left is never stored.
 
 Not promised: that a folder written in its place is whole where only a part of the command was killed, and the command
 ended well all the same, without that folder.
@@ -161,7 +162,10 @@ class FolderGuard:
             # Who renames folders writes none in its place: such a one is what a killed builder left.
             if may_be_whole and not self._names.has_moved:
                 written = [path for path in self._found_at_end if self._was_written(path)]
-                self._store(written, was_moved=False)
+                if written and self._is_network:  # nobody knows which commands of other hosts write there
+                    self._note("", "is on a network file system: what was written in its place is not stored")
+                else:
+                    self._store(written, was_moved=False)
 
     def close(self) -> None:
         """Close what is open."""
