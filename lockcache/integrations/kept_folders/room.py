@@ -1,8 +1,7 @@
 """Room for folders in a program's own cache: which stored ones are laid down, and which of those there make room.
 
-Keeps the directory's cap there too, for folders that are stored: the last used ones stay. What is
-not stored is never removed, since nobody could bring it back; and a command adds what it builds, until the next one
-begins.
+Keeps the directory's cap there too, for folders that are stored, or were until they were evicted: the last used ones
+stay. What was never stored is never removed; and a command adds what it builds, until the next one begins.
 """
 
 from __future__ import annotations
