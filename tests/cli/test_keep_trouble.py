@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk import entry_name
+from lockcache.filestream.disk import FOLDER, entry_name, opened
 from lockcache.integrations.kept_folders import FolderGuard, parse_pattern
 from lockcache.integrations.staged import is_staged
 from lockcache.lowlevel import Layout, Selection, select_entries
@@ -380,3 +381,20 @@ def test_a_process_that_adds_a_name_asks_for_no_number_that_it_knows_to_be_taken
         for number in range(5):
             assert names.add([f"k{number}"], was_moved=True)
         assert len(asked) == 5
+
+
+def test_a_process_that_is_stopped_with_the_roots_lock_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockcache.integrations.kept_folders.guard._WAIT_SECONDS", 0.2)
+    node = tmp_path / "a"
+    node.mkdir()
+    with FileStreamProgramCache(tmp_path / "cache") as cache, opened(str(node), FOLDER) as fd:
+        guard = FolderGuard(cache, parse_pattern(f"{node}/*/", {}))
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        guard.lay_down()
+        monkeypatch.setattr("lockcache.integrations.kept_folders.guard._WAIT_SECONDS", HANG_SECONDS)
+        monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it waits again"))
+        guard.list_folders()
+        guard.finish(ended_well=True)
+        guard.close()

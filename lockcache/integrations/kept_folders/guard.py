@@ -103,6 +103,7 @@ class FolderGuard:
         self._presences = {} if presences is None else presences
         self._presence: Presence | None = None
         self._began_ns, self._is_network = 0, False
+        self._waits = True  # until a holder of the root's lock was waited for in vain
         self._found_at_end = list[str]()
         self._done: set[str] = set()
         self._unusable: set[str] = set()  # entries that are replaced
@@ -401,7 +402,8 @@ class FolderGuard:
                     fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     is_locked = True
                 except BlockingIOError:
-                    if time.monotonic() >= until:
+                    if time.monotonic() >= until or not self._waits:
+                        self._waits = self._waits and not seconds
                         break
                     time.sleep(_PAUSE_SECONDS)
                 except OSError:
