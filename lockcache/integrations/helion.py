@@ -2,7 +2,7 @@
 
 ``HELION_AUTOTUNE_CACHE=RemoteAutotuneCache`` and ``HELION_REMOTE_CACHE_BACKEND=lockcache.integrations.helion.Backend``
 (``lockcache env helion`` prints them), or :func:`install` before the first kernel is defined. The directory is
-``$LOCKCACHE_DIR``. This is Helion's public door for caches: it asks :class:`Backend` first, and keeps a copy in its own
+``$LOCKCACHE_DIR``. This is Helion's public door for caches: it asks ``Backend`` first, and keeps a copy in its own
 directory. The kernels themselves are compiled by Triton, CuTe DSL or torch, which have adapters of their own.
 
 Keys are Helion's: source, shapes, types, device and, for the strict cache, the code of Helion, torch and Triton. Those
@@ -21,8 +21,6 @@ import os
 from importlib import metadata
 from typing import Any, Final
 
-from helion.autotuner import RemoteCacheBackend
-
 from lockcache.integrations.adapter import (
     Shared,
     UnsupportedError,
@@ -35,7 +33,7 @@ from lockcache.integrations.inductor import has_ranks
 from lockcache.resource import Entry
 from lockcache.single_flight import Turn
 
-__all__ = ["Backend", "install"]
+__all__ = ["install"]
 
 _OLDEST_TRIED = (1, 5)
 _CACHE, _BACK_END = "HELION_AUTOTUNE_CACHE", "HELION_REMOTE_CACHE_BACKEND"
@@ -55,10 +53,12 @@ def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int |
 
 def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
     with looking_for_doors("helion", metadata.version("helion"), _OLDEST_TRIED):
+        from helion.autotuner import RemoteCacheBackend
+
         RemoteCacheBackend.get, RemoteCacheBackend.put  # noqa: B018 - doors
         if os.environ.get(_CACHE, _REMOTE[0]) not in _REMOTE:
             raise UnsupportedError(f"{_CACHE} is {os.environ[_CACHE]}")
-        wanted = f"{__name__}.{Backend.__name__}"
+        wanted = f"{__name__}.Backend"
         if os.environ.get(_BACK_END, wanted) != wanted:
             raise UnsupportedError(f"{_BACK_END} is {os.environ[_BACK_END]}")
     shared = open_shared("helion", _describe_versions(), path, cap_bytes)
@@ -77,7 +77,18 @@ def _describe_versions() -> str:
     return "/".join(found)
 
 
-class Backend(RemoteCacheBackend):  # type: ignore[misc]
+def __getattr__(name: str) -> Any:
+    """Make ``Backend``, which has to be a class of Helion's, when it is asked for: only there is Helion installed."""
+    if name != "Backend":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from helion.autotuner import RemoteCacheBackend
+
+    made = type(name, (_Backend, RemoteCacheBackend), {"__module__": __name__})
+    globals()[name] = made
+    return made
+
+
+class _Backend:
     """Helion's remote cache. Each kernel that is tuned has an object of its own, whose turn ends with it at the latest.
 
     Raises nothing: after a failure of lockcache nothing is found, and Helion's own directory takes over.
