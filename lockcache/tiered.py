@@ -362,6 +362,9 @@ class TieredProgramCache(ProgramCacheResource):
         return self._last._missed(key)
 
     def _recount(self, *, hits: int = 0, misses: int = 0, **counts: int) -> None:
+    def _note_uncacheable(self, reason: str) -> None:
+        self._last._note_uncacheable(reason)
+
         with self._counting:
             self._hits += hits
             self._misses += misses

@@ -393,6 +393,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._writer.store(entry_name(key), b"", Record(0, 0, 0, b""))
 
     def _recount(self, *, hits: int = 0, misses: int = 0, waits: int = 0, **counts: int) -> None:
+    def _note_uncacheable(self, reason: str) -> None:
+        super()._note_uncacheable(reason)
+        if self._reader.run is not None:
+            self._reader.run.compiled("", f"cannot be cached: {reason}", is_stored=False)
+
         self._reader.hits += hits
         self._reader.misses += misses
         self._reader.waits += waits

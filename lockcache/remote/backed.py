@@ -137,6 +137,9 @@ class BackedProgramCache(ProgramCacheResource):
 
     def _recount(self, **counts: int) -> None:
         self._front._recount(**counts)
+    def _note_uncacheable(self, reason: str) -> None:
+        self._front._note_uncacheable(reason)
+
 
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry from both; :class:`KeyError` only if neither had it."""
