@@ -46,6 +46,7 @@ from lockcache.resource import (
     coerce_key,
     coerce_value,
     copy_into,
+    copying,
     put_into,
     remove_from,
 )
@@ -285,7 +286,13 @@ class TieredProgramCache(ProgramCacheResource):
         found = begin()
         if isinstance(found, Entry):
             return self._filled(name, version, found)
-        return Turn(lambda value, cost_ns: self._filled(name, version, found.store(value, cost_ns)), found._end)
+
+        def publish(value: object, cost_ns: int) -> Entry:
+            entry = found.store(value, cost_ns)
+            with copying("stored"):
+                return self._filled(name, version, entry)
+
+        return Turn(publish, found._end)
 
     def _filled(self, name: bytes, version: int, entry: Entry) -> Entry:
         self._fill(self._uppers, name, entry, version, is_truth=True)
@@ -318,8 +325,9 @@ class TieredProgramCache(ProgramCacheResource):
             version = self._version(name)
             put_into(self._last, name, entry)
             try:
-                for tier in reversed(self._uppers):
-                    put_into(tier, name, entry)
+                with copying("stored"):
+                    for tier in reversed(self._uppers):
+                        put_into(tier, name, entry)
             except BaseException:
                 for tier in self._uppers:
                     copy_into(tier, name, None)  # for the next process, which knows of no suspicion
@@ -361,10 +369,10 @@ class TieredProgramCache(ProgramCacheResource):
     def _missed(self, key: bytes) -> serving.Missed | None:
         return self._last._missed(key)
 
-    def _recount(self, *, hits: int = 0, misses: int = 0, **counts: int) -> None:
     def _note_uncacheable(self, reason: str) -> None:
         self._last._note_uncacheable(reason)
 
+    def _recount(self, *, hits: int = 0, misses: int = 0, **counts: int) -> None:
         with self._counting:
             self._hits += hits
             self._misses += misses

@@ -380,7 +380,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         written = self._writer.store(name, code, record, note)
         if self._backing is not None:
             self._backing.wrote(name, mark, code, record)
-        self._report.note_put(now_ns, name, stated, is_stored=written.dropped is None)
+        self._report.note_put(now_ns, name, stated, cost_ns, unreported.origin, is_stored=written.dropped is None)
         self._counts["evictions"] += written.evicted.entries
         if written.dropped is not None:
             self._dropped.count(written.dropped)
@@ -392,12 +392,12 @@ class FileStreamProgramCache(ProgramCacheResource):
         # Not self._write: nothing is lost, so nothing is counted or logged.
         self._writer.store(entry_name(key), b"", Record(0, 0, 0, b""))
 
-    def _recount(self, *, hits: int = 0, misses: int = 0, waits: int = 0, **counts: int) -> None:
     def _note_uncacheable(self, reason: str) -> None:
         super()._note_uncacheable(reason)
         if self._reader.run is not None:
             self._reader.run.compiled("", f"cannot be cached: {reason}", is_stored=False)
 
+    def _recount(self, *, hits: int = 0, misses: int = 0, waits: int = 0, **counts: int) -> None:
         self._reader.hits += hits
         self._reader.misses += misses
         self._reader.waits += waits

@@ -29,7 +29,7 @@ from lockcache.explain import state
 from lockcache.filestream import FileStreamProgramCache
 from lockcache.filestream.accounting import note_own_cache
 from lockcache.filestream.disk import entry_name
-from lockcache.resource import Entry
+from lockcache.resource import Entry, copying
 from lockcache.serving import unreported, watch
 from lockcache.single_flight import Turn
 
@@ -116,7 +116,8 @@ class Shared:
         """Store what was compiled elsewhere and before, which this process does not report as its compilation."""
         unreported.depth += 1
         try:
-            self.store(key, value, **metadata)
+            with copying("imported"):
+                self.store(key, value, **metadata)
         finally:
             unreported.depth -= 1
 

@@ -26,7 +26,8 @@ from lockcache.resource import (
     coerce_key,
     coerce_value,
     computed_entry,
-    put_into,
+    copying,
+    put_copy_into,
     remove_from,
 )
 from lockcache.serving import unreported, watch
@@ -65,7 +66,7 @@ class BackedProgramCache(ProgramCacheResource):
         if entry is not None and not self._is_only_read:
             # A front that may not be written, or keeps no metadata, has no copy.
             with contextlib.suppress(OSError, TypeError):
-                put_into(self._front, name, entry)
+                put_copy_into(self._front, name, entry)
         return entry
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
@@ -105,7 +106,8 @@ class BackedProgramCache(ProgramCacheResource):
             unreported.depth -= 1
         if isinstance(found, Entry):
             if not self._is_only_read:
-                return mine.store(found)
+                with copying("found"):
+                    return mine.store(found)
             mine.give_up()
             return found
         every, turn = found, mine
@@ -135,11 +137,11 @@ class BackedProgramCache(ProgramCacheResource):
     def _missed(self, key: bytes) -> serving.Missed | None:
         return self._front._missed(key) or self._behind._missed(key)
 
-    def _recount(self, **counts: int) -> None:
-        self._front._recount(**counts)
     def _note_uncacheable(self, reason: str) -> None:
         self._front._note_uncacheable(reason)
 
+    def _recount(self, **counts: int) -> None:
+        self._front._recount(**counts)
 
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry from both; :class:`KeyError` only if neither had it."""

@@ -54,6 +54,8 @@ class _Unreported(threading.local):
     """
 
     depth = 0
+    #: Where what is stored comes from, a word of :func:`lockcache.resource.copying`; empty: from a compilation.
+    origin = ""
 
 
 #: See :class:`_Unreported`.

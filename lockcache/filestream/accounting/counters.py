@@ -167,9 +167,14 @@ class CountersReport:
         if miss.parts and not self._is_read_only:
             self._misses.append(miss)
 
-    def note_put(self, now_ns: int, name: str, stated: Stated | None, *, is_stored: bool) -> None:
-        """Report if the interval is over. Each put calls this with the time that it has anyhow: three comparisons."""
-        if self._run is not None:
+    def note_put(
+        self, now_ns: int, name: str, stated: Stated | None, cost_ns: int, origin: str, *, is_stored: bool
+    ) -> None:
+        """Report if the interval is over. Each put calls this with the time that it has anyhow: three comparisons.
+
+        ``origin``: see :func:`lockcache.resource.copying`.
+        """
+        if self._run is not None and not (origin and self._run.copied(name, cost_ns, origin)):
             self._run.compiled(name, "" if stated is None else stated.label, is_stored=is_stored)
         # The second one: the clock was set back.
         if now_ns >= self._due_ns or now_ns < self._due_ns - 2 * _INTERVAL_NS:

@@ -82,6 +82,16 @@ class RunCounts:
         self._changes += 1
         self.report()
 
+    def copied(self, name: str, cost_ns: int, origin: str) -> bool:
+        """Count the store of a copy, see :func:`lockcache.resource.copying`. Returns whether none was compiled."""
+        if name not in self._known and origin == "stored":
+            return False
+        if origin == "found":
+            self.found(name, cost_ns)
+        elif len(self._known) < _MOST_KNOWN:
+            self._known.setdefault(name, 0)
+        return True
+
     def compiled_in_vain(self, name: str, cost_ns: int) -> None:
         """Count a compilation whose program another process stored meanwhile, which was just taken for found."""
         if self._known.pop(name, None) is not None:
