@@ -170,14 +170,15 @@ def refuse(cache: _Cache, key: bytes, give_up: Callable[[], object]) -> None:
 
 
 def stored(cache: _Cache, key: bytes, label: str = "", cost_ns: int = 0) -> None:
-    """Report a store without a turn, which took ``cost_ns`` to compile if that is not 0.
+    """Report a store. ``cost_ns``: the time since its caller looked it up and had the turn, 0 where it had none.
 
-    Raises :class:`SealedError` where it is refused; the value stays stored.
+    Raises :class:`SealedError` where it is refused; the value stays stored. A turn was granted before the seal, or
+    while it was lifted, so that compiling was not refused.
     """
     compilation = _begin(cache, key, label)
     if compilation is None:
         return
-    if compilation.is_refused:
+    if compilation.is_refused and not cost_ns:
         raise compilation.refusal("was")
     compilation.report(cost_ns / 1e9 if cost_ns else None)
 

@@ -173,6 +173,19 @@ def test_a_lookup_that_obliges_to_store_is_refused_before_it_compiles(cache_path
         assert another.get("other") is None, "nobody has its turn any more"
 
 
+def test_a_store_whose_turn_was_granted_before_the_seal_is_reported_and_not_refused(
+    cache_path: Path, caplog: Any
+) -> None:
+    with FileStreamProgramCache(cache_path, compile_once=True) as cache:
+        assert cache.get("k") is None
+        lockcache.seal("error")
+        cache["k"] = b"code"
+        with lockcache.unsealed():
+            assert cache.get("l") is None
+        cache["l"] = b"code"
+    assert [report["label"] for report in reports(caplog)] == ["k", "l"]
+
+
 def test_what_was_missed_is_listed_at_once(cache: FileStreamProgramCache, tmp_path: Path) -> None:
     path = tmp_path / "missed.manifest"
     cache["hit"] = b"code"
