@@ -264,6 +264,20 @@ def test_where_nobody_knows_how_much_was_compiled_the_run_has_not_passed(cache_p
     assert "No such file" in said(cache_path, removed, *words, code=3)
 
 
+def test_a_process_whose_counts_found_no_room_is_missed(cache_path: Path) -> None:
+    said(cache_path, ONCE)
+    full = (  # the record has room for its head and the part of the first process
+        f"{ONCE}\nimport resource\nif not os.fork():\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))\n"
+        "    cache['l'] = b'other'\n    os._exit(0)\nos.wait()"
+    )
+    found = said(cache_path, full, "--most-compiles", "5", code=3)
+    assert found.count("there was no room for all that they counted") == 2, found
+    inner = [sys.executable, "-m", "lockcache", "run", "--dir", str(cache_path), "--", sys.executable, "-c"]
+    program = f"import subprocess; subprocess.run({[*inner, full]!r}, check=True)"
+    assert "no room" in said(cache_path, program, "-q", "--most-compiles", "5", code=3).splitlines()[-1]
+
+
 def test_a_number_that_is_none_is_a_mistake(cache_path: Path) -> None:
     for number in ("-1", "few"):
         assert run("run", "--dir", cache_path, "--most-compiles", number, "--", "true").returncode == 2

@@ -24,7 +24,7 @@ from typing import Final
 
 from lockcache.cli.running.ranks import is_first, is_rank, name_job, share
 from lockcache.errors import in_words
-from lockcache.filestream.accounting import RUN_HEAD, RUN_VARIABLE, RunPart, append_parts, read_run
+from lockcache.filestream.accounting import RUN_HEAD, RUN_VARIABLE, RunPart, append_parts, note_missing_parts, read_run
 from lockcache.filestream.disk import (
     UPDATE,
     Descriptor,
@@ -105,6 +105,8 @@ class RecordedRun:
         outer = os.environ.get(RUN_VARIABLE)
         if outer:  # of a ``lockcache run`` around this one, whose processes these are as well
             append_parts(outer, self.parts)
+            if self.why_unknown:
+                note_missing_parts(outer)
 
     def _make_shared(self, layout: Layout, words: Sequence[str]) -> None:
         make_folder(layout, layout.runs)

@@ -32,7 +32,7 @@ else:
             "misses": "Miss read_misses",
             "page": "CountersPage",
             "run_counts": "RunCounts counts_of_run note_own_cache",
-            "run_record": "RUN_HEAD RUN_VARIABLE RunPart append_parts read_run",
+            "run_record": "RUN_HEAD RUN_VARIABLE RunPart append_parts note_missing_parts read_run",
             "scan": (
                 "ANY_TIME_NS Found ShardFolders bytes_beside bytes_of_entry bytes_on_disk count_shard folder_bytes "
                 "measure_shard names_in quarantined_files scan_records scan_shard scan_views staged_files"

@@ -4,10 +4,11 @@
 then on writes over its own part, so that the file has one part of 1 KiB for each process, however often it writes.
 
 Keeps invariant 7 (never take the job down) for its readers: of a file that somebody else wrote, what cannot be
-understood is left out. Not promised: parts that a full disk did not take. Nothing but people and ``--most-compiles``
-relies on the numbers.
+understood is left out. Parts that a full disk did not take are missed: the head says so, where there is room. Nothing
+but people and ``--most-compiles`` relies on the numbers.
 
-The file, little-endian: a head of 1 KiB, which is seven bytes of its kind, a version byte and zeros. Then the parts,
+The file, little-endian: a head of 1 KiB, which is seven bytes of its kind, a version byte, a byte that is not zero if
+parts are missing, and zeros. Then the parts,
 each of the same size: seven bytes of its kind, a version byte, an int64 for each number of :class:`RunPart` in order,
 and the texts, as lines of UTF-8: labels, an empty line, refusals.
 """
@@ -19,9 +20,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk import READ, UPDATE, Layout, is_alone, open_below
+from lockcache.filestream.disk import READ, UPDATE, Descriptor, Layout, is_alone, open_below
 
-__all__ = ["RUN_HEAD", "RUN_VARIABLE", "RunPart", "append_parts", "read_run", "write_part"]
+__all__ = ["RUN_HEAD", "RUN_VARIABLE", "RunPart", "append_parts", "note_missing_parts", "read_run", "write_part"]
 
 #: The variable that leads processes to the record of their run.
 RUN_VARIABLE: Final = "LOCKCACHE_RUN"
@@ -81,15 +82,31 @@ def write_part(path: str, part: RunPart, offset: int | None) -> int:
     """
     blob = _encode(part)
     # pwrite appends to a file that is open for appending, whatever its offset.
-    with open_below(None, path, UPDATE | (os.O_APPEND if offset is None else 0)) as fd:
-        if not is_alone(fd) or os.pread(fd, len(_HEAD_KIND), 0) != _HEAD_KIND:
-            raise OSError(f"{path} is not the record of a run")
-        if offset is not None:
-            os.pwrite(fd, blob, offset)
-            return offset
-        if os.write(fd, blob) < _PART_BYTES:
-            raise OSError(f"{path} has no room")
-        return os.lseek(fd, 0, os.SEEK_CUR) - _PART_BYTES
+    with _open(path, UPDATE | (os.O_APPEND if offset is None else 0)) as fd:
+        try:
+            if offset is not None:
+                os.pwrite(fd, blob, offset)
+                return offset
+            if os.write(fd, blob) < _PART_BYTES:
+                raise OSError(f"{path} has no room")
+            return os.lseek(fd, 0, os.SEEK_CUR) - _PART_BYTES
+        except OSError:
+            note_missing_parts(path)
+            raise
+
+
+def note_missing_parts(path: str) -> None:
+    """Note in a record that not all was written to it. Raises :class:`OSError`."""
+    with _open(path, UPDATE) as fd:
+        os.pwrite(fd, b"\1", len(_HEAD_KIND))  # over a byte of the file, which needs no room
+
+
+def _open(path: str, flags: int) -> Descriptor:
+    fd = open_below(None, path, flags)
+    if not is_alone(fd.number) or os.pread(fd.number, len(_HEAD_KIND), 0) != _HEAD_KIND:
+        fd.close()
+        raise OSError(f"{path} is not the record of a run")
+    return fd
 
 
 def append_parts(path: str, parts: Iterable[RunPart]) -> None:
@@ -101,11 +118,14 @@ def append_parts(path: str, parts: Iterable[RunPart]) -> None:
 def read_run(layout: Layout | None, path: str) -> list[RunPart]:
     """Returns the parts of a record that can be understood. ``layout``: ``None`` for one outside of a cache.
 
-    Raises :class:`OSError`, also for a file that is not the record of a run.
+    Raises :class:`OSError`, also for a file that is not the record of a run, and for one whose parts are not all there.
     """
     with open_below(layout, path, READ) as fd:
-        if os.pread(fd, len(_HEAD_KIND), 0) != _HEAD_KIND:
+        head = os.pread(fd, len(_HEAD_KIND) + 1, 0)
+        if not head.startswith(_HEAD_KIND):
             raise OSError(f"{path} is not the record of a run")
+        if head.endswith(b"\1"):
+            raise OSError("there was no room for all that they counted")
         return [part for blob in _blobs(fd) if (part := _decode(blob)) is not None]
 
 
