@@ -75,13 +75,23 @@ class Watch:
         self._prefetches: list[Callable[[], bool]] = []
         #: The threads that are in :func:`unsealed`.
         self.lifted_by: list[int] = []
+        #: Those of the blocks in which this child was forked, which a worker never leaves.
+        self._inherited: list[int] = []
         after_fork_in_child(self)
 
     def set(self, sealed: Sealed | None, has_begun: Callable[[], bool]) -> None:
         """Seal, from when ``has_begun()`` first returns True; or end that."""
         self.is_stated = True
+        for thread in self._inherited:
+            self.end_lift(thread)
+        self._inherited = []
         self._has_begun, self._sealed = has_begun, sealed
         self.is_on = sealed is not None
+
+    def end_lift(self, thread: int) -> None:
+        """End one block of :func:`unsealed`, unless that was done."""
+        with contextlib.suppress(ValueError):  # a child that another thread forked has none of it
+            self.lifted_by.remove(thread)
 
     def current(self) -> Sealed | None:
         """Returns how this process is sealed, if it is and what this thread does now is to be reported."""
@@ -105,6 +115,7 @@ class Watch:
     def _after_fork_in_child(self) -> None:
         # Other threads, which a child does not have, would never leave their blocks in it.
         self.lifted_by = [thread for thread in self.lifted_by if thread == threading.get_ident()]
+        self._inherited = list(self.lifted_by)
 
 
 def _at_once() -> bool:
@@ -154,8 +165,7 @@ def unsealed() -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # a child that another thread forked has none of it
-            watch.lifted_by.remove(thread)
+        watch.end_lift(thread)
 
 
 def configured_seal() -> tuple[Mode | None, float | None, str]:
