@@ -30,7 +30,7 @@ _Entry = TypeVar("_Entry")
 _LEVELS: Final = {"log": logging.INFO, "warn": logging.WARNING, "error": logging.WARNING}
 # The digits of an entry's name that are shown, as `lockcache why` does.
 _NAME: Final = 12
-# Refused keys whose explanations are kept: a program may ask for one again with each request that it serves.
+# Refused programs whose explanations are kept: a program may ask for one again with each request that it serves.
 _MOST_REFUSED: Final = 256
 
 
@@ -66,14 +66,15 @@ class _Compilation:
 
     def refusal(self, verb: str = "would be") -> SealedError:
         """Returns the error of a compilation that is refused, and logs it: some frameworks catch all errors."""
-        known = _refused.get(self._name) if self._name else None
+        # Where no entry is named, the line itself is what may not come again.
+        asked = self._name or f"{self._in_words} {self._why} {self._callers}"
+        known = _refused.get(asked)
         why = self._explain() if known is None else known
         message = f"this process is sealed, and {self._in_words} {verb} compiled{why and ': '}{why}"
         _log.log(logging.WARNING if known is None else logging.DEBUG, "%s; called by %s", message, self._callers)
-        if self._name:
-            if len(_refused) >= _MOST_REFUSED:
-                _refused.clear()
-            _refused[self._name] = why
+        if len(_refused) >= _MOST_REFUSED:
+            _refused.clear()
+        _refused[asked] = why
         return SealedError(message, self._name)
 
     def report(self, seconds: float | None, what: str = "", *, explains: bool = True) -> None:

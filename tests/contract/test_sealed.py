@@ -95,6 +95,16 @@ def test_a_refused_compilation_does_not_begin_and_holds_up_nobody(cache, caplog)
     assert reports(caplog) == []
 
 
+def test_a_program_that_is_refused_with_each_request_is_one_line_in_the_log(cache, caplog):
+    lockcache.seal("error")
+    for _ in range(3):
+        with pytest.raises(SealedError, match="one of a loop"):
+            cache.get_or_compute("loop", never, label="one of a loop")
+    assert [record.levelname for record in caplog.records if "one of a loop" in record.getMessage()].count(
+        "WARNING"
+    ) == 1
+
+
 def test_a_store_without_a_turn_is_reported_or_raises_and_is_stored(cache, caplog):
     lockcache.seal()
     cache["k"] = b"one"
