@@ -82,6 +82,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         with program.named(program.name_of(self, function_name)):
             return own_step(self, module, pipeline, function_name, *args, **kwargs)
 
+    # Only within the other one, where turns end: what is between them makes another error of each that it sees.
     @functools.wraps(own_compile)
     def compile_module(self: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
         own = functools.partial(own_compile, self, module, pipeline, *args, **kwargs)
@@ -95,8 +96,8 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         if shared.has_failed:
             own_dump(*args, **kwargs)
 
-    BaseDSL._compile_or_jit_module = compile_or_jit
-    Compiler.compile = shared.compiling(compile_module)
+    BaseDSL._compile_or_jit_module = shared.compiling(compile_or_jit)
+    Compiler.compile = compile_module
     compile_backend.load_cache_from_path, compile_backend.dump_cache_to_path = load, dump
     return shared
 
