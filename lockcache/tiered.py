@@ -46,7 +46,6 @@ from lockcache.resource import (
     coerce_key,
     coerce_value,
     copy_into,
-    copying,
     put_into,
     remove_from,
 )
@@ -289,8 +288,12 @@ class TieredProgramCache(ProgramCacheResource):
 
         def publish(value: object, cost_ns: int) -> Entry:
             entry = found.store(value, cost_ns)
-            with copying("stored"):
+            origin = unreported.origin
+            unreported.origin = origin or "stored"
+            try:
                 return self._filled(name, version, entry)
+            finally:
+                unreported.origin = origin
 
         return Turn(publish, found._end)
 
@@ -324,14 +327,17 @@ class TieredProgramCache(ProgramCacheResource):
             self._set_time(name, _SUSPECT)
             version = self._version(name)
             put_into(self._last, name, entry)
+            origin = unreported.origin
+            unreported.origin = origin or "stored"
             try:
-                with copying("stored"):
-                    for tier in reversed(self._uppers):
-                        put_into(tier, name, entry)
+                for tier in reversed(self._uppers):
+                    put_into(tier, name, entry)
             except BaseException:
                 for tier in self._uppers:
                     copy_into(tier, name, None)  # for the next process, which knows of no suspicion
                 raise
+            finally:
+                unreported.origin = origin
             self._set_time(name, time.monotonic() if self._version(name) == version else _SUSPECT)
 
     def _set_time(self, name: bytes, when: float) -> None:

@@ -29,7 +29,7 @@ from lockcache.explain import state
 from lockcache.filestream import FileStreamProgramCache
 from lockcache.filestream.accounting import note_own_cache
 from lockcache.filestream.disk import entry_name
-from lockcache.resource import Entry, copying
+from lockcache.resource import Entry
 from lockcache.serving import unreported, watch
 from lockcache.single_flight import Turn
 
@@ -114,12 +114,13 @@ class Shared:
 
     def import_value(self, key: str, value: bytes, **metadata: Any) -> None:
         """Store what was compiled elsewhere and before, which this process does not report as its compilation."""
+        origin, unreported.origin = unreported.origin, "imported"
         unreported.depth += 1
         try:
-            with copying("imported"):
-                self.store(key, value, **metadata)
+            self.store(key, value, **metadata)
         finally:
             unreported.depth -= 1
+            unreported.origin = origin
 
     def is_stored(self, key: str) -> bool:
         """Returns whether this directory itself has ``key``, without a read, and without counting a hit or a miss."""

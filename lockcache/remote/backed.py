@@ -26,7 +26,6 @@ from lockcache.resource import (
     coerce_key,
     coerce_value,
     computed_entry,
-    copying,
     put_copy_into,
     remove_from,
 )
@@ -106,8 +105,12 @@ class BackedProgramCache(ProgramCacheResource):
             unreported.depth -= 1
         if isinstance(found, Entry):
             if not self._is_only_read:
-                with copying("found"):
+                origin = unreported.origin
+                unreported.origin = origin or "found"
+                try:
                     return mine.store(found)
+                finally:
+                    unreported.origin = origin
             mine.give_up()
             return found
         every, turn = found, mine

@@ -22,7 +22,7 @@ else:
         {
             "interface": "ProgramCacheResource renewed_keys",
             "stats": "CacheStats",
-            "tiers": "copy_into copying put_copy_into put_into remove_from",
+            "tiers": "copy_into put_copy_into put_into remove_from",
             "values": (
                 "Entry LONGEST_NAMESPACE coerce_entry coerce_key coerce_max_size_bytes coerce_value computed_entry "
                 "in_namespace join_metadata run_compute split_metadata"

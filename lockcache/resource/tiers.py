@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
-from typing import Literal
 
 from lockcache.resource.interface import ProgramCacheResource
 from lockcache.resource.values import Entry
 from lockcache.serving import unreported
 
-__all__ = ["copy_into", "copying", "put_copy_into", "put_into", "remove_from"]
+__all__ = ["copy_into", "put_copy_into", "put_into", "remove_from"]
 
 _log = logging.getLogger("lockcache")
 
@@ -34,23 +32,12 @@ def put_into(tier: ProgramCacheResource, name: bytes, entry: Entry) -> None:
 
 def put_copy_into(tier: ProgramCacheResource, name: bytes, entry: Entry) -> None:
     """Store an entry that was found in another tier. Raises what the tier raises."""
-    with copying("found"):
-        put_into(tier, name, entry)
-
-
-@contextlib.contextmanager
-def copying(origin: Literal["found", "stored", "imported"]) -> Iterator[None]:
-    """A block in which ``lockcache run`` counts otherwise what this thread stores, unless the process knows it already.
-
-    ``found``: in another tier. ``stored``: in another tier just now, which may have counted it as compiled.
-    ``imported``: from elsewhere; it is neither found nor compiled.
-    """
-    before = unreported.origin
-    unreported.origin = before or origin  # the block around this one knows more
+    origin = unreported.origin
+    unreported.origin = origin or "found"
     try:
-        yield
+        put_into(tier, name, entry)
     finally:
-        unreported.origin = before
+        unreported.origin = origin
 
 
 def copy_into(tier: ProgramCacheResource, name: bytes, entry: Entry | None) -> bool:

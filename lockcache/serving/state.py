@@ -54,7 +54,8 @@ class _Unreported(threading.local):
     """
 
     depth = 0
-    #: Where what is stored comes from, a word of :func:`lockcache.resource.copying`; empty: from a compilation.
+    #: Where what is stored comes from, for ``lockcache run``. Empty: from a compilation. ``found``: from another tier.
+    #: ``stored``: from one that got it just now, and may have counted it. ``imported``: neither found nor compiled.
     origin = ""
 
 

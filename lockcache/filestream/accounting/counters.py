@@ -172,7 +172,7 @@ class CountersReport:
     ) -> None:
         """Report if the interval is over. Each put calls this with the time that it has anyhow: three comparisons.
 
-        ``origin``: see :func:`lockcache.resource.copying`.
+        ``origin``: see :data:`lockcache.serving.unreported`.
         """
         if self._run is not None and not (origin and self._run.copied(name, cost_ns, origin)):
             self._run.compiled(name, "" if stated is None else stated.label, is_stored=is_stored)

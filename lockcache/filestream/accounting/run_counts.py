@@ -83,7 +83,7 @@ class RunCounts:
         self.report()
 
     def copied(self, name: str, cost_ns: int, origin: str) -> bool:
-        """Count the store of a copy, see :func:`lockcache.resource.copying`. Returns whether none was compiled."""
+        """Count the store of a copy, see :data:`lockcache.serving.unreported`. Returns whether none was compiled."""
         if name not in self._known and origin == "stored":
             return False
         if origin == "found":
