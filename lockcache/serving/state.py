@@ -63,6 +63,13 @@ class _Unreported(threading.local):
 unreported: Final = _Unreported()
 
 
+class _Lift:
+    """One block of :func:`unsealed`."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+
 class Watch:
     """The seal of this process."""
 
@@ -74,25 +81,20 @@ class Watch:
         #: Whether a program or the variables have said something already.
         self.is_stated = False
         self._prefetches: list[Callable[[], bool]] = []
-        #: The threads that are in :func:`unsealed`.
-        self.lifted_by: list[int] = []
+        #: The blocks of all threads that are in :func:`unsealed`.
+        self.lifted_by: list[_Lift] = []
         #: Those of the blocks in which this child was forked, which a worker never leaves.
-        self._inherited: list[int] = []
+        self._inherited: list[_Lift] = []
         after_fork_in_child(self)
 
     def set(self, sealed: Sealed | None, has_begun: Callable[[], bool]) -> None:
         """Seal, from when ``has_begun()`` first returns True; or end that."""
         self.is_stated = True
-        for thread in self._inherited:
-            self.end_lift(thread)
-        self._inherited = []
+        if self._inherited:
+            self.lifted_by = [lift for lift in self.lifted_by if lift not in self._inherited]
+            self._inherited = []
         self._has_begun, self._sealed = has_begun, sealed
         self.is_on = sealed is not None
-
-    def end_lift(self, thread: int) -> None:
-        """End one block of :func:`unsealed`, unless that was done."""
-        with contextlib.suppress(ValueError):  # a child that another thread forked has none of it
-            self.lifted_by.remove(thread)
 
     def current(self) -> Sealed | None:
         """Returns how this process is sealed, if it is and what this thread does now is to be reported."""
@@ -115,7 +117,7 @@ class Watch:
 
     def _after_fork_in_child(self) -> None:
         # Other threads, which a child does not have, would never leave their blocks in it.
-        self.lifted_by = [thread for thread in self.lifted_by if thread == threading.get_ident()]
+        self.lifted_by = [lift for lift in self.lifted_by if lift.thread == threading.get_ident()]
         self._inherited = list(self.lifted_by)
 
 
@@ -161,12 +163,15 @@ def unseal() -> None:
 @contextlib.contextmanager
 def unsealed() -> Iterator[None]:
     """Report and refuse no compilation of any thread while this block runs: for a planned reload."""
-    thread = threading.get_ident()
-    watch.lifted_by.append(thread)
+    lift = _Lift()
     try:
+        watch.lifted_by.append(lift)  # in here: an interrupt may come when this is done
         yield
     finally:
-        watch.end_lift(thread)
+        try:  # not by contextlib: an interrupt could come in a function that is called here
+            watch.lifted_by.remove(lift)
+        except ValueError:
+            pass  # a child that another thread forked has none of it
 
 
 def configured_seal() -> tuple[Mode | None, float | None, str]:

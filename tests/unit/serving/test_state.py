@@ -68,6 +68,21 @@ def test_a_reload_compiles_in_all_threads_and_then_the_seal_is_back() -> None:
         cache.get_or_compute("d", lambda: b"d")
 
 
+def test_an_interrupt_at_the_beginning_of_a_reload_does_not_lift_the_seal_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted(list[Any]):
+        def append(self, lift: Any) -> None:
+            super().append(lift)
+            raise KeyboardInterrupt
+
+    lockcache.seal()
+    monkeypatch.setattr(watch, "lifted_by", Interrupted())
+    with pytest.raises(KeyboardInterrupt), lockcache.unsealed():
+        pass
+    assert is_sealed()
+
+
 def test_a_call_in_a_reload_counts_after_it() -> None:
     with lockcache.unsealed():
         lockcache.seal("error")
