@@ -33,6 +33,8 @@ _FILES: Final = re.compile(
 _RESTRICT: Final = ("-restrict", "--restrict", "-restrict=true", "--restrict=true")
 # By these the output tells where headers lie, or the working directory.
 _TELLING: Final = re.compile(r"-{1,2}(?:G|device-debug|lineinfo|generate-line-info|dlto|dlink-time-opt)$")
+# CuPy removes the folder of the source before NVRTC reads it; next to headers NVRTC searches all the same.
+_NOWHERE: Final = "/dev/null/kernel.cu"
 # Of the toolkit's headers those that CuPy's own include: they are searched for where the user's are, too.
 _OF_TOOLKIT: Final = "".join(
     f"#include <{name}.h>\n"
@@ -92,7 +94,7 @@ def shared_key(request: Request, source_of_key: bytes, package: str, store: Any)
             _OF_TOOLKIT + request.source,
             users,
             define_macro=[match[1] for option in request.options if (match := _DEFINE.fullmatch(option))],
-            no_source_include=True,  # CuPy removes the folder of the source before NVRTC reads it
+            name=_NOWHERE,
             store=store,
         )
     except (ValueError, OSError) as error:

@@ -325,6 +325,18 @@ def test_a_launcher_for_another_c_library_is_another_launcher(tmp_path: Path) ->
     assert said == ["None\n", "None\n", "glibc 2.39\n"]
 
 
+def test_a_header_that_lies_next_to_a_header_is_in_cupys_key(tmp_path: Path) -> None:
+    project = Project("cupy", tmp_path)
+    scale = (project.root / "inc/scale.h").read_text()
+    project.write("inc/parts/scale.h", scale)
+    project.write("inc/parts/all.h", '#include "scale.h"\n')
+    project.write("inc/scale.h", '#include "parts/all.h"\n')
+    assert project.compile(**project.elsewhere("a")) == {"compiled": 1, "numbers": project.wants(*RIGHT)}
+    project.replace("5001", "6001")
+    found = project.compile(**project.elsewhere("b"))
+    assert found == {"compiled": 1, "numbers": project.wants(3001, 6001, 7001)}
+
+
 def test_cupy_writes_sources_for_profilers_on_a_hit_too(tmp_path: Path) -> None:
     project = Project("cupy", tmp_path)
     for own, compiled in (("a", 1), ("b", 0)):
