@@ -299,6 +299,38 @@ def test_what_cannot_be_keyed_stays_in_the_frameworks_own_cache(framework: str, 
     assert [*(project.programs.directory / "entries").glob("??/*")] == []
 
 
+#: Constants that a kernel of Triton takes from elsewhere: what stands for ``helper.OTHER`` in it, and in the helper.
+TRITON_CONSTANTS = {
+    "of a class above": ("helper.C.A", "class B:\n    A = tl.constexpr(7001)\nclass C(B):\n    pass\n"),
+    "of an object": ("helper.c.A", "import types\nc = types.SimpleNamespace(A=7001)\n"),
+    "that a module makes": (
+        "helper.A",
+        "def __getattr__(name):\n    if name == 'A':\n        return 7001\n    raise AttributeError\n",
+    ),
+    "asked for by its name": ("getattr(helper, 'A')", "A = tl.constexpr(7001)\n"),
+    "as a default": ("helper.f(0)", "A = 7001\n@triton.jit\ndef f(x, a: tl.constexpr = A):\n    return x + a\n"),
+    "read by Python": ("helper.f()", "A = 7001\n@triton.constexpr_function\ndef f():\n    return A\n"),
+    "of another type": ("7001 if helper.A == 1 else 8001", "A = tl.constexpr(1)    # '1'\n"),
+    "of a module named like one of Python's": ("wave.A", ""),
+}
+
+
+@pytest.mark.parametrize("kind", TRITON_CONSTANTS)
+def test_constants_from_elsewhere_are_in_tritons_key(kind: str, tmp_path: Path) -> None:
+    project = Project("triton", tmp_path)
+    name, text = TRITON_CONSTANTS[kind]
+    project.write("wave.py", "import triton.language as tl\nA = tl.constexpr(7001)\n" if "wave" in name else "")
+    kernel = (project.root / "kernel.py").read_text()
+    project.write("kernel.py", kernel.replace("helper.OTHER", name).replace("import helper", "import helper, wave"))
+    helper = (project.root / "helper.py").read_text()
+    project.write("helper.py", helper.replace("OTHER = tl.constexpr(7001)\n", text))
+    assert project.compile(**project.elsewhere("a")) == {"compiled": 1, "numbers": project.wants(*RIGHT)}
+    assert project.compile(**project.elsewhere("b"))["compiled"] == 0
+    project.replace(*(("(1)    # '1'", "('1')  #  1 ") if "type" in kind else ("7001", "8001")))
+    found = project.compile(**project.elsewhere("c"))
+    assert found == {"compiled": 1, "numbers": project.wants(3001, 5001, 8001)}
+
+
 def test_triton_compiles_always_if_its_variable_says_so_and_replaces_the_entry(tmp_path: Path) -> None:
     project = Project("triton", tmp_path)
     assert project.compile()["compiled"] == 1
