@@ -12,17 +12,18 @@ from __future__ import annotations
 import dis
 import enum
 import hashlib
-import sys
 import types
 from typing import Any, Final
+
+from lockcache.integrations.known_modules import is_known
 
 __all__ = ["NotDescribedError", "describe_program", "describe_types"]
 
 # Of types in types, and of functions in functions.
 _DEEPEST: Final = 32
 _MOST_BYTES: Final = 1 << 26
-# Known by their version, which is in the key, and Python's.
-_KNOWN_PACKAGES: Final = frozenset({"numba", "numba_cuda", "numpy", *sys.stdlib_module_names}) - {"__main__"}
+# Known by their version, which is in the key.
+_KNOWN_PACKAGES: Final = frozenset({"numba", "numba_cuda", "numpy"})
 #: Options of ``cuda.jit`` that are values. Others are files, or objects that compile in their own way.
 _VALUES: Final = (type(None), bool, int, float, complex, str, bytes)
 
@@ -38,8 +39,6 @@ def describe_program(function: types.FunctionType, options: dict[str, Any]) -> s
     """
     walk = _Walk()
     walk.options(options)
-    if options.get("debug") or options.get("lineinfo"):
-        walk.add("file", function.__code__.co_filename)  # is in the output
     walk.function(function)
     return walk.digest.hexdigest()
 
@@ -69,7 +68,7 @@ def describe_types(part: Any, depth: int = _DEEPEST) -> str:
 
 
 def _is_known(module: str | None) -> bool:
-    return module is not None and module.partition(".")[0] in _KNOWN_PACKAGES
+    return is_known(module, _KNOWN_PACKAGES)
 
 
 class _Walk:
@@ -80,6 +79,8 @@ class _Walk:
         self._seen: dict[tuple[int, tuple[str, ...]], int] = {}
         # Kept, so that no other object gets the identity of one that was seen.
         self._kept: list[Any] = []
+        # Whether the places of the code in its file are in the output.
+        self._has_lines = False
 
     def add(self, *parts: object) -> None:
         """Add parts, each with its length, so that no two lists of parts are one text."""
@@ -90,6 +91,7 @@ class _Walk:
 
     def options(self, options: dict[str, Any]) -> None:
         """Add the options of a kernel or a device function."""
+        self._has_lines = self._has_lines or bool(options.get("debug") or options.get("lineinfo"))
         for name in sorted(options):
             value = options[name]
             if isinstance(value, (list, tuple, dict, set)) and not value:
@@ -106,19 +108,25 @@ class _Walk:
             return
         self.add("function", function.__qualname__)
         closed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        attributes = _attributes_of(function.__code__)
         for name, cell in closed.items():
             try:
-                self.value(cell.cell_contents, name)
+                self.value(cell.cell_contents, name, attributes)
             except ValueError as error:
                 if isinstance(error, NotDescribedError):
                     raise
                 raise NotDescribedError(f"{name} has no value yet") from None
         for name, value in zip(function.__code__.co_varnames, function.__defaults__ or (), strict=False):
-            self.value(value, name)
+            self.value(value, name, attributes)
+        for name, value in (function.__kwdefaults__ or {}).items():
+            self.value(value, name, attributes)
         self._code(function.__code__, function.__globals__)
 
     def _code(self, code: types.CodeType, names: dict[str, Any]) -> None:
         self.add("code", code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_argcount)
+        self.add(code.co_flags, code.co_posonlyargcount, code.co_kwonlyargcount)
+        if self._has_lines:
+            self.add("lines", code.co_filename, code.co_firstlineno, [line for _, _, line in code.co_lines()])
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._code(constant, names)
@@ -138,7 +146,7 @@ class _Walk:
     def value(self, value: Any, name: str, attributes: tuple[str, ...] = ()) -> None:
         """Add a value that code names. ``attributes``: all names by which the same code may ask for a part of it."""
         self.add("name", name)
-        if isinstance(value, _VALUES):
+        if type(value) in _VALUES:
             self.add(type(value).__name__, repr(value))
         elif isinstance(value, (types.ModuleType, type)):
             self._space(value, name, attributes)
@@ -149,17 +157,17 @@ class _Walk:
                 self.options(value.targetoptions)
                 self.function(value.py_func)
         elif isinstance(value, (tuple, list, frozenset)):
-            self._several(value, name)
+            self._several(value, name, attributes)
         else:
             self._other(value, name)
 
-    def _several(self, values: Any, name: str) -> None:
-        if self._is_seen(values):
+    def _several(self, values: Any, name: str, attributes: tuple[str, ...]) -> None:
+        if self._is_seen(values, attributes):
             return
-        self.add(type(values).__name__, len(values))
+        self.add(describe_types(type(values)), len(values))
         items = sorted(values, key=repr) if isinstance(values, frozenset) else values
         for item in items:
-            self.value(item, name)
+            self.value(item, name, attributes)
 
     def _space(self, value: Any, name: str, attributes: tuple[str, ...]) -> None:
         """Add a module or class: by its name if its version is known, else by what the code may ask of it."""
@@ -181,14 +189,15 @@ class _Walk:
         import numpy as np
 
         if isinstance(value, enum.Enum):
-            self.add(describe_types(type(value)), value.name)
+            self.add(describe_types(type(value)), value.name, repr(value.value))
         elif isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
             if value.nbytes > _MOST_BYTES:
                 raise NotDescribedError(f"{name} has {value.nbytes} bytes")
             array = np.ascontiguousarray(value)
-            self.add(type(value).__name__, value.dtype.descr, value.shape, value.flags.f_contiguous, array.tobytes())
+            self.add(type(value).__name__, value.dtype.descr, value.dtype.isalignedstruct, value.shape)
+            self.add(value.flags.c_contiguous, value.flags.f_contiguous, array.tobytes())
         elif isinstance(value, np.dtype):
-            self.add("dtype", value.descr)
+            self.add("dtype", value.descr, value.isalignedstruct)
         elif isinstance(value, np.ufunc) and getattr(np, getattr(value, "__name__", ""), None) is value:
             self.add("known", "numpy", repr(value))
         elif _is_numba_type(value):
@@ -217,3 +226,12 @@ def _is_numba_type(value: Any) -> bool:
     from numba.cuda import types as cuda_types
 
     return isinstance(value, (numba_types.Type, getattr(cuda_types, "Type", numba_types.Type)))
+
+
+def _attributes_of(code: types.CodeType) -> tuple[str, ...]:
+    """Returns all names by which this code, or code within it, may ask for a part of what it encloses."""
+    found = {*code.co_names}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found.update(_attributes_of(constant))
+    return tuple(sorted(found))

@@ -88,6 +88,13 @@ def _helper(**names: Any) -> ModuleType:
     return helper
 
 
+class _Silent(enum.IntEnum):
+    """Prints its names alone."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+
 @pytest.mark.parametrize(
     "source, one, other",
     [
@@ -98,6 +105,8 @@ def _helper(**names: Any) -> ModuleType:
         ("def kernel(x): return x + h.sub.A", {"h": _helper(sub=_helper(A=1))}, {"h": _helper(sub=_helper(A=2))}),
         ("def kernel(x): return x + C.A", {"C": type("C", (), {"A": 1})}, {"C": type("C", (), {"A": 2})}),
         ("def kernel(x): return [SCALE for _ in x]", {"SCALE": 1}, {"SCALE": 2}),
+        ("def kernel(x): return P.x", {"P": namedtuple("P", "x y")(1, 2)}, {"P": namedtuple("P", "y x")(1, 2)}),  # type: ignore[misc]
+        ("def kernel(x): return C", {"C": _Silent("C", {"A": 1}).A}, {"C": _Silent("C", {"A": 2}).A}),  # type: ignore[misc]
     ],
 )
 def test_what_a_kernel_names_is_in_its_key(source: str, one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -109,6 +118,9 @@ def test_constants_of_the_code_and_what_it_encloses_are_in_its_key() -> None:
     assert _program("def kernel(x): return x + 1009") != _program("def kernel(x): return x + 2003")
     enclosing = "def make(a):\n    def kernel(x): return x + a\n    return kernel\nkernel = make({})"
     assert _program(enclosing.format(1)) != _program(enclosing.format(2))
+    enclosing = "def make(c):\n    def kernel(x): return x + c.A\n    return kernel\nkernel = make(helper)"
+    assert _program(enclosing, helper=_helper(A=1)) != _program(enclosing, helper=_helper(A=2))
+    assert _program("def kernel(x, *, y=1): return y") != _program("def kernel(x, *, y=2): return y")
     assert _program("def kernel(x, y=1): return x + y") != _program("def kernel(x, y=2): return x + y")
 
 
@@ -142,13 +154,17 @@ def test_options_are_in_the_key_and_files_have_none() -> None:
         describe_program(kernel, {"link": ["a.cu"]})
 
 
-def test_the_path_of_a_file_is_in_the_key_where_it_is_in_the_output() -> None:
-    def made(path: str) -> FunctionType:
+def test_places_in_a_file_are_in_the_key_where_they_are_in_the_output() -> None:
+    def made(path: str, space: str = " ") -> FunctionType:
         names: dict[str, Any] = {"__name__": "mine"}
-        exec(compile("def kernel(): return 1", path, "exec"), names)
+        exec(compile(f"def kernel():{space}return 1", path, "exec"), names)
         found: FunctionType = names["kernel"]
         return found
 
     assert describe_program(made("/a.py"), {}) == describe_program(made("/b.py"), {})
+    assert describe_program(made("/a.py"), {}) == describe_program(made("/a.py", "\n\n "), {})
     for option in ("debug", "lineinfo"):
         assert describe_program(made("/a.py"), {option: True}) != describe_program(made("/b.py"), {option: True})
+        assert describe_program(made("/a.py"), {option: True}) != describe_program(
+            made("/a.py", "\n\n "), {option: True}
+        )
