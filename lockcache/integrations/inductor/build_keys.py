@@ -43,6 +43,8 @@ _OF_PROCESSORS: Final = {
     *("cpu", "machine", "isa", "uarch"),
 }
 _INCLUDE_FLAGS: Final = ("-I", "-isystem", "-iquote", "-idirafter")
+# Each is followed by a file that the compiler searches for if its path is not absolute.
+_INCLUDED: Final = ("-include", "-imacros")
 _SOURCES: Final = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".S")
 _IS_INCLUDED_BY_PATH: Final = re.compile(rb'^(\s*#\s*include\s*")(/[^"\n]+/)([^"/\n]+")', re.MULTILINE)
 
@@ -101,7 +103,7 @@ class _Command:
     def read(self) -> list[str]:
         """Returns the tokens, and what the headers of all sources are."""
         found, sources, is_folder = [], [], False
-        for token in self._tokens:
+        for at, token in enumerate(self._tokens):
             flag = next((flag for flag in _INCLUDE_FLAGS if token.startswith(flag)), "")
             if is_folder or (flag and token != flag):
                 self._folders.append(token if is_folder else token.removeprefix(flag))
@@ -110,6 +112,8 @@ class _Command:
                 continue
             is_folder = bool(flag)
             content = self._content(token)
+            if at and self._tokens[at - 1] in _INCLUDED and not self._is_read(token, content):
+                raise UnkeyableError(f"what {token} includes is not known")
             if content is not None and token.endswith(_SOURCES):
                 sources.append((token, content))
             found.append(self._named(token) if content is None else _digest(self._private(content)))
@@ -126,6 +130,11 @@ class _Command:
         if token in self._texts:
             return self._texts[token]
         return read_file(token) if os.path.isabs(token) and os.path.isfile(token) else None
+
+    @staticmethod
+    def _is_read(token: str, content: bytes | None) -> bool:
+        """Returns whether a file that is included by an option is searched for includes of its own."""
+        return content is not None and token.endswith(_SOURCES)
 
     def _named(self, token: str) -> str:
         if token == self._target:

@@ -148,3 +148,16 @@ def test_a_file_that_is_too_large_is_not_shared(node: Node, monkeypatch: pytest.
     monkeypatch.setattr(build_keys, "_MOST_BYTES", 5)
     with pytest.raises(UnkeyableError):
         node.key()
+
+
+@pytest.mark.parametrize("option", ["-include", "-imacros"])
+def test_a_file_that_an_option_includes_is_read_or_the_build_has_no_key(node: Node, option: str) -> None:
+    node.flags = f"{option} {node.headers}/inner.h"
+    before = node.key()
+    node.write(node.headers / "inner.h", "int outer;\n")
+    assert node.key() != before
+    node.write(node.headers / "inner", '#include "inner.h"\n')
+    for name in ("inner.h", f"{node.headers}/inner"):  # searched for; not known to be a source
+        node.flags = f"{option} {name}"
+        with pytest.raises(UnkeyableError):
+            node.key()
