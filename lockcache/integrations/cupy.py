@@ -24,7 +24,7 @@ from lockcache.integrations.adapter import (
     looking_for_doors,
     open_shared,
 )
-from lockcache.integrations.cupy_key import Request, SharedKey, restricts, shared_key
+from lockcache.integrations.framework_keys import Request, SharedKey, restricts, shared_key
 from lockcache.integrations.staged import staged_name
 from lockcache.keys import prints_one
 

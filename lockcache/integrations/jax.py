@@ -35,7 +35,7 @@ from lockcache.integrations.adapter import (
     looking_for_doors,
     open_shared,
 )
-from lockcache.integrations.host import cpu_features
+from lockcache.integrations.framework_keys import cpu_features
 from lockcache.integrations.jax_imported import Imported
 from lockcache.serving import watch
 

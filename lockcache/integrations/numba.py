@@ -29,7 +29,7 @@ from lockcache.integrations.adapter import (
     open_shared,
     warn,
 )
-from lockcache.integrations.numba_key import NotDescribedError, describe_program, describe_types
+from lockcache.integrations.framework_keys import NotDescribedError, describe_program, describe_types
 from lockcache.keys import all_variables, compilers_of_numba
 
 __all__ = ["install"]

@@ -37,7 +37,7 @@ from lockcache.integrations.adapter import (
     open_shared,
     warn,
 )
-from lockcache.integrations.host import cpu_features
+from lockcache.integrations.framework_keys import cpu_features
 from lockcache.integrations.staged import reap_folder, staged_name
 from lockcache.resource import Entry
 from lockcache.single_flight import Turn

@@ -381,7 +381,7 @@ def test_cupy_writes_sources_for_profilers_on_a_hit_too(tmp_path: Path) -> None:
 def test_a_jax_program_for_a_cpu_with_other_instructions_is_another_program(tmp_path: Path) -> None:
     project = Project("jax", tmp_path)
     assert project.compile(**project.elsewhere("a"))["compiled"] == 1
-    other = "import lockcache.integrations.host as host\nhost.cpu_features = lambda: 'other'\n"
+    other = "import lockcache.integrations.framework_keys.host as host\nhost.cpu_features = lambda: 'other'\n"
     project.write("sitecustomize.py", other)
     path = project.programs.environment({})["PYTHONPATH"]
     assert project.compile(PYTHONPATH=f"{project.root}:{path}")["compiled"] == 1

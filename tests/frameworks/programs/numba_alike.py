@@ -48,7 +48,7 @@ def compile_kernel(number: int) -> bool:
     if number < 2:
         return f"_param_{(7, 8)[number]}]" in _code(_of_points(), _VALUES[number])
     if number < 4:
-        from lockcache.integrations.numba_key import describe_types
+        from lockcache.integrations.framework_keys import describe_types
 
         one, other = (describe_types(typeof(each)) for each in _VALUES[2:])
         return repr(typeof(_VALUES[2])) == repr(typeof(_VALUES[3])) and one != other and " at 0x" not in one

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lockcache.integrations.numba_key import NotDescribedError, describe_program, describe_types
+from lockcache.integrations.framework_keys import NotDescribedError, describe_program, describe_types
 
 
 class _Type:
@@ -126,7 +126,7 @@ def test_constants_of_the_code_and_what_it_encloses_are_in_its_key() -> None:
 
 def test_a_set_in_the_code_is_the_same_in_each_process() -> None:
     program = (
-        "from lockcache.integrations.numba_key import describe_program\n"
+        "from lockcache.integrations.framework_keys import describe_program\n"
         "def kernel(x): return x in {'a', 'b', 'c', 'd', 'e'}\n"
         "print(describe_program(kernel, {}))"
     )

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from lockcache.filestream.disk import myself
-from lockcache.integrations.temporary import TemporaryFolders
+from lockcache.integrations.triton.temporary import TemporaryFolders
 from tests.unit.forked import in_child
 
 PROGRAM = """
 import os, sys
-from lockcache.integrations.temporary import TemporaryFolders
+from lockcache.integrations.triton.temporary import TemporaryFolders
 folders = TemporaryFolders("some")
 for _ in range(2):
     open(os.path.join(folders.make(), "kernel.so"), "w").close()

@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
-from lockcache.integrations import known_modules
-from lockcache.integrations.triton_key import add_constants_to_keys, constants_elsewhere, constants_printed_alike
+from lockcache.integrations.framework_keys import known_modules
+from lockcache.integrations.framework_keys.triton import (
+    add_constants_to_keys,
+    constants_elsewhere,
+    constants_printed_alike,
+)
 
 
 def _jitted(source: str, **names: Any) -> SimpleNamespace:

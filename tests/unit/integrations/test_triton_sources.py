@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockcache.integrations import triton
+from lockcache.integrations.triton import adapting as triton
 
 
 def test_a_kind_that_is_derived_later_keeps_what_its_other_bases_do() -> None:

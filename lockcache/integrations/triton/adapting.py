@@ -1,20 +1,7 @@
-"""Triton's cache on lockcache: each kernel and launcher compiled once by all processes of a machine.
+"""Triton's cache manager on lockcache, and how it is installed.
 
-``TRITON_CACHE_MANAGER=lockcache.integrations.triton:LockcacheManager`` in the environment, and no line of code; or
-:func:`install`, before the first kernel. The directory is ``$LOCKCACHE_DIR``. All files of a kernel, the intermediate
-ones and its metadata, are one entry; Triton is given their paths in a view of it (``view_files``), so it never loads
-the files of two writers. Where there can be no view, the files are written into a temporary folder of this process.
-
-A launcher is machine code that Triton loads into the process: who may write to the directory may run code in the
-processes that read it. A directory that others write to needs a signing key.
-
-A compilation that raises gives its turn up at once, also where a notebook or a debugger keeps the exception and with it
-all that the compilation held.
-
-Results of autotuning are stored, and nobody waits for them: a benchmark may need all ranks. What
-``TRITON_KERNEL_OVERRIDE``, ``TRITON_KERNEL_DUMP`` and ``USE_IR_LOC`` read and write is in Triton's own directories.
-
-Tried with Triton 3.2.0 to 3.9.0. If its private parts are others, Triton keeps its own cache, with a warning.
+All files of a kernel, the intermediate ones and its metadata, are one entry. The turn to compile it ends when compiling
+raises, also where the exception is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +14,6 @@ import os
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -41,14 +27,13 @@ from lockcache.integrations.adapter import (
     open_shared,
     warn,
 )
-from lockcache.integrations.host import c_library
-from lockcache.integrations.staged import reap_folder, staged_name
-from lockcache.integrations.temporary import TemporaryFolders
-from lockcache.integrations.triton_key import add_constants_to_keys
+from lockcache.integrations.framework_keys import add_constants_to_keys, c_library
+from lockcache.integrations.triton.links import link_for_inductor
+from lockcache.integrations.triton.temporary import TemporaryFolders
 from lockcache.resource import Entry
 from lockcache.single_flight import Turn
 
-__all__ = ["install"]
+__all__ = ["LockcacheManager", "describe_metadata", "install", "stored_name"]  # noqa: F822 - made when asked for
 
 _OLDEST_TRIED = (3, 2)
 _METHODS = {"get_file", "get_group", "put", "put_group"}
@@ -92,7 +77,7 @@ def _chosen_manager() -> tuple[Any, Callable[[Any], None]]:
     if knobs is not None:
         return knobs.cache.manager_class, functools.partial(setattr, knobs.cache, "manager_class")
     chosen = os.environ.get("TRITON_CACHE_MANAGER")
-    if chosen is not None and chosen != f"{__name__}:LockcacheManager":
+    if chosen is not None and chosen != f"{__package__}:LockcacheManager":
         raise UnsupportedError(f"it has another cache manager, {chosen}")
     return None, functools.partial(setattr, cache, _CHOSEN)
 
@@ -169,7 +154,7 @@ def _manager_class() -> Any:
         def put_group(self, filename: str, group: dict[str, str]) -> None:
             self._files.put_group(filename, group)
 
-    LockcacheManager.__module__, LockcacheManager.__qualname__ = __name__, "LockcacheManager"
+    LockcacheManager.__module__, LockcacheManager.__qualname__ = str(__package__), "LockcacheManager"
     _end_turns_where_compiling_raises()
     return LockcacheManager
 
@@ -326,7 +311,7 @@ class _Files:
     def _shown(self, view: ViewPath) -> dict[str, str]:
         self._views.append(view)
         if "torch._inductor" in sys.modules and any(name.endswith(_BINARIES) for name in view.names):
-            _link_for_inductor(self._key, view)
+            link_for_inductor(self._key, view)
         _folders.remove(self._folder)
         self._folder = ""
         return {name: f"{view}/{name}" for name in view.names}
@@ -358,40 +343,6 @@ def stored_name(key: str, filename: str) -> str:
 
 
 _folders = TemporaryFolders("triton")
-
-# What Inductor was shown last is not evicted: it opens that when it first launches a kernel.
-_for_inductor: deque[ViewPath] = deque(maxlen=64)
-
-
-def _link_for_inductor(key: str, view: ViewPath) -> None:
-    """Have ``$TRITON_CACHE_DIR/KEY``, in which Inductor looks for a binary by itself, lead to ``view``.
-
-    A folder that stands there is Triton's own, and stays. Where there can be no link Inductor launches as without one.
-    """
-    folder = os.environ.get("TRITON_CACHE_DIR")
-    if not folder:
-        return
-    _for_inductor.append(view)
-    link = f"{folder}/{key}"
-    with contextlib.suppress(OSError):
-        if os.readlink(link) == view:
-            return
-    staged = f"{folder}/{staged_name('link')}"
-    _reap_links(os.getpid(), folder)
-    with contextlib.suppress(OSError):
-        os.makedirs(folder, exist_ok=True)
-        os.symlink(view, staged)
-        try:
-            os.replace(staged, link)  # raises where a folder is
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(staged)
-
-
-@functools.cache
-def _reap_links(pid: int, folder: str) -> None:
-    """Remove what killed processes staged there; once in a process, as there may be a link for each kernel."""
-    reap_folder(folder)
 
 
 def describe_metadata(metadata: bytes) -> dict[str, str]:

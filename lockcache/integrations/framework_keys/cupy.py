@@ -20,7 +20,7 @@ from lockcache import headers
 from lockcache.headers import PathUse
 from lockcache.keys import all_variables, kernel_names
 
-__all__ = ["Request", "SharedKey", "shared_key"]
+__all__ = ["Request", "SharedKey", "restricts", "shared_key"]
 
 _INCLUDE: Final = re.compile(r"(?:-I|--include-path=)\s*(.*)", re.DOTALL)
 _DEFINE: Final = re.compile(r"(?:-D|--define-macro=)\s*(.*)", re.DOTALL)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from lockcache.arguments import warn_once
-from lockcache.integrations.known_modules import is_known
+from lockcache.integrations.framework_keys.known_modules import is_known
 
 __all__ = ["add_constants_to_keys", "constants_elsewhere", "constants_printed_alike"]
 

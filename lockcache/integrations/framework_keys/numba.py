@@ -15,7 +15,7 @@ import hashlib
 import types
 from typing import Any, Final
 
-from lockcache.integrations.known_modules import is_known
+from lockcache.integrations.framework_keys.known_modules import is_known
 
 __all__ = ["NotDescribedError", "describe_program", "describe_types"]
 
