@@ -176,13 +176,9 @@ def command(
     run = _keeping(keep, layout, quiet=quiet)
     if bundle is not None:
         bundle.prepare(layout.root, max_size)
-    only_reads = is_disabled() or coerce_read_only("auto") is True
-    recorded = RecordedRun(layout, words, is_read_only=only_reads)
     kept = daemon_for(layout, directory, max_size) if daemon else nothing
     used = nothing if bundle is None else bundle.used(layout, quiet=quiet)
-    environment = hooked({**os.environ, **variables, **recorded.variables}, FRAMEWORKS)
-    with recorded.used():
-        status = _run_in(words, environment, kept, used, run)
+    status, recorded = _run_recorded(words, variables, layout, kept, used, run)
     if is_disabled():
         return _end_without(status, "" if quiet else _OFF, most_compiles)
     if recorded.is_last and not quiet:
@@ -192,8 +188,9 @@ def command(
 
 def _go_without(words: tuple[str, ...], why: str, at_end: str, most_compiles: int | None) -> int:
     _say(why and f"{why}; the command goes on without lockcache")
+    _wait_for_children()
     nothing = contextlib.nullcontext()
-    status = _run_in(words, _without_lockcache(os.environ), nothing, nothing)
+    status = _run_in(words, _without_lockcache(os.environ), nothing)
     return _end_without(status, at_end, most_compiles)
 
 
@@ -229,19 +226,39 @@ def _say(*lines: str) -> None:
         say(line)
 
 
+def _run_recorded(
+    words: tuple[str, ...],
+    variables: Mapping[str, str],
+    layout: Layout,
+    kept: contextlib.AbstractContextManager[None],
+    used: contextlib.AbstractContextManager[None],
+    run: Callable[[tuple[str, ...], Mapping[str, str], set[int]], int],
+) -> tuple[int, RecordedRun]:
+    """Run CMD while the directory is ``kept``, and count what its processes do; its wait status and the record."""
+    _wait_for_children()
+    with kept:  # which refuses the command, if that is a mistake, before any file is made
+        recorded = RecordedRun(layout, words, is_read_only=is_disabled() or coerce_read_only("auto") is True)
+        environment = hooked({**os.environ, **variables, **recorded.variables}, FRAMEWORKS)
+        with recorded.used():
+            status = _run_in(words, environment, used, run)
+    return status, recorded
+
+
 def _run_in(
     words: tuple[str, ...],
     environment: Mapping[str, str],
-    kept: contextlib.AbstractContextManager[None],
     used: contextlib.AbstractContextManager[None],
     run: Callable[[tuple[str, ...], Mapping[str, str], set[int]], int] = run_child,
 ) -> int:
-    """Run CMD while the directory is ``kept`` and the bundle is ``used``; its wait status."""
-    # Ignored, nobody would hear of the command's end.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    """Run CMD while the bundle is ``used``; its wait status."""
     # Until all is done: the exit code is the command's, whatever comes after its end.
-    with kept, held_back(WAITED_FOR) as mask, used:
+    with held_back(WAITED_FOR) as mask, used:
         return run(words, environment, mask)
+
+
+def _wait_for_children() -> None:
+    """Have the kernel report the ends of children: where they are ignored, nobody would hear of the command's."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _keeping(
