@@ -46,6 +46,7 @@ from lockcache.resource import (
     coerce_key,
     coerce_value,
     copy_into,
+    put_copy_into,
     put_into,
     remove_from,
 )
@@ -141,19 +142,13 @@ class TieredProgramCache(ProgramCacheResource):
         return self._last.view_files(coerce_key(key))
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
-        name = coerce_key(key)
-        self._write(name, Entry(*coerce_value(value)))  # once: the file behind an ObjectCode may go
-        if watch.is_on and not unreported.depth:
-            serving.stored(self, name)
+        self._write(coerce_key(key), Entry(*coerce_value(value)))  # once: the file behind an ObjectCode may go
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit, in each tier."""
         if not isinstance(entry, Entry):
             raise TypeError(f"entry must be a lockcache.Entry, got {type(entry).__name__} {entry!r:.80}")
-        name = coerce_key(key)
-        self._write(name, entry)
-        if watch.is_on and not unreported.depth:
-            serving.stored(self, name)
+        self._write(coerce_key(key), entry)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it. It is the last tier's turn."""
@@ -327,18 +322,16 @@ class TieredProgramCache(ProgramCacheResource):
             self._set_time(name, _SUSPECT)
             version = self._version(name)
             put_into(self._last, name, entry)
-            origin = unreported.origin
-            unreported.origin = origin or "stored"
             try:
                 for tier in reversed(self._uppers):
-                    put_into(tier, name, entry)
+                    put_copy_into(tier, name, entry, "stored")
             except BaseException:
                 for tier in self._uppers:
                     copy_into(tier, name, None)  # for the next process, which knows of no suspicion
                 raise
-            finally:
-                unreported.origin = origin
             self._set_time(name, time.monotonic() if self._version(name) == version else _SUSPECT)
+        if watch.is_on and not unreported.depth:
+            serving.stored(self, name)
 
     def _set_time(self, name: bytes, when: float) -> None:
         self._limit_times()

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 from lockcache import serving
 from lockcache.arguments import coerce_seconds, default_cap
 from lockcache.explain import Stated, key_in_words, statement_of
-from lockcache.filestream.accounting import Slot, count_shard, report_at_end, scan_shard
+from lockcache.filestream.accounting import Slot, count_shard, report_at_end
 from lockcache.filestream.cache_parts import DroppedWrites, Parts, coerce_arguments, reopen
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
@@ -281,17 +281,12 @@ class FileStreamProgramCache(ProgramCacheResource):
         if self._backing is not None:
             self._backing.cleared()
         if not self._directory.is_nowhere:
-            detach_seed(self._directory, self._remove_all)
-        self._remove_all()
+            detach_seed(self._directory, self._writer.remove_all)
+        self._writer.remove_all()
         self._closures.clear()
         empty_quarantine(self._directory, waits=True)
         if self._backing is not None:
             self._backing.cleared()  # again: a full disk may have prevented recording it before
-
-    def _remove_all(self) -> None:
-        for shard in range(SHARDS):
-            for found in scan_shard(self._directory.layout, shard):
-                self._writer.remove(found.name)
 
     def recount(self) -> list[Repair]:
         """Make the shared accounting say what the disk holds, and remove what killed writers left staged.
@@ -313,16 +308,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         except OSError as error:  # statistics must not take the job down
             _log.debug("%s: the disk gives no answer, so stats are those of before: %s", self.path, error)
         reads = self._reader
-        return CacheStats(
-            hits=reads.hits,
-            misses=reads.misses,
-            waits=reads.waits,
-            corrupt_entries=reads.corrupt_entries,
-            unverified_hits=reads.unverified_hits,
-            refused_entries=reads.refused_entries,
-            **self._held._asdict(),
-            **self._counts,
-        )
+        counted = {**reads.counts(), **self._held._asdict(), **self._counts}
+        return CacheStats(refused_entries=reads.refused_entries, **counted)
 
     def close(self) -> None:
         """Close the descriptors that are held open. The cache may be used again; it opens what it needs."""

@@ -230,12 +230,4 @@ def _find_recorder(manifest: str) -> Recorder | None:
 
 
 def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:
-    return Counters(
-        hits=reader.hits,
-        misses=reader.misses,
-        waits=reader.waits,
-        corrupt_entries=reader.corrupt_entries,
-        unverified_hits=reader.unverified_hits,
-        saved_ns=reader.saved_ns,
-        **counts,
-    )
+    return Counters(**reader.counts(), saved_ns=reader.saved_ns, **counts)

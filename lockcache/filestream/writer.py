@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from lockcache.filestream.accounting import scan_shard
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import DISK_FULL
+from lockcache.filestream.disk import DISK_FULL, SHARDS
 from lockcache.filestream.entry import (
     AttributeRefusedError,
     KeyRing,
@@ -115,6 +116,12 @@ class EntryWriter:
     def remove(self, name: str) -> bool:
         """Remove an entry. Returns whether there was one."""
         return remove_entry(self.directory, name, self._timeout_seconds)
+
+    def remove_all(self) -> None:
+        """Remove all entries that are there. Those that are published meanwhile stay or go."""
+        for shard in range(SHARDS):
+            for found in scan_shard(self.directory.layout, shard):
+                self.remove(found.name)
 
     def _remove_older(self, name: str) -> str:
         """Remove what must no longer be served. Returns what to add to the reason if that fails."""

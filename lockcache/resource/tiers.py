@@ -30,10 +30,10 @@ def put_into(tier: ProgramCacheResource, name: bytes, entry: Entry) -> None:
         unreported.depth -= 1
 
 
-def put_copy_into(tier: ProgramCacheResource, name: bytes, entry: Entry) -> None:
-    """Store an entry that was found in another tier. Raises what the tier raises."""
+def put_copy_into(tier: ProgramCacheResource, name: bytes, entry: Entry, source: str = "found") -> None:
+    """Store an entry that was found in another tier, or ``stored`` there just now. Raises what the tier raises."""
     origin = unreported.origin
-    unreported.origin = origin or "found"
+    unreported.origin = origin or source
     try:
         put_into(tier, name, entry)
     finally:

@@ -90,7 +90,7 @@ def _all_right(cache: FileStreamProgramCache) -> bool:
 
 LOOK_UP = """
 import json, sys
-from lockcache import FileStreamProgramCache, SealedError
+from lockcache import FileStreamProgramCache
 cache = FileStreamProgramCache(sys.argv[1])
 [prefetch] = cache._backing._prefetches.values()
 if sys.argv[2] == "wait" and prefetch.thread is not None:
@@ -288,7 +288,7 @@ def test_what_fails_in_the_background_is_charged_to_nobody_and_opens_no_breaker(
 
 KILLED = """
 import os, signal, sys
-from lockcache import FileStreamProgramCache, SealedError
+from lockcache import FileStreamProgramCache
 from lockcache.filestream import prefetching
 store_copy, stored = prefetching.store_copy, 0
 def killing(*arguments):

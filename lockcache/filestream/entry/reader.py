@@ -132,6 +132,11 @@ class EntryReader:
         """Reads that found what no writer had stored under that name."""
         return self._corrupt
 
+    def counts(self) -> dict[str, int]:
+        """Returns the counts that a cache's statistics and the directory's counters both have."""
+        names = ("hits", "misses", "waits", "corrupt_entries", "unverified_hits")
+        return {name: getattr(self, name) for name in names}
+
     def load(self, name: str, file: str = "", folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
         """Returns payload, verified and marked as used, and record (head and tail, or empty) of the entry ``name``.
 

@@ -54,6 +54,7 @@ from lockcache.integrations.kept_folders.contents import (
     write_in,
 )
 from lockcache.integrations.kept_folders.in_use import is_worked_in
+from lockcache.integrations.kept_folders.levels import matching_levels, opened_path
 from lockcache.integrations.kept_folders.names import StoredNames, is_stored, uncounted
 from lockcache.integrations.kept_folders.pattern import Pattern
 from lockcache.integrations.kept_folders.presence import Presence
@@ -346,36 +347,15 @@ class FolderGuard:
 
     def _found(self) -> list[str]:
         """Returns all folders that match the pattern."""
-        found, above = list[str](), [""]
-        for depth, level in enumerate(self.pattern.levels, 1):
-            below = [f"{path}/{name}" if path else name for path in above for name in self._folders_in(path)]
-            partial = self.pattern._replace(levels=self.pattern.levels[:depth])
-            found = above = [path for path in below if partial.matches(path)] if level else []
+        *_, found = matching_levels(self._root.number, self.pattern)
         return sorted(found)
 
-    def _folders_in(self, path: str) -> list[str]:
-        with (
-            contextlib.suppress(OSError),
-            opened_folder(self._root.number, *filter(None, path.split("/"))) as folder_fd,
-            os.scandir(folder_fd) as entries,
-        ):
-            return [each.name for each in entries if each.is_dir(follow_symlinks=False)]
-        return []
-
     def _watch_folders(self) -> None:
-        """Watch the folders in which others appear that match, and those above them."""
-        above = [""]
-        for depth in range(len(self.pattern.levels)):
-            for path in above:
-                with (
-                    contextlib.suppress(OSError),
-                    opened_folder(self._root.number, *filter(None, path.split("/"))) as folder_fd,
-                ):
+        """Watch the folders in which others appear that match, and those above them, each before it is listed."""
+        for _, paths in zip(self.pattern.levels, matching_levels(self._root.number, self.pattern), strict=False):
+            for path in paths:
+                with contextlib.suppress(OSError), opened_path(self._root.number, path) as folder_fd:
                     self._watch.add(folder_fd, f"{path}/" if path else "")
-            if depth + 1 < len(self.pattern.levels):
-                partial = self.pattern._replace(levels=self.pattern.levels[: depth + 1])
-                below = [f"{path}/{name}" if path else name for path in above for name in self._folders_in(path)]
-                above = [path for path in below if partial.matches(path)]
 
     def _keyed(self, path: str) -> str:
         return f"{self._key}{path}"
