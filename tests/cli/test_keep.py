@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.lowlevel import Layout, Selection, describe_entry, select_entries
 from tests.cli.builders import HANG_SECONDS, build, building, go_on, is_built
 from tests.cli.command import run, start
+from tests.daemon.daemon_process import until
 
 
 def stored(cache: Path) -> list[str]:
@@ -31,13 +31,6 @@ def finish(cache: Path, node: Path, script: str, *words: str, **variables: str) 
     process = start(*command, **{"KERNELS": str(node), **variables})
     out, err = process.communicate(timeout=HANG_SECONDS)
     return process.returncode, out, err
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_SECONDS
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert is_so()
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from lockcache.lowlevel import Layout, Selection, select_entries
 from tests.cli.builders import HANG_SECONDS, build
 from tests.cli.command import run
 from tests.cli.test_keep import finish, stored
+from tests.daemon.daemon_process import until
 
 
 @pytest.mark.slow
@@ -183,7 +184,7 @@ def test_what_is_written_in_its_place_on_a_network_file_system_is_not_stored(
     with FileStreamProgramCache(tmp_path / "cache") as cache:
         guard = FolderGuard(cache, parse_pattern("NODE/*/", {"NODE": str(node)}))
         guard.lay_down()
-        time.sleep(0.02)  # the clock of changes
+        until(lambda: guard._now_ns() > guard._began_ns)  # the clock of changes has steps
         (node / "k1").mkdir()
         (node / "k1" / "half").touch()  # by a command of another host
         guard.list_folders()
