@@ -1,12 +1,12 @@
 """A server behind a directory, for programs that do not know of it: ``$LOCKCACHE_REMOTE``.
 
-Decides which reads, writes and turns of a directory reach the server. In a directory without a server, a hit or a miss
-makes no further call. Each node trusts its directory first. An entry that the directory lacks is fetched from the
-server, and stored in the directory unless a process has stored or removed something meanwhile; what is written or
-removed is sent in the background.
+Each node trusts its directory first. An entry that the directory lacks is fetched from the server, and stored in the
+directory unless there is one by then. A value that is stored is offered to the server in the background. A removal asks
+the server first, and then removes the entry here, so that no look-up in between copies it back.
 
-Keeps invariant 2 (last write wins) on the node by marks (:class:`.remote.NodeSeen`), and by sending what the directory
-has at that moment, not what was written first. Keeps invariant 7 (never take the job down): see :mod:`.remote`.
+The server is a source: it may have another value of a key than the directory had, and either is right, since keys are
+digests of content. Promised is that a process never reads an older value than its own last write
+(:class:`.remote.node_state.UnsentWrites`). Keeps invariant 7 (never take the job down): see :mod:`.remote`.
 """
 
 from __future__ import annotations
@@ -14,30 +14,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Final
 
-from lockcache.filestream.accounting import report_at_end
+from lockcache.filestream.accounting import has_entry, report_at_end
 from lockcache.filestream.compile_once import ImplicitTurns, LeaseTurn
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import UnstatedRecency
-from lockcache.filestream.entry import EntryReader, KeyRing, Record, loader_of, make_reader, unpack
-from lockcache.filestream.prefetching import Fetched, Prefetch, fetch_missing, store_copy
+from lockcache.filestream.entry import EntryReader, KeyRing, Record
+from lockcache.filestream.prefetching import Fetched, Prefetch, fetch_missing
 from lockcache.filestream.remote import (
-    NodeSeen,
     RemoteStore,
     RemoteTurn,
     RemoteUrl,
     SharedBreaker,
-    Stamps,
     configured_url,
     make_server_folder,
     report_of,
     require_client,
-    seal,
     take_turn,
 )
-from lockcache.filestream.writer import EntryWriter
+from lockcache.filestream.writer import EntryWriter, Written
 
 _log = logging.getLogger("lockcache")
 
@@ -50,35 +45,18 @@ class Backing:
     def __init__(self, directory: CacheDirectory, url: RemoteUrl, keys: KeyRing | None) -> None:
         folder = make_server_folder(directory.layout, url)
         self._folder = folder
-        self._layout = directory.layout
         self._keys = keys
         self._prefetches: dict[str, Prefetch] = {}
-        self.seen = NodeSeen(directory.layout, folder)
-        self.store = RemoteStore(url, keys, breaker=SharedBreaker(directory.layout, folder), seen=self.seen)
+        self.store = RemoteStore(url, keys, breaker=SharedBreaker(directory.layout, folder))
         #: The report of this process's counts with the server, for all processes to see.
         self.report = report_of(directory.layout, folder, url, self.store)
         # Flushed before the report, so that lost writes are counted.
         report_at_end(self, self.report, self.store.flush)
-        # For what is sent: not a use of the entry.
-        reader = make_reader(directory.layout, UnstatedRecency(directory.layout.root), keys)
-        self._reader = loader_of(directory.layout, reader, is_shared=directory.is_shared)
-
-    def reads(
-        self,
-        writer: EntryWriter,
-        load: Load,
-        lookups: EntryReader,
-        implicit: ImplicitTurns | None,
-        timeout_seconds: float | None,
-        counts: dict[str, int],
-    ) -> BackedReads:
-        """Returns the reads of one cache object, which counts look-ups in ``lookups`` and evictions in ``counts``."""
-        return BackedReads(self, writer, load, lookups, implicit, timeout_seconds, counts)
 
     def prefetch(self, path: str, writer: EntryWriter, counts: dict[str, int]) -> None:
         """Fetch what the manifest at ``path`` (empty: none) lists, once in this process, by one process of a node."""
         if path and path not in self._prefetches:
-            prefetch = Prefetch(writer, self.store, self.seen, self._keys, self._folder, path, counts)
+            prefetch = Prefetch(writer, self.store, self._keys, self._folder, path, counts)
             self._prefetches[path] = prefetch
             prefetch.begin()
 
@@ -91,82 +69,41 @@ class Backing:
         progress: Callable[[int, int], object],
     ) -> Fetched:
         """Fetch what the directory lacks of ``keys`` now, as :func:`fetch_missing`, whether the server rests or not."""
-        keep = partial(store_copy, writer, self.seen)
         return fetch_missing(
-            directory, self.store, self.seen, keys, self._keys, keep, seconds=seconds, progress=progress
+            directory, self.store, keys, self._keys, writer.store_copy, seconds=seconds, progress=progress
         )
 
-    def mark(self, name: str, record: Record) -> tuple[int, Record]:
-        """Mark a value before it is stored in the directory. Returns the mark, and the record to store the value with.
 
-        Marked before it is stored: if the write is dropped, a lookup that finds nothing would otherwise read the older
-        value.
-        """
-        mark = self.seen.mark(name)
-        # The time is later than that of all that was read here, by any clock: else this process would take its own
-        # value for an older one.
-        return mark, record._replace(created_ns=self.seen.write_time_ns(name, record.created_ns))
+class BackedWriter(EntryWriter):
+    """Stores and removes in the directory and on the server behind it."""
 
-    def wrote(self, name: str, mark: int, payload: bytes, record: Record) -> None:
-        """Note that a marked value was stored in the directory, or dropped there."""
-        self.seen.note(name, record.created_ns)
-        # Sealed when it is sent, and only if the directory no longer has it.
-        send = partial(self._send, name, mark, payload, record)
-        self.store.sender().send(send, self.store.lose, len(payload))
+    __slots__ = ("_store", "_writer")
 
-    def remove(self, name: str, remove_here: Callable[[str], bool]) -> bool:
-        """Remove an entry here by ``remove_here``, and from the server. Returns whether one of the two had it."""
-        # Of several removers at once, the one that removes the entry from the directory counts as having had it: the
-        # others do not ask the server, or find a mark there.
-        was_there = self._reader.load(name) is None and self.store.load(name) is not None
-        # A lookup that asked the server before may store its copy behind the removal here: it compares the stamps then.
-        # A process that writes in between marks later, and its value is sent: as if it had written after the removal.
-        mark = self.seen.mark(name)
-        was_there = remove_here(name) or was_there
-        self.seen.note(name, self.seen.write_time_ns(name, max(mark, time.time_ns())))
-        self.store.sender().send(partial(self._remove, name, mark), _do_nothing)
-        return was_there
+    def __init__(self, writer: EntryWriter, store: RemoteStore) -> None:
+        self._writer = writer
+        self._store = store
+        self.directory = writer.directory
 
-    def cleared(self) -> None:
-        """Note that all entries were removed from the directory, which no longer reads the server's older values."""
-        self.seen.note_all(time.time_ns())
+    def store(self, name: str, payload: bytes, record: Record, note: bytes = b"") -> Written:
+        """Store in the directory, and offer the value to the server, also where the directory dropped it."""
+        written = self._writer.store(name, payload, record, note)
+        self._store.offer(name, payload, record)
+        return written
 
-    def _send(self, name: str, mark: int, payload: bytes, record: Record) -> bool:
-        with self.seen.sending.holding(name):
-            if self.seen.is_superseded(name, mark):
-                return True  # that process sends the newer value
-            value = self._held(name, record.created_ns) or seal(name, payload, record, self._keys)
-            return self.store.put(name, value) and self._sent(name, mark)
+    def store_copy(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
+        """Store in the directory alone: a copy comes from behind it."""
+        return self._writer.store_copy(name, loaded)
 
-    def _send_held(self, name: str, mark: int) -> bool:
-        """Make the server hold what the directory holds for one entry. Returns whether it does."""
-        with self.seen.sending.holding(name):
-            if self.seen.is_superseded(name, mark):
-                return True
-            value = self._held(name, 0)
-            return self._remove(name, mark) if value is None else self.store.put(name, value) and self._sent(name, mark)
+    def remove(self, name: str) -> bool:
+        """Remove from both. Returns whether one of the two had it."""
+        store = self._store
+        was_there = not has_entry(self.directory.layout, name) and store.load(name) is not None
+        store.remove(name)
+        return self._writer.remove(name) or was_there
 
-    def _held(self, name: str, least_ns: int) -> bytes | None:
-        """Returns what the directory has, unless it is older: a copy of what a dropped write was to replace."""
-        held = self._reader.load(name)
-        if held is None or not held[1] or unpack(held[1]).created_ns < least_ns:
-            return None
-        return held[1] + held[0]
-
-    def _sent(self, name: str, mark: int) -> bool:
-        if not self.seen.unmark(name, mark):
-            # Another process wrote meanwhile, and the server may have taken its value before this one's.
-            again = self.seen.mark(name)
-            self.store.sender().send(partial(self._send_held, name, again), _do_nothing)
-        return True
-
-    def _remove(self, name: str, mark: int) -> bool:
-        if self.seen.is_superseded(name, mark):
-            return True
-        if not self.store.tell(lambda transport: transport.remove(name)):
-            return False
-        self.seen.unmark(name, mark)  # if this removed a newer value, the server only lacks it
-        return True
+    def remove_all(self) -> None:
+        """Remove all entries of the directory. The server is left alone."""
+        self._writer.remove_all()
 
 
 class BackedReads:
@@ -174,7 +111,7 @@ class BackedReads:
 
     def __init__(
         self,
-        backing: Backing,
+        store: RemoteStore,
         writer: EntryWriter,
         load: Load,
         lookups: EntryReader,
@@ -182,7 +119,8 @@ class BackedReads:
         timeout_seconds: float | None,
         counts: dict[str, int],
     ) -> None:
-        self.backing = backing
+        """Count look-ups in ``lookups`` and evictions in ``counts``."""
+        self._store = store
         self._writer = writer
         self._load = load
         self._lookups = lookups
@@ -203,19 +141,18 @@ class BackedReads:
 
     def load_or_join(self, turn: LeaseTurn) -> tuple[bytes, bytes] | None:
         """Returns the server's entry; else ``None``, and ``turn`` holds for all nodes if the server keeps leases."""
-        stamps = self.backing.seen.stamps()
         loaded = self.found(turn.name)
         if loaded is not None:
             return loaded
         waits, began = self._lookups.waits, time.monotonic()
-        outcome = take_turn(self.backing.store, turn.name, self._timeout_seconds, counts=self._lookups)
+        outcome = take_turn(self._store, turn.name, self._timeout_seconds, counts=self._lookups)
         if isinstance(outcome, RemoteTurn):
             if outcome.after_failure:
                 turn.end(failed=True)  # on this node nobody waits for it either
             else:
                 turn.join(outcome.end)
             return None
-        kept = self._kept(turn.name, outcome, stamps)
+        kept = self._kept(turn.name, outcome)
         if self._lookups.run is not None and self._lookups.waits > waits:
             self._lookups.run.waited(turn.name, int((time.monotonic() - began) * 1e9))
         return kept
@@ -236,19 +173,15 @@ class BackedReads:
         return loaded
 
     def found(self, name: str) -> tuple[bytes, bytes] | None:
-        stamps = self.backing.seen.stamps()
-        loaded = self.backing.store.load(name)
+        loaded = self._store.load(name)
         if loaded is None:
             return None
         self._lookups.misses -= 1  # as the directory alone counted it
-        return self._kept(name, loaded, stamps)
+        return self._kept(name, loaded)
 
-    def _kept(self, name: str, loaded: tuple[bytes, bytes], stamps: Stamps) -> tuple[bytes, bytes]:
-        """Store what the server has, unless the directory has or had something else meanwhile; return it either way.
-
-        ``stamps``: the stamps from before the server was asked.
-        """
-        written = store_copy(self._writer, self.backing.seen, name, loaded, stamps)
+    def _kept(self, name: str, loaded: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+        """Store what the server has, unless the directory has an entry by now; return it either way."""
+        written = self._writer.store_copy(name, loaded)
         self._counts["evictions"] += written.evicted.entries
         self._lookups.hits += 1
         self._lookups.note_found(name, loaded)
@@ -277,7 +210,3 @@ def backing_of(directory: CacheDirectory, keys: KeyRing | None, key_file: str) -
             _log.warning("LOCKCACHE_REMOTE: %s; programs go on without it", error)
             return None
     return _backings[place]
-
-
-def _do_nothing() -> None:
-    """Do nothing: the job is dropped without harm, since the mark stays."""

@@ -262,8 +262,7 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def __delitem__(self, key: bytes | str) -> None:
         name = entry_name(coerce_key(key))
-        remove = self._writer.remove
-        if not (remove(name) if self._backing is None else self._backing.remove(name, remove)):
+        if not self._writer.remove(name):
             raise KeyError(key)
 
     def __len__(self) -> int:
@@ -278,15 +277,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         its file is another one.
         """
         self._directory.refuse_if_read_only()
-        if self._backing is not None:
-            self._backing.cleared()
         if not self._directory.is_nowhere:
             detach_seed(self._directory, self._writer.remove_all)
         self._writer.remove_all()
         self._closures.clear()
         empty_quarantine(self._directory, waits=True)
-        if self._backing is not None:
-            self._backing.cleared()  # again: a full disk may have prevented recording it before
 
     def recount(self) -> list[Repair]:
         """Make the shared accounting say what the disk holds, and remove what killed writers left staged.
@@ -361,12 +356,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         note = b"" if stated is None else stated.note()
         if self._renewed is not None:
             renew(self._reader, self._renewed, name, code, "" if stated is None else stated.label)
-        record, mark = Record(len(code), now_ns, cost_ns, tail), 0
-        if self._backing is not None:
-            mark, record = self._backing.mark(name, record)
-        written = self._writer.store(name, code, record, note)
-        if self._backing is not None:
-            self._backing.wrote(name, mark, code, record)
+        written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail), note)
         self._report.note_put(now_ns, name, stated, cost_ns, unreported.origin, is_stored=written.dropped is None)
         self._counts["evictions"] += written.evicted.entries
         if written.dropped is not None:

@@ -7,7 +7,6 @@ server, compile-once, signing keys and a mode stands between the cache and the f
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from lockcache.arguments import (
     variables_left_alone,
 )
 from lockcache.explain import Stated
-from lockcache.filestream.accounting import Counters, CountersReport, Miss, Report, counts_of_run
+from lockcache.filestream.accounting import Counters, CountersReport, Miss, Report, counts_of_run, has_entry
 from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.closures import ClosureFile
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
@@ -126,7 +125,11 @@ class Parts:
         writer = EntryWriter(self.directory, timeout, fsync=fsync, use_record_files=files, keys=keys)
         self.backed: BackedReads | None = None
         if self.backing is not None and self.renewed is None:
-            self.backed = self.backing.reads(writer, load, self.reader, self.implicit, lease_timeout, self.counts)
+            from lockcache.filestream.backing import BackedReads, BackedWriter  # few have a server
+
+            store = self.backing.store
+            writer = BackedWriter(writer, store)
+            self.backed = BackedReads(store, writer, load, self.reader, self.implicit, lease_timeout, self.counts)
             load = self.backed.load
             self.backing.prefetch(manifest, writer, self.counts)
         self.load, self.writer = in_mode(self.reader, load, writer, self.renewed)
@@ -186,7 +189,7 @@ class StatedMisses:
     def note(self, now_ns: int, name: str, stated: Stated) -> None:
         """Note a miss whose entry is about to be stored: only until then can be seen what the program found there."""
         replaced = ""
-        if os.access(self._layout.entry(name), os.F_OK, effective_ids=True):  # few have one
+        if has_entry(self._layout, name):  # few have one
             from lockcache.filestream.entry import flaw_of
 
             replaced = flaw_of(self._layout, name, self._keys) or ("renewed" if self._is_renewing else "")

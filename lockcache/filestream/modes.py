@@ -22,7 +22,7 @@ from typing import Final, Literal
 from lockcache.arguments import is_disabled, warn_once
 from lockcache.default_directory import NOWHERE
 from lockcache.errors import UnsafeCacheDirError, in_words
-from lockcache.filestream.accounting import UsagePage
+from lockcache.filestream.accounting import UsagePage, has_entry
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, Layout, Space, nearest_seen, ownership
 from lockcache.filestream.entry import EntryReader, Record
@@ -141,7 +141,7 @@ class _DroppingWriter(EntryWriter):
     def store(self, name: str, payload: bytes, record: Record, note: bytes = b"") -> Written:
         """Drop the write."""
         layout = self.directory.layout
-        if os.access(layout.entry(name), os.F_OK, effective_ids=True) or has_seed(layout):
+        if has_entry(layout, name) or has_seed(layout):
             self._superseded.add(name)
         return Written(f"the directory is only read ({self.directory.why_read_only})", Evicted())
 

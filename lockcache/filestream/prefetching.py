@@ -5,7 +5,7 @@ process does so at the same time, or for a minute afterwards. A key that is look
 a manifest. The lock is the kernel's: after a process that died while fetching, the next one fetches the rest.
 
 Keeps invariant 3 (hard cap): copies are stored as all that is read from a server, and take half of the cap at most, so
-that a manifest that is too long evicts nothing of itself. Keeps invariant 2 (last write wins): :func:`store_copy`.
+that a manifest that is too long evicts nothing of itself. Keeps invariant 2 (last write wins): a copy replaces nothing.
 Keeps invariant 7 (never take the job down): whatever the server or the disk does here is the end of it, and at most a
 line in the log; a process that ends waits for the one entry that is just being stored.
 """
@@ -15,22 +15,22 @@ from __future__ import annotations
 import atexit
 import hashlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from lockcache.errors import in_words
+from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeedFile
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import Layout, ProcessLock, read_small, replace_file
-from lockcache.filestream.entry import KeyRing, unpack
+from lockcache.filestream.entry import KeyRing
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.manifest import read_manifest
-from lockcache.filestream.remote import NodeSeen, RemoteError, RemoteStore, Stamps, read_bulk
+from lockcache.filestream.remote import RemoteError, RemoteStore, read_bulk
 from lockcache.filestream.seed_marks import has_seed
-from lockcache.filestream.writer import NOT_WANTED, EntryWriter, Written
+from lockcache.filestream.writer import IS_THERE, EntryWriter, Written
 from lockcache.fork import after_fork_in_child
 from lockcache.serving import watch
 
@@ -61,40 +61,18 @@ class Fetched(NamedTuple):
     failure: str
 
 
-def store_copy(writer: EntryWriter, seen: NodeSeen, name: str, loaded: tuple[bytes, bytes], stamps: Stamps) -> Written:
-    """Store the server's entry, unless the directory has another one, or had one since the server was asked.
-
-    ``stamps``: the stamps from before the server was asked.
-    """
-    record = unpack(loaded[1])
-
-    def is_wanted() -> bool:
-        return seen.stamps().of(name) == stamps.of(name)
-
-    written = writer.store_missing(name, loaded[0], record, is_wanted)
-    # Checked again, in case locks do not work here.
-    if written.dropped is None and not (is_wanted() and seen.floor_ns(name) <= record.created_ns):
-        # Removed, or replaced and evicted, since.
-        try:
-            writer.remove(name)
-        except OSError as error:
-            _log.debug("%s: an older entry may be read: %s", name, error)
-    return written
-
-
 def fetch_missing(
     directory: CacheDirectory,
     store: RemoteStore,
-    seen: NodeSeen,
     keys: Collection[str],
     signing: KeyRing | None,
-    keep: Callable[[str, tuple[bytes, bytes], Stamps], Written],
+    keep: Callable[[str, tuple[bytes, bytes]], Written],
     *,
     seconds: float = _LONGEST_SECONDS,
     is_ended: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int], object] = lambda done, of: None,
 ) -> Fetched:
-    """Fetch the entries of ``keys`` that the directory lacks, and have ``keep`` store each, as :func:`store_copy`.
+    """Fetch the entries of ``keys`` that the directory lacks, and have ``keep`` store each.
 
     ``progress`` is given how many keys are dealt with, and of how many. Raises nothing for what the server or the disk
     does.
@@ -103,7 +81,6 @@ def fetch_missing(
     wanted = _lacking(layout, keys, signing)
     fetched = size_bytes = asked = missing = 0
     failure = ""
-    stamps = seen.stamps()
     try:
         for part, found in read_bulk(store, wanted, seconds, is_ended):
             asked += len(part)
@@ -112,17 +89,16 @@ def fetch_missing(
                 if limit_bytes is not None and 2 * (size_bytes + len(loaded[0])) > limit_bytes:
                     failure = "half of the directory's cap is fetched"
                     break
-                written = keep(name, loaded, stamps)
+                written = keep(name, loaded)
                 if written.dropped is None:
                     fetched += 1
                     size_bytes += len(loaded[0])
-                elif written.dropped != NOT_WANTED and not _has(layout, name):
+                elif written.dropped != IS_THERE and not has_entry(layout, name):
                     failure = written.dropped
                     break
             progress(asked, len(wanted))
             if failure:
                 break
-            stamps = seen.stamps()  # the next part is asked for now
     except RemoteError as error:
         failure = f"{store.url.shown}: {error}"
     if not failure and asked < len(wanted):
@@ -139,11 +115,7 @@ def _lacking(layout: Layout, keys: Collection[str], signing: KeyRing | None) -> 
             seed.close()
         except OSError as error:
             _log.debug("%s: its seed cannot be read: %s", layout.root, error)
-    return sorted(name for name in keys if bytes.fromhex(name) not in seeded and not _has(layout, name))
-
-
-def _has(layout: Layout, name: str) -> bool:
-    return os.access(layout.entry(name), os.F_OK, effective_ids=True)
+    return sorted(name for name in keys if bytes.fromhex(name) not in seeded and not has_entry(layout, name))
 
 
 class Prefetch:
@@ -153,7 +125,6 @@ class Prefetch:
         self,
         writer: EntryWriter,
         store: RemoteStore,
-        seen: NodeSeen,
         signing: KeyRing | None,
         folder: str,
         path: str,
@@ -162,7 +133,6 @@ class Prefetch:
         """``folder``: what the directory keeps of the server. ``counts["evictions"]`` grows by what copies evict."""
         self._writer = writer
         self._store = store
-        self._seen = seen
         self._signing = signing
         self._layout = writer.directory.layout
         self._mark = f"{folder}/prefetched"
@@ -234,7 +204,6 @@ class Prefetch:
         fetched = fetch_missing(
             self._writer.directory,
             self._store,
-            self._seen,
             keys,
             self._signing,
             self._keep,
@@ -242,11 +211,11 @@ class Prefetch:
         )
         _log.debug("%s: %s", self._path, fetched)
 
-    def _keep(self, name: str, loaded: tuple[bytes, bytes], stamps: Stamps) -> Written:
+    def _keep(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
         with self._storing:
             if self._is_ended:
                 return Written(_ENDED, Evicted())
-            written = store_copy(self._writer, self._seen, name, loaded, stamps)
+            written = self._writer.store_copy(name, loaded)
         self._counts["evictions"] += written.evicted.entries
         return written
 

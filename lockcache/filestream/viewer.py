@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final
 
 from lockcache.calling import parted_files
@@ -27,10 +26,8 @@ from lockcache.filestream.entry import (
     name_view,
     reserved_bytes,
     reserved_view_bytes,
-    unpack,
 )
 from lockcache.filestream.room import Room
-from lockcache.filestream.seed_marks import is_served
 from lockcache.filestream.writer import EntryWriter
 
 _log = logging.getLogger("lockcache")
@@ -74,8 +71,7 @@ class Viewer:
             if path is not None:
                 return path
             if self._is_seeded:  # a view is of an entry of the directory
-                is_wanted = partial(is_served, self._directory.layout, name)
-                written = self._writer.store_missing(name, loaded[0], unpack(loaded[1]), is_wanted)
+                written = self._writer.store_copy(name, loaded)
                 self._counts["evictions"] += written.evicted.entries
         return None
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from lockcache.filestream.accounting import scan_shard
@@ -26,6 +25,7 @@ from lockcache.filestream.entry import (
     pack,
     remove_entry,
     reserved_bytes,
+    unpack,
 )
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy
@@ -44,8 +44,8 @@ _MOST_EVICTIONS: Final = 4
 _SECOND_ATTRIBUTE_BYTES: Final = 64
 
 
-#: How a write of a missing entry ends that is not stored, where nothing has failed.
-NOT_WANTED: Final = "there is an entry by now, or it was removed"
+#: How a copy ends that is not stored, where nothing has failed.
+IS_THERE: Final = "there is an entry by now"
 
 
 class _Pack(Protocol):
@@ -99,15 +99,11 @@ class EntryWriter:
             reap_if_possible(self.directory)
         return Written(dropped, write.evicted)
 
-    def store_missing(
-        self, name: str, payload: bytes, record: Record, is_wanted: Callable[[], bool] = lambda: True
-    ) -> Written:
-        """Store like :meth:`store`, unless there is an entry by then, which a copy must not replace.
-
-        Nor is the value stored if ``is_wanted``, which is called with the shard's lock held, returns false.
-        """
+    def store_copy(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
+        """Store an entry of a source, its payload and record, unless there is one by then: a copy replaces nothing."""
+        payload, record = loaded[0], unpack(loaded[1])
         write = _Write(self.directory, self._placement, self._pack, name, payload, record, b"", self._timeout_seconds)
-        write.is_wanted = is_wanted
+        write.replaces = False
         try:
             return Written(write.run(fsync=self._fsync), write.evicted)
         except OSError as error:
@@ -158,8 +154,8 @@ class _Write:
         self._note = note
         self._timeout_seconds = timeout_seconds
         self._deadline = time.monotonic() + timeout_seconds
-        #: ``None``: an entry that is there is replaced; else it stays, and a missing one is stored if this says yes.
-        self.is_wanted: Callable[[], bool] | None = None
+        #: Whether an entry that is there is replaced; else it stays.
+        self.replaces = True
         # Made when it is needed: that is 2 us of a put.
         self._room: Room | None = None
         # Kept between attempts: the digest in it is most of what a large value costs.
@@ -227,11 +223,11 @@ class _Write:
                 self._placement.learn_fit(len(attribute) + len(note))
                 staged.expect_less(space.block_bytes)
             staged.write(self._payload, record, fsync=fsync)
-            is_published = staged.publish(fsync=fsync, is_wanted=self.is_wanted)
+            is_published = staged.publish(fsync=fsync, replaces=self.replaces)
         finally:
             if not is_published:
                 staged.abandon()
-        return None if is_published else NOT_WANTED
+        return None if is_published else IS_THERE
 
     def _refusal(self, policy: Policy, size_bytes: int) -> str:
         """Returns why so many bytes are not stored, however long the write waits; empty if they may be."""

@@ -27,7 +27,7 @@ from lockcache.calling import FILES, joined_files, parted_files
 from lockcache.errors import ReentrantComputeError, SealedError
 from lockcache.explain import state
 from lockcache.filestream import FileStreamProgramCache
-from lockcache.filestream.accounting import note_own_cache
+from lockcache.filestream.accounting import has_entry, note_own_cache
 from lockcache.filestream.disk import entry_name
 from lockcache.resource import Entry
 from lockcache.serving import unreported, watch
@@ -125,7 +125,7 @@ class Shared:
     def is_stored(self, key: str) -> bool:
         """Returns whether this directory itself has ``key``, without a read, and without counting a hit or a miss."""
         name = entry_name((self._prefix + key).encode())
-        return os.access(self.cache._directory.layout.entry(name), os.F_OK)
+        return has_entry(self.cache._directory.layout, name)
 
     def state(self, key: str, parts: Mapping[str, str], label: str) -> None:
         """State what ``key`` is made of, for ``lockcache why``."""

@@ -104,7 +104,7 @@ class RemoteProgramCache(ProgramCacheResource):
         self._store = RemoteStore(self._url, load_keys(signing_key_file))
         if self._is_renewing:
             # One time for all equal objects of this process: what one of them compiled, another need not.
-            self._store.seen.note_all(_renewing_since_ns.setdefault(self._url, time.time_ns()))
+            self._store.unsent.replace_all(_renewing_since_ns.setdefault(self._url, time.time_ns()))
 
     @property
     def url(self) -> str:
@@ -180,7 +180,7 @@ class RemoteProgramCache(ProgramCacheResource):
 
     def clear(self) -> None:
         """Read nothing from now on that was stored before now. On the server nothing is removed."""
-        self._store.seen.note_all(time.time_ns())
+        self._store.unsent.replace_all(time.time_ns())
 
     def stats(self) -> CacheStats:
         """Returns the counters of this object. Writes lost on the way to the server are among the dropped ones."""
@@ -235,7 +235,7 @@ class RemoteProgramCache(ProgramCacheResource):
     def _send(self, key: bytes, entry: Entry) -> None:
         code, tail, cost_ns = coerce_entry(entry)
         if not self._is_off:
-            self._store.store(entry_name(key), code, Record(len(code), time.time_ns(), cost_ns, tail))
+            self._store.offer(entry_name(key), code, Record(len(code), time.time_ns(), cost_ns, tail))
 
     def _turn_of_all_hosts(self, name: str, flight: Flight) -> tuple[bytes, bytes] | RemoteTurn:
         if flight.after_failure:  # of a thread here: no other host is waited for

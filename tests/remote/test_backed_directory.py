@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +14,6 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache, RemoteProgramCache, Turn
 from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout, entry_name
-from lockcache.filestream.remote import NodeSeen, node_state
-from lockcache.filestream.writer import EntryWriter
 from tests.cli.command import run
 from tests.remote.compute_processes import holder_of_a_turn, times_computed
 from tests.remote.servers import FaultProxy, Valkey, free_port
@@ -68,7 +64,7 @@ def test_without_the_variable_nothing_is_asked(server: Valkey, tmp_path: Path, m
     assert subprocess.check_output([sys.executable, "-c", program, str(tmp_path)], text=True) == "False False\n"
 
 
-def test_an_older_value_does_not_come_back_where_the_newer_one_was_not_sent(server: Valkey, tmp_path: Path) -> None:
+def test_a_process_does_not_read_back_what_its_own_unsent_write_replaced(server: Valkey, tmp_path: Path) -> None:
     with FileStreamProgramCache(tmp_path) as cache:
         cache["k"] = b"older"
     server.client.config_set("maxmemory", 1)
@@ -78,51 +74,47 @@ def test_an_older_value_does_not_come_back_where_the_newer_one_was_not_sent(serv
     finally:
         server.client.config_set("maxmemory", 0)
     _evict(tmp_path, b"k")
-    _forget()
-    assert _read_elsewhere(tmp_path, "k") == "None"
-    assert _read_elsewhere(tmp_path / "another node", "k") == "b'older'"
     with FileStreamProgramCache(tmp_path) as cache:
+        assert cache._backing is not None
         assert cache.get("k") is None
+        assert (cache._backing.store.counts.lost_puts, cache._backing.store.counts.stale_entries) == (1, 1)
         cache["k"] = b"newest"
     _evict(tmp_path, b"k")
     assert _read_elsewhere(tmp_path, "k") == "b'newest'", "it was stored there"
 
 
-def test_a_killed_sender_leaves_no_older_value_to_its_node(
+def test_what_is_removed_is_removed_from_the_server_before_the_call_returns(server: Valkey, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path) as cache:
+        cache["k"] = b"v"  # which waits to be sent
+        del cache["k"]
+        assert not server.client.exists(f"lockcache:{entry_name(b'k')}")
+        assert _read_elsewhere(tmp_path, "k") == "None"
+        with pytest.raises(KeyError):
+            del cache["k"]
+
+
+def test_what_cannot_be_removed_from_the_server_is_counted_and_this_process_does_not_read_it(
     server: Valkey, tmp_path: Path, proxy_to: Callable[..., FaultProxy]
 ) -> None:
     with FileStreamProgramCache(tmp_path) as cache:
-        cache["k"] = b"older"
-    program = (
-        "import os, signal, sys; from lockcache import *; FileStreamProgramCache(sys.argv[1])['k'] = b'newer'; "
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
+        cache["k"] = b"v"
     silent = proxy_to(server.port, "silence")
-    # The same server, as far as the directory knows, does not answer: nothing can be sent before the end.
     _forget()
     os.environ["LOCKCACHE_REMOTE"] = silent.url
-    with FileStreamProgramCache(tmp_path):
-        pass
-    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    silent.fault = ""
-    assert _read_elsewhere(tmp_path, "k") == "b'newer'"
-    _evict(tmp_path, b"k")
-    assert _read_elsewhere(tmp_path, "k") == "None"
+    with FileStreamProgramCache(tmp_path) as cache:
+        assert cache._backing is not None
+        del cache["k"]
+        assert cache._backing.store.counts.lost_removals == 1
+        assert cache.get("k") is None
 
 
-def test_what_is_removed_or_cleared_does_not_come_back(server: Valkey, tmp_path: Path) -> None:
+def test_clear_leaves_the_server_alone(server: Valkey, tmp_path: Path) -> None:
     with FileStreamProgramCache(tmp_path) as cache:
-        cache["removed"], cache["cleared"] = b"v", b"v"
-        del cache["removed"]
-        assert cache.get("removed") is None
-    assert not server.client.exists(f"lockcache:{entry_name(b'removed')}")
-    with FileStreamProgramCache(tmp_path) as cache:
+        cache["k"] = b"v"
         cache.clear()
-        assert cache.get("cleared") is None
-    assert _read_elsewhere(tmp_path, "cleared") == "None"
-    with FileStreamProgramCache(tmp_path) as cache, pytest.raises(KeyError):
-        del cache["removed"]
+        assert len(cache) == 0
+        cache._backing.store.flush()  # type: ignore[union-attr]
+        assert cache["k"] == b"v"
 
 
 def test_what_is_removed_here_may_be_on_the_server_alone(server: Valkey, tmp_path: Path) -> None:
@@ -134,33 +126,6 @@ def test_what_is_removed_here_may_be_on_the_server_alone(server: Valkey, tmp_pat
     assert server.client.dbsize() == 0
 
 
-def test_an_answer_from_before_a_removal_was_sent_is_not_believed_after_it(
-    server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with FileStreamProgramCache(tmp_path / "one") as one:
-        one["k"] = b"v"
-    cache = FileStreamProgramCache(tmp_path / "other")
-    assert cache._backed is not None
-    store, is_asked = cache._backed.backing.store, threading.Event()
-    store.sender().send(is_asked.wait, lambda: None)
-    del cache["k"]
-    ask = store.ask
-
-    def ask_before_it_is_sent(*arguments: object, **options: bool) -> object:
-        answer = ask(*arguments, **options)  # type: ignore[arg-type]
-        is_asked.set()
-        store.flush()
-        return answer
-
-    monkeypatch.setattr(store, "ask", ask_before_it_is_sent)
-    assert cache.get("k") is None
-    assert store.counts.stale_entries == 1
-    assert server.client.dbsize() == 0
-    monkeypatch.undo()
-    assert _read_elsewhere(tmp_path / "other", "k") == "None"
-    cache.close()
-
-
 def test_a_copy_never_replaces_what_was_stored_meanwhile(
     server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,78 +133,18 @@ def test_a_copy_never_replaces_what_was_stored_meanwhile(
         one["k"] = b"of the server"
     cache = FileStreamProgramCache(tmp_path / "other")
     assert cache._backed is not None
-    load = cache._backed.backing.store.load
+    load = cache._backed._store.load
 
     def load_slowly(name: str) -> object:
         found = load(name)
         cache["k"] = b"of a writer"
         return found
 
-    monkeypatch.setattr(cache._backed.backing.store, "load", load_slowly)
+    monkeypatch.setattr(cache._backed._store, "load", load_slowly)
     cache.get("k")
     assert cache["k"] == b"of a writer"
     assert cache.stats().entries == 1
     assert [repair for repair in cache.recount() if repair] == [], "the copy's reservation was given back"
-    cache.close()
-
-
-def test_a_copy_of_what_was_removed_meanwhile_does_not_stay(
-    server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with FileStreamProgramCache(tmp_path / "one") as one:
-        one["k"] = b"of the server"
-    cache = FileStreamProgramCache(tmp_path / "other")
-    assert cache._backed is not None
-    behind = cache._backed.backing.store
-    found = behind.load(entry_name(b"k"))
-    del cache["k"]
-    behind.flush()
-    monkeypatch.setattr(behind, "load", lambda name: found)
-    cache.get("k")
-    monkeypatch.undo()
-    assert cache.get("k") is None
-    cache.close()
-
-
-def test_a_copy_that_is_stored_right_behind_a_removal_does_not_stay(server: Valkey, tmp_path: Path) -> None:
-    with FileStreamProgramCache(tmp_path / "one") as one:
-        one["k"] = b"of the server"
-    cache = FileStreamProgramCache(tmp_path / "other")
-    reads = cache._backed
-    assert reads is not None
-    stamps = reads.backing.seen.stamps()
-    found = reads.backing.store.load(entry_name(b"k"))
-    assert found is not None
-
-    with pytest.MonkeyPatch.context() as patch:
-
-        def remove_before_a_copy_comes(writer: EntryWriter, name: str) -> bool:
-            patch.undo()
-            was_there = writer.remove(name)
-            reads._kept(name, found, stamps)
-            return was_there
-
-        patch.setattr(EntryWriter, "remove", remove_before_a_copy_comes)
-        del cache["k"]
-    assert cache.get("k") is None
-    assert len(cache) == 0
-    cache.close()
-
-
-def test_what_one_process_cannot_remember_is_believed_by_the_others(
-    server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(node_state, "_MOST_SEEN", 2)
-    cache = FileStreamProgramCache(tmp_path)
-    assert cache._backed is not None
-    reading = cache._backed.backing.seen
-    other = NodeSeen(Layout(str(tmp_path)), os.path.dirname(reading._floor))
-    for name in ("a", "b", "c"):
-        reading.note(name, 1)
-    assert reading.floor_ns("a") > 1
-    assert other.floor_ns("a") == 0
-    reading.note_all(2)
-    assert other.floor_ns("a") == 2, "they share what is removed"
     cache.close()
 
 
@@ -337,19 +242,6 @@ def test_nobody_listens_and_the_directory_goes_on(tmp_path: Path, monkeypatch: p
         assert cache["k"] == b"v"
         del cache["k"]
         cache.clear()
-
-
-def test_many_writes_that_could_not_be_sent_become_one_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKCACHE_REMOTE", f"redis://127.0.0.1:{free_port()}")
-    monkeypatch.setattr("lockcache.filestream.remote.node_state._MOST_MARKS", 100)
-    monkeypatch.setattr("random.randrange", lambda most: 0)  # after how many they are counted
-    with FileStreamProgramCache(tmp_path) as cache:
-        for number in range(256):
-            cache[f"k{number}"] = b"v"
-        assert cache._backing is not None
-        assert cache._backing.seen.floor_ns("ab" * 32) > 0
-    [unsent] = tmp_path.glob("lockcache/remote/*/unsent")
-    assert len(list(unsent.iterdir())) < 256
 
 
 def test_lockcache_run_puts_a_server_behind_the_directory(

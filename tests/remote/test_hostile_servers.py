@@ -107,19 +107,6 @@ def test_a_write_is_later_than_what_it_replaces_whatever_the_clocks_say(
     assert cache["k"] == b"newer"
 
 
-def test_a_removal_that_was_not_sent_outlasts_a_clock_that_is_ahead(server: Valkey, cache_at: CacheAt) -> None:
-    _plant(server, b"k", b"v", time.time_ns() + _HOUR_NS)
-    cache = cache_at(server.url)
-    assert cache["k"] == b"v"
-    place = f"lockcache:{entry_name(b'k')}"
-    stored = server.client.get(place)
-    assert isinstance(stored, bytes)
-    del cache["k"]
-    cache.flush()
-    server.client.set(place, stored)
-    assert cache.get("k") is None
-
-
 def test_leases_that_never_end_are_waited_for_less_and_less(server: Valkey, cache_at: CacheAt) -> None:
     cache = cache_at(server.url, lease_timeout_seconds=1)
     for number in range(12):

@@ -204,42 +204,6 @@ def test_copies_take_half_of_the_cap_and_evict_what_was_not_used_for_longest(tmp
 
 
 @pytest.mark.usefixtures("stored")
-def test_what_was_removed_here_and_not_there_does_not_come_back(tmp_path: Path) -> None:
-    with FileStreamProgramCache(tmp_path / "node") as cache:
-        _fetched(cache)
-        assert cache._backing is not None
-        cache._backing.seen.mark(entry_name(_KEYS[0].encode()))  # what a removal does that is not sent yet
-    _evict(tmp_path / "node", _KEYS[0])
-    _evict(tmp_path / "node", _KEYS[1])
-    backing._backings.clear()
-    with _fetched(FileStreamProgramCache(tmp_path / "node")) as cache:
-        assert cache._backing is not None
-        counts = cache._backing.store.counts
-        assert (counts.stale_entries, counts.prefetched) == (1, 1)
-        assert cache.get(_KEYS[0]) is None
-        assert len(cache) == 59
-
-
-REMOVE = "import sys; from lockcache import *; del FileStreamProgramCache(sys.argv[1])[sys.argv[2]]"
-
-
-@pytest.mark.usefixtures("stored")
-def test_what_another_process_removes_while_it_is_fetched_does_not_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read_and_remove(*arguments: object) -> Iterator[object]:
-        for part, found in read_bulk(*arguments):  # type: ignore[arg-type]
-            for key in (key for key in _KEYS[:2] if entry_name(key.encode()) in part):
-                subprocess.run([sys.executable, "-c", REMOVE, str(tmp_path / "node"), key], check=True)
-            yield part, found
-
-    monkeypatch.setattr(prefetching, "read_bulk", read_and_remove)
-    with _fetched(FileStreamProgramCache(tmp_path / "node")) as cache:
-        assert len(cache) == 58
-        assert cache.get(_KEYS[0]) is None
-
-
-@pytest.mark.usefixtures("stored")
 def test_a_fetch_that_was_ended_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_and_end(*arguments: object) -> Iterator[object]:
         for part, found in read_bulk(*arguments):  # type: ignore[arg-type]
@@ -289,15 +253,15 @@ def test_what_fails_in_the_background_is_charged_to_nobody_and_opens_no_breaker(
 KILLED = """
 import os, signal, sys
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import prefetching
-store_copy, stored = prefetching.store_copy, 0
+from lockcache.filestream.backing import BackedWriter
+store_copy, stored = BackedWriter.store_copy, 0
 def killing(*arguments):
     global stored
     stored += 1
     if stored == 20:
         os.kill(os.getpid(), signal.SIGKILL)
     return store_copy(*arguments)
-prefetching.store_copy = killing
+BackedWriter.store_copy = killing
 cache = FileStreamProgramCache(sys.argv[1])
 [prefetch] = cache._backing._prefetches.values()
 prefetch.thread.join()

@@ -245,6 +245,12 @@ _BY_SERVER: Final[
     ),
     (CounterMetricFamily, "puts", "Entries that it took.", lambda seen: seen.counters.puts),
     (CounterMetricFamily, "lost_puts", "Entries that it did not get.", lambda seen: seen.counters.lost_puts),
+    (
+        CounterMetricFamily,
+        "lost_removals",
+        "Removals that it did not confirm.",
+        lambda seen: seen.counters.lost_removals,
+    ),
     (CounterMetricFamily, "errors", "Calls that failed.", lambda seen: seen.counters.errors),
     (
         CounterMetricFamily,

@@ -35,7 +35,7 @@ else:
             "run_record": "RUN_HEAD RUN_VARIABLE RunPart append_parts note_missing_parts read_run",
             "scan": (
                 "ANY_TIME_NS Found ShardFolders bytes_beside bytes_of_entry bytes_on_disk count_shard folder_bytes "
-                "measure_shard names_in quarantined_files scan_records scan_shard scan_views staged_files"
+                "has_entry measure_shard names_in quarantined_files scan_records scan_shard scan_views staged_files"
             ),
             "summary": "saved_in_words",
             "usage": "NfsPage ReopenedPage Slot UsagePage encode_page total_of",

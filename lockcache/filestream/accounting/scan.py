@@ -182,10 +182,15 @@ def measure_shard_in_full(
     return Slot(taken + beside_bytes + folder_bytes(layout, shard), len(names)), stored
 
 
+def has_entry(layout: Layout, name: str) -> bool:
+    """Returns whether the directory itself has an entry, damaged or not, for the effective user, as opening it does."""
+    return os.access(layout.entry(name), os.F_OK, effective_ids=True)
+
+
 def bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
     """Returns :func:`bytes_of_entry`, but ``None`` also where the disk gives no answer: for what is replaced anyway."""
     # Most puts are of a key that missed, and asking is cheaper than an exception (1.2 us).
-    if not os.access(layout.entry(name), os.F_OK, effective_ids=True):
+    if not has_entry(layout, name):
         return None
     return bytes_of_entry(layout, name, has_records)
 

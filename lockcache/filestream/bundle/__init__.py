@@ -3,7 +3,7 @@
 Promises invariant 1 (a hit is whole) in :class:`BundleFile`, whatever the file holds; and reads a directory's own copy
 of one, its seed (:class:`SeedFile`). A directory's bundles are made and merged by :mod:`lockcache.bundle`.
 
-May use: entry, seed_marks, bundle_format, disk.
+May use: accounting, entry, seed_marks, bundle_format, disk.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import stat
 from collections.abc import Iterator
 from typing import Final
 
+from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError
 from lockcache.filestream.bundle_format import HIDDEN_AT, SLOT, Table
 from lockcache.filestream.disk import READ, Descriptor, Layout, open_below
@@ -100,7 +101,7 @@ class SeededRecords:
     def names(self) -> Iterator[str]:
         """Yields the names of the entries, in no order. Raises :class:`OSError`."""
         for name in map(bytes.hex, self._seed.each_served()):
-            if not _access(self._layout.entry(name), os.F_OK, effective_ids=True):
+            if not has_entry(self._layout, name):
                 yield name
 
     def record(self, name: str) -> tuple[bytes, int] | None:
@@ -172,7 +173,7 @@ class SeededReader:
             served = [name.hex() for name in (self._seed or self._opened()).served()]
         except (OSError, MemoryError):
             return []
-        return [name for name in served if not _access(self._layout.entry(name), os.F_OK, effective_ids=True)]
+        return [name for name in served if not has_entry(self._layout, name)]
 
     def close(self) -> None:
         """Close the seed. The next read opens it again."""

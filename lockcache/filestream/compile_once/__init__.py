@@ -3,7 +3,7 @@
 Promises that waiting ends: when the entry is published, when the holder dies or gives up, and at the latest when the
 holder is overdue.
 
-May use: disk, seed_marks, entry, bundle, manifest.
+May use: accounting, disk, seed_marks, entry, bundle, manifest.
 """
 
 from typing import TYPE_CHECKING

@@ -6,13 +6,13 @@ Looks at the directory as ``lockcache why`` does, and promises a bound, since so
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import closing
 from typing import Final
 
 from lockcache.errors import in_words
 from lockcache.explain import Stated, reasons_of, values_in_words
+from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeededRecords
 from lockcache.filestream.disk import Layout
 from lockcache.filestream.entry import FLAWS, KeyRing, Neighbour, Search, consider_all, consider_seed, flaw_of
@@ -47,7 +47,7 @@ class MissedEntry:
         self._now_ns = time.time_ns()
         # Only until the caller stores can be seen what it found.
         self._flaw = ""
-        if layout is not None and os.access(layout.entry(name), os.F_OK, effective_ids=True):
+        if layout is not None and has_entry(layout, name):
             self._flaw = flaw_of(layout, name, keys) or ("renewed" if is_renewing else "")
 
     def list_in(self, path: str) -> None:

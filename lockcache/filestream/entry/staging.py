@@ -15,7 +15,6 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
 from typing import Final
 
 from filelock import lock_descriptor
@@ -244,20 +243,20 @@ class StagedEntry:
         # close; an entry must not be visible by then.
         self._file.end_writing()
 
-    def publish(self, *, fsync: bool, is_wanted: Callable[[], bool] | None = None) -> bool:
+    def publish(self, *, fsync: bool, replaces: bool = True) -> bool:
         """Let readers see the entry, in one critical section with giving back what it replaces.
 
-        Returns whether that was done: with ``is_wanted``, not if there is an entry, or it returns false under the lock.
+        Returns whether that was done: without ``replaces``, not if there is an entry.
         """
         layout = self._directory.layout
         path = layout.entry(self._name)
         hold, self._kept = self._kept or self._hold(), None
         try:
-            is_new = revalidate_shard_locked(layout, self._shard, makes=is_wanted is None)
+            is_new = revalidate_shard_locked(layout, self._shard, makes=replaces)
             folders = folder_bytes(layout, self._shard) if self.space.shows_blocks else 0
             has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
             replaced = None if is_new else bytes_on_disk(layout, self._name, has_records)
-            if is_wanted is not None and (replaced is not None or not is_wanted()):
+            if replaced is not None and not replaces:
                 return False
             # The record first, and with the older one behind it, so that a reader between the two renames, or
             # after a death there, finds the record of either payload. The other order would leave a payload without a

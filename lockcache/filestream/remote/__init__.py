@@ -31,7 +31,7 @@ if not TYPE_CHECKING:
             "bulk": "read_bulk",
             "calls": "call_within",
             "wait_limits": "Breaker",
-            "node_state": "NodeSeen SharedBreaker Stamps make_server_folder",
+            "node_state": "SharedBreaker make_server_folder",
             "sealing": "seal unseal",
             "store": "RemoteCounts RemoteStore",
             "counters": "ServerCounters ServerSeen read_servers report_of reset_servers",

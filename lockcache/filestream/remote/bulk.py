@@ -52,12 +52,11 @@ def read_bulk(
     try:
         while first < len(names) and not is_ended():
             part = names[first : first + most]
-            floors = store.floors(part)
             left = min(_ANSWER_SECONDS, until - time.monotonic())
             values, _ = call_within(max(0.0, left), partial(transport.get_many, part))
             size_bytes = sum(map(len, values.values()))
             store.counts.bytes_read += size_bytes
-            found = store.believed(values, floors)
+            found = store.believed(values, part)
             store.counts.prefetched += len(found)
             yield part, found
             first += len(part)

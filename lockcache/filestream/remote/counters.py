@@ -27,7 +27,7 @@ __all__ = ["ServerCounters", "ServerSeen", "read_servers", "report_of", "reset_s
 _log = logging.getLogger("lockcache")
 
 _KIND: Final = b"LCserve"
-# Of 16 fields, and room for as many less one.
+# Of 17 fields, and room for 14 more.
 _PAGE_BYTES: Final = 256
 _LONGEST_NAME: Final = 500
 # A directory has one server, or the few that it ever had.
@@ -58,6 +58,7 @@ class ServerCounters(NamedTuple):
     prefetched: int = 0
     #: Among ``hits``: look-ups that waited until another host had compiled.
     waits: int = 0
+    lost_removals: int = 0
 
     @property
     def hit_ratio(self) -> float | None:

@@ -3,7 +3,7 @@
 Keeps invariant 1 (a hit is whole) against a server that is not trusted: a value is the entry's record and its payload,
 and is believed only if the record's digest, or its signature where there are keys, binds this payload to this name. So
 other bytes, a cut answer or another key's value are misses. A value that an honest writer once stored under that key is
-believed, also if it is not the newest: :class:`.store.RemoteStore` compares it with what this process has seen.
+believed, also if it is not the newest: keys are digests of content.
 """
 
 from __future__ import annotations

@@ -5,32 +5,25 @@ seconds at most, and only while the server answers or its host receives somethin
 value is waited for as long as a link of 40 Mbit/s takes for it. Jobs run one after the other in the order in which they
 came, so a lease that is given back after a value is stored is given back after it is there.
 
-:class:`InFlight` tells the other processes of a directory what is being sent just now. Its locks are the kernel's, and
-end with the process.
-
 Kept across fork: a child begins with nothing to send; its parent sends what it has.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import fcntl
 import logging
-import struct
 import sys
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk import UPDATE, Descriptor, Layout, open_or_create
 from lockcache.filestream.remote.wait_limits import Patience
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["InFlight", "Sender"]
+__all__ = ["Sender"]
 
 _log = logging.getLogger("lockcache")
 
@@ -44,50 +37,6 @@ _LOOK_SECONDS: Final = 0.1
 _SLOWEST_BYTES_PER_SECOND: Final = 5e6
 # A thread that has nothing to do for so long ends.
 _IDLE_SECONDS: Final = 10.0
-
-# C's struct flock: type, whence, start, length, pid.
-_FLOCK: Final = struct.Struct("hhqqi4x")
-
-
-class InFlight:
-    """The names of the values that the processes of a directory are sending: a byte of a file for each, locked.
-
-    Where the file system refuses such locks, no value counts as being sent.
-    """
-
-    def __init__(self, layout: Layout, path: str) -> None:
-        self._layout = layout
-        self._path = path
-        self._file = Descriptor()
-        after_fork_in_child(self)
-
-    @contextlib.contextmanager
-    def holding(self, name: str) -> Iterator[None]:
-        """State for the duration of the block that this process sends a value. For one thread at a time."""
-        self._lock(fcntl.F_OFD_SETLK, fcntl.F_RDLCK, name)
-        try:
-            yield
-        finally:
-            self._lock(fcntl.F_OFD_SETLK, fcntl.F_UNLCK, name)
-
-    def is_sent_elsewhere(self, name: str) -> bool:
-        """Returns whether another process is sending a value of this name."""
-        return self._lock(fcntl.F_OFD_GETLK, fcntl.F_WRLCK, name) != fcntl.F_UNLCK
-
-    def _lock(self, command: int, kind: int, name: str) -> int:
-        """Returns the kind of lock that the kernel answers with."""
-        try:
-            if self._file.number < 0:
-                open_or_create(self._layout, self._path, UPDATE, self._file)
-            # Not flock, which would need a file for each name. 60 bits of the name, so that it is the only one.
-            asked = _FLOCK.pack(kind, 0, int(name[:15], 16), 1, 0)
-            return int(_FLOCK.unpack(fcntl.fcntl(self._file.number, command, asked))[0])
-        except OSError as error:
-            _log.debug("%s: what is being sent is not known: %s", self._path, error)
-            return fcntl.F_UNLCK
-
-    def _after_fork_in_child(self) -> None:
-        self._file.close()  # the open file is the parent's too, and so are its locks
 
 
 class _Job(NamedTuple):

@@ -1,10 +1,9 @@
 """RemoteStore: the entries of one server, as one process sees them.
 
-Keeps invariant 1 (a hit is whole): each answer is verified (:mod:`.sealing`), and what fails is a counted miss. Keeps
-invariant 2 (last write wins) for all objects that share ``seen``: an entry older than one that was stored or read here
-is not believed, so an older one does not come back if a write could not be sent. Two entries of the same age may both
-be believed. Keeps invariant 7 (never take the job down): nothing raises, and the time of a server that does not answer
-is bounded (:mod:`.wait_limits`).
+Keeps invariant 1 (a hit is whole): each answer is verified (:mod:`.sealing`), and what fails is a counted miss. A
+process that stored or removed an entry reads no other one until the server has taken that (:mod:`.node_state`). Keeps
+invariant 7 (never take the job down): nothing raises, and the time of a server that does not answer is bounded
+(:mod:`.wait_limits`).
 
 Not promised: that another process sees a write before it is sent, or after it was lost.
 """
@@ -14,14 +13,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
 from lockcache.filestream.entry import KeyRing, Record, RefusedEntryError, unpack
 from lockcache.filestream.remote.calls import call_within, forget_calls
-from lockcache.filestream.remote.node_state import Seen, SeenHere
+from lockcache.filestream.remote.node_state import UnsentWrites
 from lockcache.filestream.remote.sealing import seal, unseal
 from lockcache.filestream.remote.sending import Sender
 from lockcache.filestream.remote.transport import (
@@ -66,7 +65,7 @@ class RemoteCounts:
     corrupt_entries: int = 0
     #: Answers that are signed where there is no key for them, or not signed where there is one.
     refused_entries: int = 0
-    #: Answers that were older than what was stored or read here before. Each was a miss.
+    #: Answers that this process had replaced or removed before. Each was a miss.
     stale_entries: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
@@ -77,6 +76,8 @@ class RemoteCounts:
     prefetched: int = 0
     #: Among ``hits``: look-ups that waited until another host had compiled.
     waits: int = 0
+    #: Entries that it may still have although they were removed here: it did not answer in time.
+    lost_removals: int = 0
 
 
 class RemoteStore:
@@ -88,7 +89,6 @@ class RemoteStore:
         keys: KeyRing | None = None,
         *,
         breaker: Breaker | None = None,
-        seen: Seen | None = None,
     ) -> None:
         self.url = url
         self.counts = RemoteCounts()
@@ -96,7 +96,7 @@ class RemoteStore:
         self.breaker = Breaker() if breaker is None else breaker
         # For faults of this process alone, which do not concern the others of its node.
         self._own_breaker = Breaker()
-        self.seen: Seen = SeenHere() if seen is None else seen
+        self.unsent = UnsentWrites()
         self._keys = keys
         self._transport: Transport | None = None
         self._inherited: list[Transport] = []
@@ -115,14 +115,13 @@ class RemoteStore:
     def load_many(self, names: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
         """Returns the entries that the server has, verified, in one call."""
         wanted = list(names)
-        floors = self.floors(wanted)
         began_ns = time.perf_counter_ns()
         values = self.ask(lambda transport: _read(transport, wanted), _bytes_of)
         if values is not None:
             took_ns = time.perf_counter_ns() - began_ns
             self.counts.answers += 1
             self.counts.answers_ns += took_ns
-        found = self.believed(values, floors)
+        found = self.believed(values, wanted)
         hits, misses = len(found), len(wanted) - len(found)
         self.counts.hits += hits
         self.counts.misses += misses
@@ -130,27 +129,32 @@ class RemoteStore:
 
     def look(self, name: str, *, is_waiting: bool) -> tuple[bytes, bytes] | None:
         """Load like :meth:`load`, but count no miss: this is a further look. ``is_waiting``: as for :meth:`ask`."""
-        floors = self.floors([name])
         values = self.ask(lambda transport: _read(transport, [name]), _bytes_of, is_waiting=is_waiting)
-        found = self.believed(values, floors)
+        found = self.believed(values, [name])
         hits = len(found)
         self.counts.hits += hits
         return found.get(name)
 
-    def store(self, name: str, payload: bytes, record: Record) -> None:
-        """Send an entry in the background. From now on no older one is read here."""
-        record = record._replace(created_ns=self.seen.write_time_ns(name, record.created_ns))
-        self.seen.note(name, record.created_ns)
-        value = seal(name, payload, record, self._keys)
+    def offer(self, name: str, payload: bytes, record: Record) -> None:
+        """Send an entry in the background. This process reads no other one until the server has taken it."""
+        serial, value = self.unsent.begin(name), seal(name, payload, record, self._keys)
         if len(value) > LARGEST_VALUE_BYTES:
             self.lose()
             return
-        self.sender().send(partial(self.put, name, value), self.lose, len(value))
+        self.sender().send(partial(self._send, name, serial, value), self.lose, len(value))
 
     def remove(self, name: str) -> None:
-        """Remove an entry in the background. From now on none that was stored before is read here."""
-        self.seen.note(name, self.seen.write_time_ns(name, time.time_ns()))
-        self.sender().send(partial(self.tell, lambda transport: transport.remove(name)), do_nothing)
+        """Remove an entry, within this process's patience.
+
+        If the server does not answer in time, other processes may read the entry again, and that is counted.
+        """
+        serial = self.unsent.begin(name)
+        # Behind own offers, which would bring it back.
+        are_sent = self._sender is None or self._sender.flush()
+        if self.ask(partial(_remove, name)) and are_sent:
+            self.unsent.confirm(name, serial)
+        else:
+            self.counts.lost_removals += 1
 
     def sender(self) -> Sender:
         """Returns the sender, which works in the background."""
@@ -205,10 +209,14 @@ class RemoteStore:
             self._open_breaker("it is too slow to be worth waiting for")
         return answer
 
+    def _send(self, name: str, serial: int, value: bytes) -> bool:
+        was_put = self.put(name, value)
+        if was_put:
+            self.unsent.confirm(name, serial)
+        return was_put
+
     def put(self, name: str, value: bytes) -> bool:
-        """Send a value in the background. Returns whether the server took it; if not, the caller calls :meth:`lose`."""
-        if len(value) > LARGEST_VALUE_BYTES:
-            return False
+        """Send a value in the background. Returns whether the server took it."""
         size_bytes = len(value)
         was_put = self.tell(lambda transport: transport.put(name, value), size_bytes)
         if was_put:
@@ -275,17 +283,12 @@ class RemoteStore:
         with unforked:  # its client may be imported only now
             return open_transport(self.url, seconds)
 
-    def floors(self, names: Iterable[str]) -> dict[str, int]:
-        """Returns the floors from before a question: its answer may be older than a write that is sent meanwhile."""
-        return {name: self.seen.floor_ns(name) for name in names}
-
-    def believed(self, values: dict[str, bytes] | None, floors: dict[str, int]) -> dict[str, tuple[bytes, bytes]]:
-        """Returns the answers that are whole and not older than ``floors``, and counts the others."""
-        answers = {name: value for name, value in (values or {}).items() if name in floors}
-        found = {name: self._believed(name, value, floors[name]) for name, value in answers.items()}
+    def believed(self, values: dict[str, bytes] | None, names: Collection[str]) -> dict[str, tuple[bytes, bytes]]:
+        """Returns the answers under ``names`` that are whole and not replaced by own writes. Counts the others."""
+        found = {name: self._believed(name, value) for name, value in (values or {}).items() if name in names}
         return {name: loaded for name, loaded in found.items() if loaded is not None}
 
-    def _believed(self, name: str, value: bytes, floor_ns: int) -> tuple[bytes, bytes] | None:
+    def _believed(self, name: str, value: bytes) -> tuple[bytes, bytes] | None:
         try:
             payload, blob = unseal(name, value, self._keys)
         except RefusedEntryError:
@@ -295,11 +298,9 @@ class RemoteStore:
             self.counts.corrupt_entries += 1
             _log.debug("%s: an entry is not believed: %s", self.url.shown, error)
             return None
-        created_ns = unpack(blob).created_ns
-        if created_ns < max(floor_ns, self.seen.floor_ns(name)):
+        if self.unsent.replaces(name, unpack(blob).created_ns):
             self.counts.stale_entries += 1
             return None
-        self.seen.note(name, created_ns)
         return payload, blob
 
     def _note_failure(self, error: RemoteError, transport: Transport | None, *, is_alone: bool = False) -> None:
@@ -366,6 +367,11 @@ def _read(transport: Transport, names: list[str]) -> dict[str, bytes]:
         return transport.get_many(names)
     value = transport.get(names[0])
     return {} if value is None else {names[0]: value}
+
+
+def _remove(name: str, transport: Transport) -> bool:
+    transport.remove(name)
+    return True
 
 
 def _abort(transport: Transport) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from lockcache.filestream import FileStreamProgramCache
+from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.disk import entry_name
 from lockcache.metadata import COMPILE_COST
 from lockcache.resource import Entry
@@ -100,4 +100,4 @@ def uncounted(cache: FileStreamProgramCache) -> Iterator[None]:
 
 def is_stored(cache: FileStreamProgramCache, key: str) -> bool:
     """Returns whether the directory itself has an entry, without a read, and without counting a hit or a miss."""
-    return os.access(cache._directory.layout.entry(entry_name(key.encode())), os.F_OK)
+    return has_entry(cache._directory.layout, entry_name(key.encode()))

@@ -12,9 +12,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.bundle_format import START_BYTES
 from lockcache.filestream.disk.layout import Layout, entry_name
-from lockcache.filestream.entry import unpack
 from lockcache.filestream.repair import reap
-from lockcache.filestream.seed_marks import is_served
 from lockcache.filestream.seeding import attach_seed, detach_seed
 from tests.unit.bundle.bundles import bundle_of, made_of, write
 from tests.unit.filestream.seeds import KEYS, OLDER, evict_all, make_due
@@ -307,15 +305,3 @@ def test_files_of_the_seed_are_shown_as_files(cache_path: Path, tmp_path: Path) 
         assert cache.view_files(b"removed") is None
         assert cache.get_files(b"removed") is None
         assert cache.recount() == []
-
-
-def test_what_was_removed_meanwhile_is_not_stored_from_the_seed(cache: FileStreamProgramCache) -> None:
-    """Removed between the read of the seed and the store of what was read."""
-    writer, name = cache._writer, entry_name(KEYS[0])
-    loaded = cache._load(name)
-    assert loaded is not None
-    del cache[KEYS[0]]
-    written = writer.store_missing(name, loaded[0], unpack(loaded[1]), lambda: is_served(Layout(cache.path), name))
-    assert written.dropped is not None
-    assert cache.get(KEYS[0]) is None
-    assert cache.stats().bytes == 0
