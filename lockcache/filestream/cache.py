@@ -88,9 +88,9 @@ class FileStreamProgramCache(ProgramCacheResource):
             signed. ``None``: ``$LOCKCACHE_SIGNING_KEY_FILE``, if that is set; False: neither. ``lockcache key new``
             makes such a file.
         seed: A bundle (``lockcache bundle make``) below the directory: what the directory does not have is read from
-            it. The first process to open the directory copies it there, where it counts under the cap; all others read
-            that copy. What is stored or removed in the directory counts over it, also after an eviction. ``None``:
-            ``$LOCKCACHE_SEED``, else the one that the directory has. One that cannot be had is a line in the log.
+            it, but for what was deleted. The first process to open the directory copies it there, where it counts under
+            the cap; all others read that copy. ``None``: ``$LOCKCACHE_SEED``, else the one that the directory has. One
+            that cannot be had is a line in the log.
         read_only: True: make and change nothing in the directory; what is stored is dropped, counted and logged once,
             what is not there is compiled without waiting for others, and a directory that is missing is an empty one.
             ``"auto"``: so if ``$LOCKCACHE_READONLY`` says so, or the directory may be read and not written when it is
@@ -277,9 +277,9 @@ class FileStreamProgramCache(ProgramCacheResource):
         its file is another one.
         """
         self._directory.refuse_if_read_only()
-        if not self._directory.is_nowhere:
-            detach_seed(self._directory, self._writer.remove_all)
         self._writer.remove_all()
+        if not self._directory.is_nowhere:
+            detach_seed(self._directory)  # behind the entries, which may have to make room on a full disk
         self._closures.clear()
         empty_quarantine(self._directory, waits=True)
 

@@ -65,8 +65,7 @@ class Seed:
 
     #: Of the bundle that was copied; an absolute path.
     path: str
-    #: The bytes that the directory's copy takes of the cap, and what it leaves when it is removed
-    #: (:mod:`.seeding.tombstones`).
+    #: The bytes that the directory's copy takes of the cap.
     bytes: int
     #: Tells one file under that path from the next: its size and its time.
     version: str
@@ -106,13 +105,9 @@ class Policy:
         cap, block = self.max_size_bytes, space.block_bytes
         if cap is None:
             return None
-        is_charged = cap >= max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block)
-        if is_charged:
+        if cap >= max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block):
             cap -= _OWN_BLOCKS * (block + space.inode_bytes) + _OWN_INODES * space.inode_bytes
-        # What a seed that is gone left is as much the directory's own as these.
-        if self.seed is None or (self.seed.is_detached and not is_charged):
-            return cap
-        return max(0, cap - self.seed.bytes)
+        return cap if self.seed is None else max(0, cap - self.seed.bytes)
 
 
 def stated_policy(cap: int | None) -> tuple[int | None, Priority | None]:

@@ -1,18 +1,12 @@
-"""Seed: a directory's own copy of a bundle, and the marks of entries that the directory no longer serves.
+"""Seed: a directory's own copy of a bundle, and the marks of entries that were deleted from the directory.
 
-Keeps invariant 2 (last write wins) for a directory with a seed. What is in ``entries/`` is read first, so a newer value
-wins for as long as it is there. A process that removes an entry, to evict it, to delete it, or because a write was
-dropped, first marks its name in the seed (:func:`hide`), and a marked entry is a miss: else the seed's older value
-would come back. A put marks nothing and does not look whether there is a seed.
+A seed is a source: what ``entries/`` lacks is read from it, also after an eviction or a dropped write. A deletion must
+not bring that back, so it marks the name in the copy (:func:`hide`), and a marked entry is a miss. A mark is one byte
+in the copy's own table, which readers read anyway, in memory that all processes share. It is never removed, is not
+evicted, and ends with the copy: a newer bundle is read whole. Not promised: that marks of the last seconds survive a
+power cut, or those that are made while the copy is replaced.
 
-A mark is one byte in the copy's own table, which readers read anyway, in memory that all processes share. A mark is
-never removed; a death between mark and removal leaves an entry that is read as before, and is compiled again once it is
-evicted. Not promised: that marks of the last seconds survive a power cut.
-
-A copy is made, replaced and removed with the locks of all shards held (:mod:`.seeding`), so that no mark is lost
-meanwhile; its marks outlive it (:mod:`.seeding.tombstones`). Not promised: marks for removals without the shard's lock,
-without a free descriptor, or in a directory that was deleted meanwhile. Readers and removals ignore anything in the
-copy's place that is not a plain file.
+Readers and deletions ignore anything in the copy's place that is not a plain file.
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -37,7 +31,7 @@ from lockcache.filestream.bundle_format import (
 from lockcache.filestream.disk import READ, UPDATE, Layout, open_below
 
 _EMPTY: Final = bytes(SLOT.size)
-# The reasons why an entry is not served: it was removed, or stored and evicted; or the whole seed is being removed.
+# The reasons why an entry is not served: it was deleted, or the whole seed is being removed.
 _HIDDEN: Final = 1
 #: The flag of entries of a seed that is on its way out.
 WITHDRAWN: Final = 2
@@ -54,15 +48,19 @@ def has_seed(layout: Layout) -> bool:
     return os.access(layout.seed, os.F_OK, effective_ids=True)
 
 
-def hide(layout: Layout, names: Iterable[str]) -> int:
-    """Hide these entries in the seed, if there is one. Returns how many it would have served.
-
-    Raises :class:`OSError`; then the entries must not be removed. Requires: the lock of their shard.
-    """
+def hide(layout: Layout, name: str) -> bool:
+    """Hide an entry in the seed, if there is one. Returns whether it was served. Raises :class:`OSError`."""
     if not has_seed(layout):
-        return 0
+        return False
     with opened_seed(layout, UPDATE) as fd:
-        return 0 if fd is None else hide_in(fd, names)
+        table = None if fd is None else _table(fd)
+        if fd is None or table is None:
+            return False
+        offset, flag = _find(fd, table, bytes.fromhex(name))
+        if not offset or flag:
+            return False
+        os.pwrite(fd, bytes([_HIDDEN]), offset + HIDDEN_AT)
+        return True
 
 
 @contextmanager
@@ -82,67 +80,14 @@ def opened_seed(layout: Layout, flags: int = READ) -> Iterator[int | None]:
         yield fd if stat.S_ISREG(os.fstat(fd).st_mode) else None
 
 
-def hide_in(fd: int, names: Iterable[str]) -> int:
-    """Hide entries like :func:`hide`, in an open seed."""
-    table, hidden = _table(fd), 0
-    if table is None:
-        return 0
-    for name in names:
-        offset, flag = _find(fd, table, bytes.fromhex(name))
-        if offset and flag != _HIDDEN:
-            os.pwrite(fd, bytes([_HIDDEN]), offset + HIDDEN_AT)
-            hidden += not flag
-    return hidden
-
-
-def known_in(fd: int, names: Iterable[str]) -> set[str]:
-    """Returns those of these names that an open seed has an entry for, served or not."""
-    table = _table(fd)
-    return set() if table is None else {name for name in names if _find(fd, table, bytes.fromhex(name))[0]}
-
-
-def entries_of(fd: int) -> int:
-    """Returns how many entries an open file states that it has; 0 for what is not a bundle."""
-    table = _table(fd)
-    return 0 if table is None else table.entries
-
-
-def is_served(layout: Layout, name: str) -> bool:
-    """Returns whether the seed has an entry, and serves it. Raises :class:`OSError`."""
-    with opened_seed(layout) as fd:
-        table = None if fd is None else _table(fd)
-        if fd is None or table is None:
-            return False
-        offset, flag = _find(fd, table, bytes.fromhex(name))
-        return bool(offset) and not flag
-
-
-def withdraw(fd: int) -> set[str]:
-    """Let an open seed serve nothing from now on. Returns the names that it did not serve before.
-
-    Those that a death left withdrawn are not among them. Requires: the locks of all shards.
-    """
-    names = set()
+def withdraw(fd: int) -> None:
+    """Let an open seed serve nothing from now on: it was replaced or removed."""
     for offset, chunk in _chunks(fd):
         changed = bytearray(chunk)
         for at in range(0, len(chunk), SLOT.size):
-            slot = chunk[at : at + SLOT.size]
-            if slot[HIDDEN_AT] == _HIDDEN:
-                names.add(slot[:32].hex())
-            elif slot != _EMPTY:
+            if chunk[at : at + SLOT.size] != _EMPTY:
                 changed[at + HIDDEN_AT] = WITHDRAWN
         os.pwrite(fd, changed, offset)
-    return names
-
-
-def hidden_in(fd: int) -> set[str]:
-    """Returns the names that an open seed does not serve, but for those that a death left withdrawn."""
-    return {
-        chunk[at : at + 32].hex()
-        for _, chunk in _chunks(fd)
-        for at in range(0, len(chunk), SLOT.size)
-        if chunk[at + HIDDEN_AT] == _HIDDEN
-    }
 
 
 def stands(layout: Layout) -> bool:

@@ -22,6 +22,7 @@ from lockcache.filestream.entry import (
     Record,
     RecordPlacement,
     StagedEntry,
+    delete_entry,
     pack,
     remove_entry,
     reserved_bytes,
@@ -110,14 +111,14 @@ class EntryWriter:
             return Written(str(error), write.evicted)
 
     def remove(self, name: str) -> bool:
-        """Remove an entry. Returns whether there was one."""
-        return remove_entry(self.directory, name, self._timeout_seconds)
+        """Remove an entry, also for good from the seed, if there is one. Returns whether there was one."""
+        return delete_entry(self.directory, name, self._timeout_seconds)
 
     def remove_all(self) -> None:
         """Remove all entries that are there. Those that are published meanwhile stay or go."""
         for shard in range(SHARDS):
             for found in scan_shard(self.directory.layout, shard):
-                self.remove(found.name)
+                remove_entry(self.directory, found.name, self._timeout_seconds)
 
     def _remove_older(self, name: str) -> str:
         """Remove what must no longer be served. Returns what to add to the reason if that fails."""

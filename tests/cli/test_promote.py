@@ -334,10 +334,10 @@ def _job(tmp_path: Path, node: str, cap: str) -> subprocess.CompletedProcess[str
 @pytest.mark.slow
 def test_the_bundle_stays_small_enough_for_a_seed(tmp_path: Path) -> None:
     first, second = _job(tmp_path, "node1", "4M"), _job(tmp_path, "node2", "4M")
-    assert "7 programs promoted into" in first.stderr
-    assert "(half of the cap; the 5 oldest are left out)" in first.stderr
-    assert "lockcache: 1 process: 7 found, 5 compiled" in second.stderr
-    assert "5 programs promoted" in second.stderr
+    assert "9 programs promoted into" in first.stderr
+    assert "(half of the cap; the 3 oldest are left out)" in first.stderr
+    assert "lockcache: 1 process: 9 found, 3 compiled" in second.stderr
+    assert "3 programs promoted" in second.stderr
     assert (tmp_path / "k.lcb").stat().st_size <= 2_000_000
 
 

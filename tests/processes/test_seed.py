@@ -85,7 +85,8 @@ def _read(root: str, seed: int, floors: Any, start: Any) -> tuple[int, int]:
         if found is not None:
             hits += 1
             seeded += found == b"0"
-            assert int(found) >= floor, "older than what was stored before the read began"
+            # The seed's value comes back after an eviction, and what was deleted with a newer bundle.
+            assert found == b"0" or int(found) >= floor, "an older value of the directory"
         if chance.random() < 0.02:
             cache = FileStreamProgramCache(root)
     return hits, seeded

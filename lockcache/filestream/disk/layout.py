@@ -172,7 +172,6 @@ class Layout:
         "scrub",
         "seed",
         "seed_lock",
-        "seed_past",
         "space",
         "tmp",
         "usage",
@@ -205,7 +204,6 @@ class Layout:
         self.misses = os.path.join(self.own, "misses")
         self.runs = os.path.join(self.own, "runs")
         self.seed = os.path.join(self.own, "seed.lcb")
-        self.seed_past = os.path.join(self.own, "seed.past")
         self.format = os.path.join(self.own, "format")
         self.policy = os.path.join(self.own, "policy.json")
         self.usage = os.path.join(self.own, "usage")

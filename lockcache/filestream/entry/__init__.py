@@ -40,8 +40,8 @@ else:
             "counted": "CountedReads",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
             "removal": (
-                "orphan_views remove_empty_folders_locked remove_entry remove_locked remove_orphan_views_locked "
-                "remove_views_locked"
+                "delete_entry orphan_views remove_empty_folders_locked remove_entry remove_locked "
+                "remove_orphan_views_locked remove_views_locked"
             ),
             "signing": "KeyRing encode_key load_keys make_reader new_key read_key_file",
             "staging": "StagedEntry reserved_bytes",

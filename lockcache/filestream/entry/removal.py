@@ -2,8 +2,8 @@
 
 Keeps invariant 2 (last write wins) for dropped writes, which remove the older value, and the remover's share of 3 (hard
 cap): an entry is unlinked before its bytes are given back, so that a death in between leaves the accounting too high,
-never too low. What a seed has under its name is hidden first (:mod:`.seed_marks`). Not promised: that the lock is held
-(see :func:`remove_entry`); the next reap corrects the accounting then.
+never too low. Not promised: that the lock is held (see :func:`remove_entry`); the next reap corrects the accounting
+then.
 """
 
 from __future__ import annotations
@@ -49,6 +49,12 @@ class Removed(NamedTuple):
     is_in_use: bool
 
 
+def delete_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -> bool:
+    """Remove an entry like :func:`remove_entry`, and for good from the seed too. Returns whether there was one."""
+    was_in_seed = hide(directory.layout, name)  # first: else it is read from there once the entry is gone
+    return remove_entry(directory, name, timeout_seconds) or was_in_seed
+
+
 def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -> bool:
     """Remove an entry and give back its bytes. Returns whether there was one.
 
@@ -72,7 +78,6 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -
 
 def _remove_without_lock(layout: Layout, name: str) -> bool:
     shard = int(name[:2], 16)
-    was_in_seed = bool(hide(layout, (name,)))
     try:
         for folder in (layout.entries, layout.entry_shard(shard)):
             refuse_symlink(folder)
@@ -82,10 +87,10 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
         unlink_entry_file(layout, layout.record(name))
     except PlantedFolderError:
         # A file behind a symlink is not an entry; it is never served, and is left alone.
-        return was_in_seed
+        return False
     if removed:
         leave_to_reap(layout, shard)
-    return removed or was_in_seed
+    return removed
 
 
 def leave_to_reap(layout: Layout, shard: int) -> None:
@@ -100,12 +105,11 @@ def leave_to_reap(layout: Layout, shard: int) -> None:
 def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool = True) -> bool:
     """Remove an entry like :func:`remove_entry`. Requires: shard lock."""
     shard = int(name[:2], 16)
-    was_in_seed = bool(hide(layout, (name,)))
     revalidate_shard_locked(layout, shard)
     size = bytes_of_entry(layout, name, has_records)
     folders = folder_bytes(layout, shard)
     if size is None or not unlink_entry_file(layout, layout.entry(name)):
-        return was_in_seed
+        return False
     if has_records:
         unlink_entry_file(layout, layout.record(name))
         size += remove_views_locked(layout, name).bytes

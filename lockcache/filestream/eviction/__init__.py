@@ -3,7 +3,7 @@
 Promises the evictor's half of invariant 3 (hard cap): no more goes than is needed plus a small batch, one shard lock is
 held at a time, and an entry that was used since it was chosen stays. Which entries go first is decided in one place.
 
-May use: accounting, directory, disk, entry, policy, repair, seed_marks.
+May use: accounting, directory, disk, entry, policy, repair.
 """
 
 from typing import TYPE_CHECKING

@@ -37,7 +37,6 @@ from lockcache.filestream.entry import (
     remove_views_locked,
 )
 from lockcache.filestream.eviction.choose import Goal
-from lockcache.filestream.seed_marks import hide
 
 # Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
 _REMOVALS_PER_LOCK: Final = 32
@@ -205,7 +204,6 @@ def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: 
     """Remove entries without record files: two system calls each, and one give-back for all. Requires: shard lock."""
     of_file = space_of(layout).of_file
     entries = freed = 0
-    hide(layout, [victim.name for victim in victims])  # also of those that stay: they are read where they are
     folders = folder_bytes(layout, shard)
     try:
         # The folder is gone, or a symlink is in its place: nothing there is an entry now.

@@ -3,7 +3,7 @@
 Promises invariant 5 (death is free) together with :mod:`..accounting`: whatever killed processes leave is found and
 given back, by any process, and nothing that a living one owns is touched.
 
-May use: accounting, compile_once, directory, disk, entry, seed_marks.
+May use: accounting, compile_once, directory, disk, entry.
 """
 
 from typing import TYPE_CHECKING

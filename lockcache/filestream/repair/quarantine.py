@@ -33,7 +33,6 @@ from lockcache.filestream.disk import (
     space_of,
 )
 from lockcache.filestream.entry import remove_locked, remove_views_locked
-from lockcache.filestream.seed_marks import hide
 
 #: Enough to show a pattern; each takes inodes, a name to list at each recount, and a line in `ls`.
 MOST_ENTRIES: Final = 64
@@ -113,7 +112,6 @@ def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wr
 def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str:
     path, moved = layout.entry(name), QuarantinedName(_now(), name, wrong)
     folders = folder_bytes(layout, moved.shard)
-    hide(layout, (name,))
     make_folder(layout, layout.quarantine)
     # Held open, so that a file put in its place from here on changes nothing.
     with open_below(layout, layout.quarantine, FOLDER) as folder:

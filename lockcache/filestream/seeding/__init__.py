@@ -1,10 +1,10 @@
 """Seeding: copies a bundle below a directory, once for all of its processes, and takes it away.
 
-Promises invariant 2 (last write wins) and 3 (hard cap) across seeds that come, are replaced and go, if processes die
-meanwhile. :mod:`lockcache.filestream.bundle` reads a seed, and :mod:`lockcache.filestream.seed_marks` marks what is
-not read.
+Promises invariant 3 (hard cap) across seeds that come, are replaced and go, if processes die meanwhile.
+:mod:`lockcache.filestream.bundle` reads a seed, and :mod:`lockcache.filestream.seed_marks` marks the entries that were
+deleted.
 
-May use: room, eviction, bundle, directory, accounting, policy, seed_marks, disk.
+May use: room, eviction, bundle, directory, policy, seed_marks, disk.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.seeding.attaching import *
-    from lockcache.filestream.seeding.tombstones import *
+    from lockcache.filestream.seeding.copying import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
@@ -24,6 +24,6 @@ if not TYPE_CHECKING:
             "attaching": (
                 "attach_seed detach_before_cap detach_if_too_large detach_seed replace_policy seed_if_possible"
             ),
-            "tombstones": "largest_bundle_bytes",
+            "copying": "largest_bundle_bytes",
         },
     )

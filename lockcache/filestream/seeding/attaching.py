@@ -7,10 +7,9 @@ and of programs the last one's counts. In a directory that a group shares, no pr
 may have written: only processes that name the file themselves make the copy.
 
 Keeps invariant 3 (hard cap): a bundle is refused where its copy would be more than half of the cap, and where what is
-evicted is not enough. Keeps invariant 2 (last write wins): attaching a seed adds the entries that the directory lacks,
-except those over which it stored earlier; a seed that ``clear`` took away comes back once its file is another. Keeps
-invariant 7 (never take the job down): for a program a seed that cannot be had is a line in the log, and is not tried
-again for a minute, whichever process opens the directory.
+evicted is not enough. Attaching a seed adds the entries that the directory lacks; a seed that ``clear`` took away comes
+back once its file is another. Keeps invariant 7 (never take the job down): for a program a seed that cannot be had is a
+line in the log, and is not tried again for a minute, whichever process opens the directory.
 
 Only on local file systems: on others the copy would be as far away as the bundle itself, and marks in it would reach
 other hosts late.
@@ -18,24 +17,23 @@ other hosts late.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from lockcache.errors import ArchiveError, LockTimeoutError, in_words
 from lockcache.filestream.bundle import refuse_unsafe
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import DISK_FULL, READ, opened
+from lockcache.filestream.disk import READ, ProcessLock, opened
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import Policy, Seed, most_seed_bytes
-from lockcache.filestream.seed_marks import entries_of, has_seed, is_in_order, stands
-from lockcache.filestream.seeding.copying import detached, replace_copy, settle, take_away, taken_bytes
+from lockcache.filestream.seed_marks import has_seed, is_in_order, stands
+from lockcache.filestream.seeding.copying import detached, replace_copy, settle, take_away
 from lockcache.filestream.seeding.freshness import FreshnessCheck, is_stuck, was_checked, was_refused
-from lockcache.filestream.seeding.locking import seed_lock
-from lockcache.filestream.seeding.tombstones import Tombstones, forget_tombstones, read_tombstones, write_tombstones
 
 __all__ = [
     "attach_seed",
@@ -152,7 +150,7 @@ def detach_if_too_large(directory: CacheDirectory, cap: int | None) -> None:
             seed = directory.policy.current().seed
             if seed is None or not _is_too_large(seed, cap):
                 return
-            take_away(directory, is_cleared=False)
+            take_away(directory)
         _log.warning("%s: its seed of %s bytes is taken away: it is more than half of the cap", root, seed.bytes)
     except LockTimeoutError as error:
         _log.debug("%s: its seed is being replaced: %s", root, error)
@@ -160,22 +158,27 @@ def detach_if_too_large(directory: CacheDirectory, cap: int | None) -> None:
         _log.warning("%s: its seed is more than half of the cap, and cannot be taken away: %s", root, in_words(error))
 
 
-def detach_seed(directory: CacheDirectory, remove_entries: Callable[[], None] | None = None) -> None:
+def detach_seed(directory: CacheDirectory) -> None:
     """Take the seed away: no process reads it from then on.
 
-    It is not attached again until the file is another, or an operator says so. On a full disk, where that cannot be
-    stated, ``remove_entries`` is called to make room for it. Raises :class:`OSError`.
+    It is not attached again until the file is another, or an operator says so. Raises :class:`OSError`.
     """
     if directory.policy.current().seed is None and not has_seed(directory.layout):
         return
     with seed_lock(directory, directory.room_lock.timeout_seconds):
-        try:
-            take_away(directory, is_cleared=True)
-        except OSError as error:
-            if error.errno not in DISK_FULL or remove_entries is None:
-                raise
-            remove_entries()  # it is withdrawn, so that its values do not replace them
-            take_away(directory, is_cleared=True)
+        take_away(directory)
+
+
+@contextlib.contextmanager
+def seed_lock(directory: CacheDirectory, seconds: float) -> Iterator[None]:
+    """Hold the lock for making or removing a copy, which no reader takes. Raises :class:`OSError`."""
+    lock = ProcessLock(directory.layout.seed_lock, seconds, layout=directory.layout)
+    hold = lock.hold(seconds)
+    try:
+        yield
+    finally:
+        hold.release()
+        lock.close()
 
 
 def _is_too_large(seed: Seed, cap: int | None) -> bool:
@@ -218,9 +221,8 @@ def _attach_locked(directory: CacheDirectory, source_fd: int, check: FreshnessCh
     status = os.fstat(source_fd)
     refuse_unsafe(path, status, is_signed=check.is_signed)
     stays_operators = before is not None and before.path == path and before.by_operator
-    bytes_ = taken_bytes(directory, status.st_size, entries_of(source_fd))
     version = f"{status.st_size}.{status.st_mtime_ns}"
-    wanted = Seed(path, bytes_, version, by_operator or stays_operators)
+    wanted = Seed(path, directory.space.of_bytes(status.st_size), version, by_operator or stays_operators)
     if before is not None and (before.path, before.version) == (path, version):
         if before.is_detached and not by_operator:
             return Evicted()
@@ -228,21 +230,8 @@ def _attach_locked(directory: CacheDirectory, source_fd: int, check: FreshnessCh
             if before != wanted:
                 directory.policy.replace_seed(wanted)
             return Evicted()
-    # An operator who attaches a seed to a directory without one begins again.
-    forgets = by_operator and (before is None or before.is_detached)
-    tombstones = Tombstones() if forgets else read_tombstones(layout)
-    if tombstones.has_cleared(wanted) and not by_operator:
-        if before is not None and (before.path, before.version) == (path, version):  # by a death in the midst of that
-            directory.policy.replace_seed(detached(directory, before))
-            settle(directory)
-        return Evicted()
     _refuse_unfit(directory, source_fd, wanted, check.cap)
-    evicted, tombstones = replace_copy(directory, source_fd, status.st_size, wanted, tombstones)
-    if forgets:
-        forget_tombstones(layout)
-    elif tombstones.has_cleared(wanted):
-        write_tombstones(layout, tombstones.without_cleared(wanted))
-    return evicted
+    return replace_copy(directory, source_fd, status.st_size, wanted)
 
 
 def _refuse_unfit(directory: CacheDirectory, source_fd: int, wanted: Seed, cap: int | None) -> None:
@@ -253,6 +242,6 @@ def _refuse_unfit(directory: CacheDirectory, source_fd: int, wanted: Seed, cap: 
         raise ArchiveError(f"{what}; for a smaller one run: lockcache bundle merge --max-size")
     if not is_in_order(source_fd):  # nor is it shown to a group
         if before is None or before.is_detached:  # it is not tried again while it is the same
-            directory.policy.replace_seed(detached(directory, wanted))
+            directory.policy.replace_seed(detached(wanted))
         what = f"{path} is not a bundle, is damaged, or is being written"
         raise ArchiveError(f"{what}; for more run: lockcache bundle verify {shlex.quote(path)}")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.bundle import promote
 from lockcache.filestream.bundle_format import START_BYTES
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.repair import reap
-from lockcache.filestream.seeding import attach_seed, detach_seed
+from lockcache.filestream.seed_marks import has_seed
+from lockcache.filestream.seeding import attach_seed, detach_seed, largest_bundle_bytes
 from tests.unit.bundle.bundles import bundle_of, made_of, write
 from tests.unit.filestream.seeds import KEYS, OLDER, evict_all, make_due
 from tests.unit.material import open_directory
@@ -41,15 +45,16 @@ def test_a_file_that_is_away_afterwards_is_not_missed(cache: FileStreamProgramCa
         assert other[KEYS[0]] == named[KEYS[0]] == OLDER[KEYS[0]]
 
 
-def test_no_eviction_and_no_restart_brings_the_older_value_back(cache: FileStreamProgramCache, bundle: Path) -> None:
+def test_what_was_stored_over_the_seed_and_evicted_is_read_from_the_seed(
+    cache: FileStreamProgramCache, bundle: Path
+) -> None:
     reader = FileStreamProgramCache(cache.path)
     cache[KEYS[0]] = b"newer"
     assert reader[KEYS[0]] == b"newer"
     evict_all(cache)
     for each in (reader, cache, FileStreamProgramCache(cache.path, seed=bundle)):
-        assert each.get(KEYS[0]) is None
-        assert each[KEYS[1]] == OLDER[KEYS[1]]
-    assert len(cache) == len(KEYS) - 1
+        assert {key: each[key] for key in KEYS} == OLDER
+    assert len(cache) == len(KEYS)
 
 
 def test_a_delete_counts_for_the_seed_too(cache: FileStreamProgramCache, bundle: Path) -> None:
@@ -63,30 +68,31 @@ def test_a_delete_counts_for_the_seed_too(cache: FileStreamProgramCache, bundle:
         assert [each.get(key) for key in KEYS[:3]] == [None, None, OLDER[KEYS[2]]]
 
 
-def test_a_writer_that_knows_of_no_seed_counts_over_it(cache_path: Path, bundle: Path) -> None:
+def test_a_process_that_knows_of_no_seed_counts_over_it(cache_path: Path, bundle: Path) -> None:
     unaware = FileStreamProgramCache(cache_path)
     with FileStreamProgramCache(cache_path, seed=bundle) as cache:
         unaware[KEYS[0]] = b"newer"
         assert cache[KEYS[0]] == b"newer"
         del unaware[KEYS[0]]
         assert cache.get(KEYS[0]) is None
-        unaware[KEYS[1]] = b"newer"
-        evict_all(unaware)
-        assert cache.get(KEYS[1]) is None
 
 
-def test_a_write_that_is_dropped_hides_the_older_value(cache_path: Path, bundle: Path) -> None:
+def test_the_seed_is_asked_for_what_a_dropped_write_removed(cache_path: Path, bundle: Path) -> None:
     with FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes=100_000) as cache:
+        cache[KEYS[0]] = b"newer"
         cache[KEYS[0]] = bytes(200_000)
         assert cache.stats().dropped_writes == 1
-        assert cache.get(KEYS[0]) is None
+        assert cache[KEYS[0]] == OLDER[KEYS[0]]
 
 
-def test_a_damaged_entry_is_a_miss_and_not_the_older_value(cache: FileStreamProgramCache) -> None:
-    cache[KEYS[0]] = b"newer"
-    Path(Layout(cache.path).entry(entry_name(KEYS[0]))).write_bytes(b"Newer")
-    assert cache.get(KEYS[0]) is None
-    assert cache.stats().corrupt_entries == 1
+def test_the_seed_is_asked_for_what_is_damaged_in_the_directory(cache: FileStreamProgramCache) -> None:
+    for key in (KEYS[0], b"absent"):
+        cache[key] = b"newer"
+        Path(Layout(cache.path).entry(entry_name(key))).write_bytes(b"Newer")
+    assert cache[KEYS[0]] == OLDER[KEYS[0]]
+    assert cache.get(b"absent") is None
+    stats = cache.stats()
+    assert (stats.corrupt_entries, stats.hits, stats.misses) == (2, 1, 1)
 
 
 def test_a_damaged_entry_of_the_seed_is_a_miss(cache: FileStreamProgramCache) -> None:
@@ -131,11 +137,10 @@ def test_a_bundle_that_was_replaced_is_copied_a_minute_later(
     with FileStreamProgramCache(cache_path, seed=bundle) as reopened:
         assert reopened[b"one more"] == b"more"
         assert reopened[KEYS[1]] == newer[KEYS[1]]
-        assert reopened.get(KEYS[0]) is None, "what the older one did not serve, the newer one does not"
+        assert reopened[KEYS[0]] == newer[KEYS[0]], "what was deleted over the older one comes with a newer one"
         assert cache.get(KEYS[1]) == newer[KEYS[1]], (
             "who has the older one open reads nothing of it, and opens the newer"
         )
-        assert cache.get(KEYS[0]) is None
         reopened[KEYS[1]] = b"newest"
         assert cache[KEYS[1]] == b"newest"
 
@@ -305,3 +310,50 @@ def test_files_of_the_seed_are_shown_as_files(cache_path: Path, tmp_path: Path) 
         assert cache.view_files(b"removed") is None
         assert cache.get_files(b"removed") is None
         assert cache.recount() == []
+
+
+def test_a_seed_that_went_for_a_small_cap_comes_back(cache_path: Path, tmp_path: Path) -> None:
+    bundle = write(tmp_path / "large.lcb", bundle_of({b"%d" % number: os.urandom(10_000) for number in range(50)}))
+    with FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes="10M") as cache:
+        assert cache[b"0"]
+    with FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes="600K") as cache:
+        assert cache.get(b"0") is None
+    write(bundle, bundle_of({b"0": b"smaller"}))
+    make_due(cache_path)
+    with FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes="10M") as cache:
+        assert cache[b"0"] == b"smaller"
+
+
+def _fill(path: Path) -> None:
+    """Leaves no block of the disk."""
+    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.mark.root
+def test_clear_removes_everything_on_a_full_disk(mount_tmpfs: Callable[[str], Path], tmp_path: Path) -> None:
+    bundle = write(tmp_path / "kernels.lcb", bundle_of(OLDER))
+    disk = mount_tmpfs("size=4m")
+    with FileStreamProgramCache(disk / "cache", seed=bundle) as cache:
+        cache.update({b"own %d" % number: os.urandom(100_000) for number in range(5)})
+        del cache[KEYS[0]]
+        _fill(disk / "fill")
+        cache.clear()
+        assert len(cache) == 0
+        assert [cache.get(key) for key in KEYS] == [None] * len(KEYS)
+        os.unlink(disk / "fill")
+        assert len(FileStreamProgramCache(disk / "cache", seed=bundle)) == 0
+
+
+@pytest.mark.parametrize("size_bytes", [0, 16, 3000])
+def test_the_largest_bundle_is_one_that_a_directory_with_the_cap_takes(tmp_path: Path, size_bytes: int) -> None:
+    cap = 400_000
+    with FileStreamProgramCache(tmp_path / "filled") as filling:
+        filling.update((b"%d" % number, bytes(size_bytes)) for number in range(1200))
+    with FileStreamProgramCache(tmp_path / "node", max_size_bytes=cap):
+        most = largest_bundle_bytes(Layout(str(tmp_path / "node")), cap)
+    promote(Layout(str(tmp_path / "filled")), str(tmp_path / "k.lcb"), most)
+    assert 0.5 * most < (tmp_path / "k.lcb").stat().st_size <= most
+    with FileStreamProgramCache(tmp_path / "node", max_size_bytes=cap, seed=tmp_path / "k.lcb"):
+        assert has_seed(Layout(str(tmp_path / "node")))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.errors import PolicyError
 from lockcache.filestream.bundle.seed_reader import SeedFile
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk.layout import Layout, entry_name
-from lockcache.filestream.disk.locks import ProcessLock
-from lockcache.filestream.entry import removal
+from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.policy import Policy, Seed
 from lockcache.filestream.seeding import attaching, copying, detach_if_too_large
 from tests.threads import running
@@ -31,31 +28,6 @@ from tests.unit.material import open_directory
 @pytest.fixture
 def cache(seeded: FileStreamProgramCache) -> FileStreamProgramCache:
     return seeded
-
-
-def test_a_removal_that_began_before_the_seed_appeared_marks_it(
-    cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The copy appears only when no removal is between its look for a seed and the entry's end."""
-    cache = FileStreamProgramCache(cache_path)
-    cache[KEYS[0]] = b"newer"
-    attaching = threading.Thread(target=lambda: FileStreamProgramCache(cache_path, seed=bundle))
-    unlink = removal.unlink_entry_file
-
-    def begin_to_attach(*arguments: object) -> bool:
-        if attaching.ident is None:
-            attaching.start()
-            attaching.join(0.5)  # cannot end: we have the shard's lock
-        assert attaching.is_alive()
-        return unlink(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(removal, "unlink_entry_file", begin_to_attach)
-        del cache[KEYS[0]]
-    attaching.join()
-    # Attached after the delete had returned, as far as anybody can tell: it stores what the directory does not have.
-    assert FileStreamProgramCache(cache_path)[KEYS[0]] == OLDER[KEYS[0]]
-    assert FileStreamProgramCache(cache_path)[KEYS[1]] == OLDER[KEYS[1]]
 
 
 def test_what_takes_no_room_evicts_nothing_and_is_read_once(cache_path: Path, tmp_path: Path) -> None:
@@ -189,29 +161,10 @@ def test_a_detached_copy_that_a_death_left_goes(cache: FileStreamProgramCache, c
     directory = open_directory(cache_path)
     seed = directory.policy.current().seed
     assert seed is not None
-    directory.policy.replace_seed(replace(seed, is_detached=True))
+    directory.policy.replace_seed(replace(seed, bytes=0, is_detached=True))
     make_due(cache_path)
     FileStreamProgramCache(cache_path, seed=bundle).close()
     assert not os.path.lexists(Layout(str(cache_path)).seed)
-    left = directory.policy.current().seed
-    assert left is not None
-    assert left.bytes == 0, "nothing is taken from the cap for it"
-
-
-def test_a_lock_that_is_held_for_ever_keeps_no_other_shard_busy(cache_path: Path, bundle: Path) -> None:
-    cache = FileStreamProgramCache(cache_path)
-    held = ProcessLock(Layout(str(cache_path)).lock(255), 1.0)
-    others = [key for key in KEYS if not entry_name(key).startswith("ff")]
-
-    def write() -> None:
-        for _ in range(100):
-            for key in others:
-                cache[key] = b"newer"
-
-    with held, running(write, [()]):
-        FileStreamProgramCache(cache_path, seed=bundle).close()
-    assert not os.path.lexists(Layout(str(cache_path)).seed)
-    assert cache.stats().dropped_writes == 0
 
 
 def test_a_process_that_waits_no_longer_for_the_copy_reads_it_once_it_is_there(
@@ -236,7 +189,7 @@ def test_a_copy_that_begins_while_a_process_waits_for_the_lock_is_read_too(
     """The policy names the seed only after the process that waits has read the policy."""
     real_lock, real_replace, impatient = attaching.seed_lock, attaching.replace_copy, []
 
-    def replace_copy(directory: CacheDirectory, source_fd: int, size_bytes: int, wanted: Seed, past: Any) -> object:
+    def replace_copy(directory: CacheDirectory, source_fd: int, size_bytes: int, wanted: Seed) -> object:
         def lock_of_what_is_named_by_now(*arguments: Any) -> object:
             directory.policy.replace_seed(replace(wanted, bytes=1, version=""))
             return real_lock(*arguments)
@@ -244,7 +197,7 @@ def test_a_copy_that_begins_while_a_process_waits_for_the_lock_is_read_too(
         with monkeypatch.context() as patch:
             patch.setattr(attaching, "seed_lock", lock_of_what_is_named_by_now)
             impatient.append(FileStreamProgramCache(cache_path, seed=bundle))
-        return real_replace(directory, source_fd, size_bytes, wanted, past)
+        return real_replace(directory, source_fd, size_bytes, wanted)
 
     monkeypatch.setattr(attaching, "_LONGEST_WAIT_SECONDS", 0.05)
     monkeypatch.setattr(attaching, "replace_copy", replace_copy)

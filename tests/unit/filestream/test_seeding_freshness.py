@@ -16,7 +16,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.seeding import attaching, copying
-from lockcache.filestream.seeding.locking import seed_lock
+from lockcache.filestream.seeding.attaching import seed_lock
 from tests.unit.bundle.bundles import bundle_of, write
 from tests.unit.filestream.seeds import KEYS, OLDER, make_due
 from tests.unit.forked import in_child
@@ -65,7 +65,7 @@ def test_a_bundle_is_opened_and_copied_once_a_minute(
     assert calls["opened"] == 2
 
 
-def test_without_descriptors_it_is_tried_once_a_minute(cache_path: Path, bundle: Path, calls: dict[str, int]) -> None:
+def test_with_few_descriptors_it_is_copied_once(cache_path: Path, bundle: Path, calls: dict[str, int]) -> None:
     FileStreamProgramCache(cache_path).close()
 
     def open_with_few() -> dict[str, int]:
@@ -74,7 +74,7 @@ def test_without_descriptors_it_is_tried_once_a_minute(cache_path: Path, bundle:
         return calls
 
     assert in_child(open_with_few) == {"opened": 1, "copied": 1}
-    assert not os.path.lexists(Layout(str(cache_path)).seed)
+    assert os.path.lexists(Layout(str(cache_path)).seed)
 
 
 def test_a_bundle_that_is_missing_is_found_as_soon_as_it_is_there(
