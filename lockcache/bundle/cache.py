@@ -198,17 +198,16 @@ class BundleProgramCache(ProgramCacheResource):
         self._drop(key)
         return computed_entry(value, cost_ns)
 
-    def _supersede(self, key: bytes) -> None:
-        name = _sha256(key, usedforsecurity=False).digest()
+    def _drop(self, key: bytes) -> None:
+        self._hide(_sha256(key, usedforsecurity=False).digest())
+        self._counts["dropped_writes"] += 1
+        self._warn("a write was dropped, the program goes on without it", "a bundle is never changed")
+
+    def _hide(self, name: bytes) -> None:
         with contextlib.suppress(OSError, ValueError):  # hidden if the bundle cannot say
             if self._opened().find(name) is None:
                 return  # a program may store any number of other keys
         self._hidden.add(name)
-
-    def _drop(self, key: bytes) -> None:
-        self._supersede(key)
-        self._counts["dropped_writes"] += 1
-        self._warn("a write was dropped, the program goes on without it", "a bundle is never changed")
 
     def _warn(self, what: str, why: object) -> None:
         """Log what is wrong: as a warning the first time, for debugging afterwards."""

@@ -365,10 +365,6 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._counts["puts"] += 1
         return True
 
-    def _supersede(self, key: bytes) -> None:
-        # Not self._write: nothing is lost, so nothing is counted or logged.
-        self._writer.store(entry_name(key), b"", Record(0, 0, 0, b""))
-
     def _note_uncacheable(self, reason: str) -> None:
         super()._note_uncacheable(reason)
         if self._reader.run is not None:

@@ -3,10 +3,10 @@
 Behind it are tiers that are only read (a golden directory, a bundle), and a server. Decides that the cache in front is
 the truth of its host, and those are asked for what it lacks. So a server that is dead, evicts or lies removes nothing
 here (invariant 7, never take the job down), nor does a golden directory that never had it, where the last tier
-otherwise is the truth of those above it. Keeps invariant 2 (last write wins) on a host as far as the cache in front
-does, except for the moment in which a lookup stores what it read from behind: another process's write in that moment
-may be replaced by it. What one process replaces, and the cache in front evicts, others read again as a golden
-directory has it; the process itself does not.
+otherwise is the truth of those above it. Those are sources: they may have another value of a key than the cache in
+front had, and either is right, since keys are digests of content. Keeps invariant 2 (last write wins) on a host as far
+as the cache in front does, except for the moment in which a lookup stores what it read from behind: another process's
+write in that moment may be replaced by it.
 
 Compile-once: the turn is that of the cache in front. A server is asked for one within it, so once by each host.
 """
@@ -180,7 +180,7 @@ class BackedProgramCache(ProgramCacheResource):
 
 
 class _OnlyRead(ProgramCacheResource):
-    """A tier that is only read, behind one that is written: it hides what that replaces, and drops nothing."""
+    """A tier that is only read, behind one that is written: it takes no writes, and counts none as dropped."""
 
     def __init__(self, tier: ProgramCacheResource) -> None:
         self._tier = tier
@@ -192,19 +192,14 @@ class _OnlyRead(ProgramCacheResource):
         return self._tier.get_entry(key)
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
-        self._tier._supersede(coerce_key(key))
+        """Do nothing: the cache in front has the value."""
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
-        self[key] = entry
+        """Do nothing: the cache in front has the entry."""
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry, or a turn for which nobody waits: the cache in front has the other."""
-
-        def supersede(value: object, cost_ns: int) -> Entry:
-            self[key] = value
-            return computed_entry(value, cost_ns)
-
-        return self._tier.get_entry(key) or Turn(supersede)
+        return self._tier.get_entry(key) or Turn(computed_entry)
 
     def __delitem__(self, key: bytes | str) -> None:
         """Raise what the tier raises if it has the entry."""

@@ -101,9 +101,6 @@ class ProgramCacheResource(ABC):
     #: What the processes that share it know of headers: a :class:`lockcache.headers.ClosureStore`.
     _closures: Any = None
 
-    def _supersede(self, key: bytes) -> None:  # noqa: B027 - what takes writes is written to
-        """Read no older value of ``key`` through this object, which is only read: a tier in front of it has another."""
-
     def _peek(self, name: bytes) -> Entry | None:
         """Returns what :meth:`get_entry` does, and takes no turn where its misses do."""
         return self.get_entry(name)
