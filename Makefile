@@ -18,7 +18,7 @@ DIST_STAMP := $(VENV)/stamp-dist
 PACKAGES := lockcache daemon/lockcache_start daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick test test-rest test-all frameworks frameworks-figures properties coverage mutants check docs format format-check lint words types layers deps dist sbom stress bench figures fleet man pictures clean distclean FORCE
+.PHONY: help venv demo shape quick test test-rest test-all frameworks frameworks-figures properties coverage mutants check docs format format-check lint words types layers deps dist sbom stress bench figures fleet man pictures clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -77,7 +77,7 @@ mutants: $(STAMP) ## small faults in lockcache/filestream, one at a time: how ma
 	$(PY) -m pip install --quiet --disable-pip-version-check --group mutants
 	$(PY) tests/mutants/score.py $(ARGS)
 
-check: format-check lint words types layers deps ## all that follows here and does not run code
+check: format-check lint words types layers deps shape ## all that follows here and does not run code
 
 format-check: $(STAMP) ## is everything formatted?
 	$(BIN)/ruff format --check .
@@ -96,6 +96,9 @@ layers: $(STAMP) ## who may import whom
 
 deps: $(STAMP) ## dependencies that are unused, missing or undeclared
 	$(BIN)/deptry $(PACKAGES)
+
+shape: $(STAMP) ## what operations pass, how long functions are, circles of imports: counts that may only fall
+	$(PY) -m tests.shape $(ARGS)
 
 format: $(STAMP) ## format, and fix what can be fixed without thought
 	$(BIN)/ruff check --fix-only --quiet .
