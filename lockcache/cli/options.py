@@ -7,11 +7,14 @@ words, which name it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from lockcache.sizes import parse_count, parse_size
+
+if TYPE_CHECKING:
+    from lockcache.filestream.remote import RemoteUrl
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -89,3 +92,17 @@ def as_json(command: _F) -> _F:
 def yes(command: _F) -> _F:
     """Returns ``--yes``, given as ``yes: bool``; for :func:`lockcache.cli.output.ask`."""
     return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
+
+
+def server_of(remote: str | None) -> RemoteUrl:
+    """Returns the server that ``--remote`` or ``$LOCKCACHE_REMOTE`` names. Raises :class:`click.UsageError`."""
+    from lockcache.filestream.remote import configured_url, parse_url, require_client  # few commands ask a server
+
+    url = configured_url() if remote is None else parse_url(remote)
+    if url is None:
+        raise click.UsageError("--remote URL is wanted, where $LOCKCACHE_REMOTE names no server")
+    try:
+        require_client(url)
+    except ModuleNotFoundError as error:
+        raise click.UsageError(str(error)) from None
+    return url

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -258,3 +259,32 @@ def test_lockcache_run_puts_a_server_behind_the_directory(
     assert server.client.dbsize() == 1
     ended = run("run", "--remote", "ftp://secret@host", "--", "true")
     assert (ended.returncode, ended.stderr.count("\n"), "secret" in ended.stderr) == (2, 1, False)
+
+
+def test_an_operator_clears_the_server_too(server: Valkey, tmp_path: Path) -> None:
+    names = [f"k{number}" for number in range(300)]
+    with FileStreamProgramCache(tmp_path) as cache, RemoteProgramCache(f"{server.url}?prefix=[other]*:") as other:
+        for name in names:
+            cache[name] = b"v"
+        other["k"] = b"v"
+    assert run("clear", "--yes", tmp_path).stdout == f"removed 300 entries from {tmp_path}\n"
+    assert server.client.dbsize() == 301, "left alone"
+    refused = run("clear", "--remote", tmp_path, stdin="y\nn\n")
+    assert (refused.returncode, server.client.dbsize()) == (1, 301)
+    done = run("clear", "--yes", "--remote", "--json", tmp_path)
+    assert json.loads(done.stdout)["removed_from_server"] == 300
+    assert server.client.dbsize() == 1, "what has another prefix stays"
+    os.environ["LOCKCACHE_REMOTE"] = f"{server.url}?prefix=[other]*:"
+    assert run("clear", "--yes", "--remote", tmp_path).stdout.endswith(f"removed 1 entry from {server.url}\n")
+    assert server.client.dbsize() == 0
+
+
+def test_a_server_that_cannot_be_cleared_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FileStreamProgramCache(tmp_path).close()
+    monkeypatch.setenv("LOCKCACHE_REMOTE", f"http://127.0.0.1:{free_port()}")
+    done = run("clear", "--yes", "--remote", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "HTTP has no request that lists" in done.stderr
+    monkeypatch.delenv("LOCKCACHE_REMOTE")
+    assert run("clear", "--yes", "--remote", tmp_path).returncode == 2

@@ -219,3 +219,24 @@ assert cache["k"] == b"v"
 """,
         url,
     )
+
+
+CLEAR = """
+from lockcache.filestream.remote import clear_server, parse_url
+url = parse_url(sys.argv[1])
+with RemoteProgramCache(sys.argv[1]) as cache, RemoteProgramCache(sys.argv[1] + "other:") as other:
+    for number in range(40):
+        cache[f"k{number}"] = b"v"
+    other["k0"] = b"v"
+removed = []
+assert clear_server(url, removed.append) == removed[-1] == 40
+assert clear_server(url) == 0
+assert RemoteProgramCache(sys.argv[1]).get("k1") is None
+assert RemoteProgramCache(sys.argv[1] + "other:")["k0"] == b"v"
+"""
+
+
+def test_what_an_operator_clears_is_all_below_the_prefix(kind: str, url: str) -> None:
+    if kind == "http":
+        pytest.skip("HTTP has no request that lists; tests/remote/test_backed_directory.py")
+    _run(CLEAR, url)

@@ -1,4 +1,4 @@
-"""What each count may be at most, and what is aimed at."""
+"""Limits of the counts: the number that each may be at most, and the number that is aimed at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one operation passes: functions of the project, and calls of them, in the thread that operates."""
+"""Operations, counted: the functions of the project that one passes in its thread, and the calls of them."""
 
 from __future__ import annotations
 

@@ -10,8 +10,9 @@ from lockcache.cli import options
 from lockcache.cli.catalogue import Guest, Own, open_catalogue, select
 from lockcache.cli.open_directory import open_directory, recounted_when_interrupted
 from lockcache.cli.output import ask, plain, print_json
-from lockcache.cli.progress import step_bar
+from lockcache.cli.progress import status_line, step_bar
 from lockcache.cli.signals import interrupts
+from lockcache.filestream.remote import RemoteError, RemoteUrl, clear_server
 from lockcache.lowlevel import SHARDS, Selection, count_shard
 from lockcache.sizes import counted
 
@@ -19,9 +20,13 @@ from lockcache.sizes import counted
 @click.command("clear")
 @options.directory
 @options.yes
+@click.option("--remote", is_flag=True, help="Also remove all entries of the server in $LOCKCACHE_REMOTE.")
 @options.as_json
-def command(directory: str | None, yes: bool, as_json: bool) -> None:
+def command(directory: str | None, yes: bool, remote: bool, as_json: bool) -> None:
     """Remove every entry. Safe while others use the cache: they miss, and compile again.
+
+    A server behind the directory is left alone, and what it has is read again, unless --remote is given. Then all
+    entries below its prefix go, also those of other hosts. A server that speaks HTTP cannot list them.
 
     Works on every layout that the daemon manages. In Triton's directories and in trees of files, files that were
     written within the last minute are kept.
@@ -30,17 +35,22 @@ def command(directory: str | None, yes: bool, as_json: bool) -> None:
     Examples:
       lockcache clear
       lockcache clear --yes /scratch/kernels
+      LOCKCACHE_REMOTE=redis://cache lockcache clear --remote
     """
+    url = options.server_of(None) if remote else None
     catalogue = open_catalogue(directory)
     root = catalogue.layout.root
     if isinstance(catalogue, Guest):
         removed, kept = _clear_guest(catalogue, yes)
     else:
         removed, kept = _clear(catalogue, yes), 0
+    there = {} if url is None else {"server": url.shown, "removed_from_server": _clear_server(url, yes)}
     if as_json:
-        print_json({"path": root, "removed_entries": removed, "kept_entries": kept})
+        print_json({"path": root, "removed_entries": removed, "kept_entries": kept, **there})
         return
     click.echo(plain(f"removed {counted(removed, 'entry')} from {root}"))
+    if url is not None:
+        click.echo(plain(f"removed {counted(int(there['removed_from_server']), 'entry')} from {url.shown}"))
     if kept:
         stay = counted(kept, "entry stays", "entries stay")
         click.echo(f"lockcache: {stay}: used, locked, or written within the last minute", err=True)
@@ -75,6 +85,16 @@ def _clear_guest(guest: Guest, yes: bool) -> tuple[int, int]:
         _report_interrupted(gone.entries, len(victims) - gone.entries)
         raise KeyboardInterrupt
     return gone.entries, len(victims) - gone.entries
+
+
+def _clear_server(url: RemoteUrl, yes: bool) -> int:
+    if not yes:
+        ask(f"Remove all entries below {url.prefix!r} from {url.shown}, those of other hosts too?")
+    try:
+        with status_line() as show:
+            return clear_server(url, lambda removed: show(f"{counted(removed, 'entry')} removed from {url.shown}"))
+    except RemoteError as error:
+        raise click.ClickException(plain(f"{url.shown}: {error}")) from None
 
 
 def _report_interrupted(removed: int, left: int) -> None:

@@ -25,7 +25,7 @@ from lockcache.filestream.disk import open_output
 from lockcache.filestream.entry import describe_bytes
 from lockcache.filestream.eviction import Census
 from lockcache.filestream.manifest import MOST_KEYS, format_manifest, read_manifest
-from lockcache.filestream.remote import RemoteUrl, configured_url, parse_url, require_client
+from lockcache.filestream.remote import RemoteUrl
 from lockcache.lowlevel import CacheDirectory, Layout, Selection, describe_entry, find_entry, load_keys
 from lockcache.sizes import counted
 
@@ -154,7 +154,7 @@ def manifest_fetch(file: str, directory: str | None, remote: str | None, as_json
       lockcache manifest fetch job.manifest --remote redis://cache.example
       lockcache manifest fetch job.manifest /scratch/k --remote s3://bucket/k
     """
-    url, keys, layout = _server(remote), _read(file), Layout(resolve_path(directory))
+    url, keys, layout = options.server_of(remote), _read(file), Layout(resolve_path(directory))
     refuse_other_things(layout)
     end_in_order()
     opened: list[CacheDirectory] = []
@@ -184,17 +184,6 @@ def _fetch(directory: CacheDirectory, url: RemoteUrl, keys: frozenset[str]) -> F
         fetched = backing.fetch(directory, writer, keys, math.inf, show)
     backing.report.report_patiently()
     return fetched
-
-
-def _server(remote: str | None) -> RemoteUrl:
-    url = configured_url() if remote is None else parse_url(remote)
-    if url is None:
-        raise click.UsageError("--remote URL is wanted, where $LOCKCACHE_REMOTE names no server")
-    try:
-        require_client(url)
-    except ModuleNotFoundError as error:
-        raise click.UsageError(str(error)) from None
-    return url
 
 
 def _read(file: str) -> frozenset[str]:

@@ -16,6 +16,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.remote.bulk import *
     from lockcache.filestream.remote.calls import *
+    from lockcache.filestream.remote.clearing import *
     from lockcache.filestream.remote.counters import *
     from lockcache.filestream.remote.node_state import *
     from lockcache.filestream.remote.sealing import *
@@ -30,6 +31,7 @@ if not TYPE_CHECKING:
         {
             "bulk": "read_bulk",
             "calls": "call_within",
+            "clearing": "clear_server",
             "wait_limits": "Breaker",
             "node_state": "SharedBreaker make_server_folder",
             "sealing": "seal unseal",

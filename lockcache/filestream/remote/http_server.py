@@ -96,6 +96,9 @@ class HttpTransport:
     def remove(self, name: str) -> None:
         self._call("DELETE", name)
 
+    def names(self) -> Iterator[str]:
+        raise RemoteError("HTTP has no request that lists what a server has", is_own=True)
+
     def try_lease(self, name: str, token: str, seconds: float, *, has_waited: bool = False) -> LeaseAnswer:
         return LeaseAnswer.NONE
 

@@ -25,7 +25,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from lockcache.filestream.remote.calls import read_in_parallel
-from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, LeaseAnswer, RemoteError, RemoteUrl
+from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, LeaseAnswer, RemoteError, RemoteUrl, name_in
 
 __all__ = ["ObjectTransport", "connect"]
 
@@ -120,6 +120,13 @@ class ObjectTransport:
     def remove(self, name: str) -> None:
         with _in_words(), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, self._place(name))
+
+    def names(self) -> Iterator[str]:
+        with _in_words():
+            for found in obstore.list(self._store, prefix=self._prefix):
+                for each in found:
+                    if (name := name_in(each["path"].encode(), self._prefix)) is not None:
+                        yield name
 
     def try_lease(self, name: str, token: str, seconds: float, *, has_waited: bool = False) -> LeaseAnswer:
         place = self._lease(name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import socket
 import threading
 import weakref
@@ -27,6 +28,7 @@ from lockcache.filestream.remote.transport import (
     LeaseAnswer,
     RemoteError,
     RemoteUrl,
+    name_in,
     reason_of,
     received_from,
 )
@@ -52,6 +54,8 @@ _ANONYMOUS: Final = {"driver_info": None} if _HAS_DRIVER_INFO else {"lib_name": 
 _LONGEST_TOKEN: Final = 64
 # Keys in one round trip. At 16 KiB each they are 2 MiB, which a server answers before it serves its other clients.
 _AT_ONCE: Final = 128
+# Keys that a server looks at for one answer of a list: a millisecond.
+_LISTED_AT_ONCE: Final = 1000
 # The bytes of an answer to one request, or to one round trip of several, after which a process closes the connection.
 _LONGEST_ANSWER_BYTES: Final = 4 * LARGEST_VALUE_BYTES
 
@@ -103,6 +107,15 @@ class RedisTransport:
 
     def remove(self, name: str) -> None:
         self._call(lambda client: client.delete(self._key(name)))
+
+    def names(self) -> Iterator[str]:
+        if not self._is_cluster and self._call(lambda client: client.info("cluster")).get("cluster_enabled"):
+            self._use_cluster()  # or only one node's would be listed
+        pattern = re.sub(r"([\[\]*?\\])", r"\\\1", self._url.prefix) + "*"
+        with _in_words():
+            for key in self._client.scan_iter(match=pattern, count=_LISTED_AT_ONCE):
+                if (name := name_in(key, self._url.prefix)) is not None:
+                    yield name
 
     def try_lease(self, name: str, token: str, seconds: float, *, has_waited: bool = False) -> LeaseAnswer:
         lease = self._lease(name)
@@ -167,16 +180,19 @@ class RedisTransport:
             except redis.exceptions.MovedError:
                 if self._is_cluster:
                     raise
-            # Without retries: a node that is lost is lost for this call, and the next call asks which node has its keys
-            # now. For rediss:// the client would use a class of its own; the given class speaks TLS as well.
-            self._client = redis.RedisCluster.from_url(
-                self._url.url.replace("rediss:", "redis:", 1),
-                retry=Retry(NoBackoff(), 1),
-                require_full_coverage=False,
-                **self._settings,
-            )
-            self._is_cluster = True
+            self._use_cluster()
             return ask(self._client)
+
+    def _use_cluster(self) -> None:
+        # Without retries: a node that is lost is lost for this call, and the next call asks which node has its keys
+        # now. For rediss:// the client would use a class of its own; the given class speaks TLS as well.
+        self._client = redis.RedisCluster.from_url(
+            self._url.url.replace("rediss:", "redis:", 1),
+            retry=Retry(NoBackoff(), 1),
+            require_full_coverage=False,
+            **self._settings,
+        )
+        self._is_cluster = True
 
 
 class _BoundedSocket:

@@ -13,9 +13,10 @@ import contextlib
 import enum
 import importlib
 import importlib.util
+import re
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
@@ -29,6 +30,7 @@ __all__ = [
     "RemoteUrl",
     "Transport",
     "configured_url",
+    "name_in",
     "open_transport",
     "parse_url",
     "reason_of",
@@ -59,6 +61,8 @@ _SCHEMES: Final = {
 _ACKNOWLEDGED: Final = struct.Struct("120xQ")
 
 _MOST_CAUSES: Final = 16
+
+_NAME: Final = re.compile(rb"[0-9a-f]{64}")
 
 _HOW_TO_QUOTE: Final = "in a password / ? # @ [ ] are written as %2F %3F %23 %40 %5B %5D"
 # What stands behind the two slashes, where that is not a host.
@@ -100,6 +104,12 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def name_in(key: bytes, prefix: str) -> str | None:
+    """Returns the name of the entry that a server keeps under ``key``; ``None`` for a key of something else."""
+    name = key.removeprefix(prefix.encode())
+    return name.decode() if len(name) < len(key) + (not prefix) and _NAME.fullmatch(name) else None
+
+
 class LeaseAnswer(enum.Enum):
     """A server's answer to who wants a lease."""
 
@@ -132,6 +142,9 @@ class Transport(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a value, if there is one."""
+
+    def names(self) -> Iterator[str]:
+        """Yields the names of all values below the prefix. Those that come or go meanwhile may be among them or not."""
 
     def try_lease(self, name: str, token: str, seconds: float, *, has_waited: bool = False) -> LeaseAnswer:
         """Take the lease of ``name`` for so long, unless another token holds it or its holder failed.
