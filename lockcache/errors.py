@@ -9,7 +9,7 @@
     ├── SigningKeyError (ValueError)            opening: not a file of keys, or one that others could know
     ├── PolicyError (ValueError)                opening: policy.json says what no version understands
     ├── LockTimeoutError (TimeoutError)         a shard lock was not free in time (internal: becomes a dropped write)
-    ├── ArchiveError (ValueError)               a file is not an archive or a bundle of lockcache, or is damaged
+    ├── ArchiveError (ValueError)               a file is not a bundle of lockcache, or is damaged
     ├── ReentrantComputeError (RuntimeError)    compute() asked for the very key that it was called to compute
     ├── SealedError (RuntimeError)              something was to be compiled after lockcache.seal("error")
     └── UncacheableError (ValueError)           a key was asked for a compilation that must not be cached
@@ -121,7 +121,7 @@ class LockTimeoutError(_PathError, TimeoutError):
 
 
 class ArchiveError(LockcacheError, ValueError):
-    """A file is not what ``lockcache pack`` or ``bundle`` made, or is damaged, cut off, or of a newer format."""
+    """A file is not a bundle of ``lockcache bundle`` or ``pack``, or is damaged, cut off, or of a newer format."""
 
 
 class ReentrantComputeError(LockcacheError, RuntimeError):

@@ -1,6 +1,7 @@
 """Making a bundle: the verified entries of a directory that a choice admits, in one file.
 
-The same entries give the same bytes, whenever and by whomever they were used.
+The same entries give the same bytes, whenever and by whomever they were used; packed ones if their last uses are the
+same too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import BinaryIO
 
-from lockcache.archive.gathering import Choice, Gathered, Gatherer
+from lockcache.bundle.gathering import Choice, Gathered, Gatherer
 from lockcache.filestream.bundle import BundleWriter
 from lockcache.lowlevel import Layout, load_keys
 
@@ -21,21 +22,26 @@ def make_bundle(
     out: BinaryIO,
     choice: Choice | None = None,
     progress: Callable[[int, int], object] = lambda done, of: None,
+    *,
+    is_packed: bool = False,
 ) -> Gathered:
     """Write the entries of ``layout`` to ``out``, each read once, and those that its seed serves, read twice.
 
-    ``progress`` is given bytes read and bytes to read.
+    ``progress`` is given bytes read and bytes to read. Where there are signing keys here the entries are signed in the
+    bundle, too. ``is_packed``: to be unpacked elsewhere, so without signatures, since the directory there signs them;
+    with the last uses, and the least recently used first, so that a small cap drops the oldest ones.
 
-    Where there are signing keys here the entries are signed in the bundle, too. Raises :class:`OSError`.
+    Raises :class:`OSError`.
     """
     keys = load_keys(None)
-    gatherer = Gatherer(layout, choice or Choice(), keys, progress, reads=1)
+    gatherer = Gatherer(layout, choice or Choice(), keys, progress)
     writer, seeded = BundleWriter(out), 0
-    for found in sorted(gatherer.found, key=attrgetter("name")):
+    for found in gatherer.found if is_packed else sorted(gatherer.found, key=attrgetter("name")):
         loaded = gatherer.load(found)
         if loaded is not None:
             payload, blob = loaded
-            writer.add(bytes.fromhex(found.name), payload, gatherer.whole_record(found.name, payload, blob, keys))
+            record = gatherer.whole_record(found, payload, blob, None if is_packed else keys)
+            writer.add(bytes.fromhex(found.name), payload, record, found.last_use_ns if is_packed else 0)
             seeded += gatherer.is_seeded(found)
             del loaded, payload  # else two are in memory while the next one is read
     writer.finish()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, Protocol
 
-from lockcache.filestream import Place, aligned, bundle_bytes
+from lockcache.filestream import Place, bundle_bytes, entry_bytes
 from lockcache.filestream.bundle import BundleFile, BundleWriter, RefusedEntryError
 from lockcache.filestream.entry import unpack
 
@@ -98,7 +98,7 @@ class Merge:
                 self._found += 1
                 loaded = self._load(number, place)
                 if loaded is not None:
-                    created_ns, taken_bytes = max(0, unpack(loaded[1]).created_ns), aligned(sum(map(len, loaded)))
+                    created_ns, taken_bytes = max(0, unpack(loaded[1]).created_ns), entry_bytes(sum(map(len, loaded)))
                     candidate = _Candidate(created_ns, number, place, taken_bytes)
                     newest[place.name] = max(newest.get(place.name, candidate), candidate)
                     del loaded

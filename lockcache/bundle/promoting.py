@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lockcache.archive.gathering import Choice, Gatherer
+from lockcache.bundle.gathering import Choice, Gatherer
 from lockcache.bundle.merging import Merge, Source
 from lockcache.errors import ArchiveError
 from lockcache.filestream import Place
@@ -43,7 +43,7 @@ class _Directory:
     """Entries of a directory, in the place of a bundle."""
 
     def __init__(self, layout: Layout, keys: KeyRing | None) -> None:
-        self._gatherer = Gatherer(layout, Choice(include_seeded=False), keys, lambda done, of: None, reads=3)
+        self._gatherer = Gatherer(layout, Choice(include_seeded=False), keys, lambda done, of: None)
         self._keys = keys
         self._all = {bytes.fromhex(each.name): each for each in self._gatherer.found}
         self._is_whole: dict[bytes, bool] = {}
@@ -74,8 +74,9 @@ class _Directory:
         return Place(name, 0, self._found[name].size_bytes, 0)
 
     def load(self, name: bytes) -> tuple[bytes, bytes] | None:
-        loaded = self._gatherer.load(self._all[name])
-        return None if loaded is None else (loaded[0], self._gatherer.whole_record(name.hex(), *loaded, self._keys))
+        found = self._all[name]
+        loaded = self._gatherer.load(found)
+        return None if loaded is None else (loaded[0], self._gatherer.whole_record(found, *loaded, self._keys))
 
     def _can_be_verified(self, name: bytes) -> bool:
         """Returns whether an entry is whole. Reads it once, however many bundles it is compared with."""

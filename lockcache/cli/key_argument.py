@@ -14,8 +14,8 @@ from typing import Final
 
 import click
 
-from lockcache.archive.reading import Onlooker
 from lockcache.arguments import resolve_path
+from lockcache.bundle import Onlooker
 from lockcache.cli.open_directory import default_cache
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.entry import UNKNOWN

@@ -58,7 +58,8 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
         def show(done_bytes: int, of_bytes: int) -> None:
             rate = f"{format_size(int(done_bytes / bar.elapsed_seconds))}/s"
-            bar.show(done_bytes, of_bytes, f"{format_size(done_bytes)} of {format_size(of_bytes)}, {rate}")
+            of = f" of {format_size(of_bytes)}" if of_bytes else ""  # of a pipe nobody knows it
+            bar.show(done_bytes, of_bytes, f"{format_size(done_bytes)}{of}, {rate}")
 
         yield show
 

@@ -124,7 +124,7 @@ _KNOWN: Final = (
         _always,
         NOTE,
         "entries are held in memory and are gone after a restart",
-        "fine for one job; for a warm start use a disk, or `lockcache unpack` an archive",
+        "fine for one job; for a warm start use a disk, or `lockcache unpack` a bundle",
     ),
     _Known(
         ("overlay",),

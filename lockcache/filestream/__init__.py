@@ -37,7 +37,7 @@ else:
         __name__,
         {
             "backing": "Backing",
-            "bundle_format": "Place aligned bundle_bytes",
+            "bundle_format": "EntryHead Place bundle_bytes entry_bytes",
             "cache": "FileStreamProgramCache",
             "directory": "CacheDirectory",
             "entry": "ViewPath",

@@ -237,13 +237,13 @@ def test_a_full_disk_leaves_the_older_bundle(mount_tmpfs: Callable[..., Path], t
         assert reopened[b"k"] == b"code"
 
 
-def test_a_bundle_and_an_archive_keep_the_names_that_ls_shows(tmp_path: Path) -> None:
+def test_a_bundle_and_a_packed_one_keep_the_names_that_ls_shows(tmp_path: Path) -> None:
     with FileStreamProgramCache(tmp_path / "made") as cache:
         state(b"k", {"arch": "sm_90"}, "gemm_kernel")
         cache[b"k"] = b"code"
     assert "gemm_kernel" in run("ls", tmp_path / "made").stdout
     assert run("bundle", "make", "-o", tmp_path / "k.lcb", tmp_path / "made").returncode == 0
     assert "gemm_kernel" in run("bundle", "ls", tmp_path / "k.lcb").stdout
-    assert run("pack", tmp_path / "k.tar.zst", tmp_path / "made").returncode == 0
-    assert run("unpack", tmp_path / "k.tar.zst", tmp_path / "unpacked").returncode == 0
+    assert run("pack", tmp_path / "k.lcb.zst", tmp_path / "made").returncode == 0
+    assert run("unpack", tmp_path / "k.lcb.zst", tmp_path / "unpacked").returncode == 0
     assert "gemm_kernel" in run("ls", tmp_path / "unpacked").stdout

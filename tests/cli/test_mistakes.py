@@ -240,7 +240,7 @@ def test_a_group_without_a_command_is_answered_with_its_help(arguments: tuple[st
 
 
 @pytest.mark.parametrize("command", ["pack", "unpack"])
-def test_an_archive_is_neither_written_to_a_terminal_nor_read_from_one(command: str, filled: Path) -> None:
+def test_a_bundle_is_neither_written_to_a_terminal_nor_read_from_one(command: str, filled: Path) -> None:
     with OnTerminal(command, "-", filled) as terminal:
         assert terminal.end() == 2
     assert b"pipe" in terminal.said

@@ -10,7 +10,7 @@ from lockcache import FileStreamProgramCache
 from tests.cli.command import run
 
 _COMMANDS = {
-    "an archive": ("pack", "{file}", "{cache}"),
+    "a packed cache": ("pack", "{file}", "{cache}"),
     "a bundle": ("bundle", "make", "-o", "{file}", "{cache}"),
     "a bundle of bundles": ("bundle", "merge", "-o", "{file}", "{bundle}"),
     "a manifest": ("manifest", "make", "-o", "{file}", "{cache}"),
@@ -22,9 +22,9 @@ _COMMANDS = {
 def places(tmp_path: Path) -> dict[str, Path]:
     with FileStreamProgramCache(tmp_path / "c") as cache:
         cache["k"] = b"v"
-    found = {name: tmp_path / name for name in ("cache", "bundle", "manifest", "archive", "file")}
+    found = {name: tmp_path / name for name in ("cache", "bundle", "manifest", "packed", "file")}
     found["cache"] = tmp_path / "c"
-    for kind, file in (("a bundle", "bundle"), ("a manifest", "manifest"), ("an archive", "archive")):
+    for kind, file in (("a bundle", "bundle"), ("a manifest", "manifest"), ("a packed cache", "packed")):
         assert run(*_filled(kind, {**found, "file": found[file]})).returncode == 0
     return found
 
@@ -35,7 +35,7 @@ def _filled(command: str, places: dict[str, Path]) -> list[str]:
 
 @pytest.mark.parametrize("command", _COMMANDS)
 def test_a_file_of_another_kind_is_not_written_over(command: str, places: dict[str, Path]) -> None:
-    other = places["manifest" if "archive" in command else "archive"]
+    other = places["manifest" if "manifest" not in command else "packed"]
     for content in (b"hello\n", b"L", other.read_bytes()):
         places["file"].write_bytes(content)
         ended = run(*_filled(command, places))

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +13,14 @@ from pathlib import Path
 import pytest
 from zstandard import FRAME_HEADER
 
-from lockcache import Entry, FileStreamProgramCache
+from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
 from lockcache.errors import how_to_install
 from lockcache.lowlevel import Layout, Policy, PolicyFile
 from tests.cli.command import LOCKCACHE, give_to_somebody, run, run_as_somebody
 from tests.crash.measure import assert_one_recount_repairs_all
 from tests.processes.crowd import HANG_SECONDS, crowd
 from tests.processes.provable_values import prove, value_for
-from tests.unit.archive.archives import archive_of, entry
+from tests.unit.bundle.packed import compress, entry, packed_of
 
 KEYS = [b"%d" % number for number in range(300)]
 
@@ -45,11 +44,11 @@ def until(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -> Non
 
 
 def test_a_cache_goes_through_a_file(filled: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "warm.tar.zst"
-    packed = json.loads(run("pack", "--json", archive, filled).stdout)
-    assert (packed["entries"], packed["archive_bytes"]) == (len(KEYS), archive.stat().st_size)
-    assert archive.stat().st_mode & 0o777 == 0o600
-    unpacked = json.loads(run("unpack", "--json", archive, tmp_path / "other").stdout)
+    bundle = tmp_path / "warm.lcb.zst"
+    packed = json.loads(run("pack", "--json", bundle, filled).stdout)
+    assert (packed["entries"], packed["bundle_bytes"]) == (len(KEYS), bundle.stat().st_size)
+    assert bundle.stat().st_mode & 0o777 == 0o600
+    unpacked = json.loads(run("unpack", "--json", bundle, tmp_path / "other").stdout)
     assert (unpacked["stored"], unpacked["bytes"]) == (len(KEYS), packed["bytes"])
     with FileStreamProgramCache(tmp_path / "other", verified_only=True) as cache:
         assert all(cache[key] == value_for(key, 1, 0) for key in KEYS)
@@ -62,35 +61,43 @@ def test_a_cache_goes_through_a_pipe(filled: Path, tmp_path: Path) -> None:
     assert len(FileStreamProgramCache(tmp_path / "other")) == len(KEYS)
 
 
-def test_a_file_in_tar_is_not_compressed_and_level_0_is_not_either(filled: Path, tmp_path: Path) -> None:
-    assert run("pack", tmp_path / "warm.tar", filled).returncode == 0
-    assert run("pack", "--level", "0", tmp_path / "other.tar.zst", filled).returncode == 0
-    assert run("pack", "--level", "3", tmp_path / "small.tar", filled).returncode == 0
-    with tarfile.open(tmp_path / "warm.tar", "r:") as tar:
-        assert len(tar.getnames()) == 1 + len(KEYS)
-    assert (tmp_path / "other.tar.zst").read_bytes() == (tmp_path / "warm.tar").read_bytes()
-    assert (tmp_path / "small.tar").read_bytes().startswith(FRAME_HEADER)
-    assert json.loads(run("unpack", "--json", tmp_path / "warm.tar", tmp_path / "made").stdout)["stored"] == len(KEYS)
-    assert run("pack", tmp_path / "warm.tar", filled).returncode == 0  # an archive may be replaced
+def test_a_file_in_zst_is_compressed_and_others_are_bundles_that_programs_read(filled: Path, tmp_path: Path) -> None:
+    assert run("pack", tmp_path / "warm.lcb", filled).returncode == 0
+    assert run("pack", "--level", "0", tmp_path / "other.zst", filled).returncode == 0
+    assert run("pack", "--level", "3", tmp_path / "small.lcb", filled).returncode == 0
+    assert run("pack", tmp_path / "named.zstd", filled).returncode == 0
+    with BundleProgramCache(tmp_path / "warm.lcb") as bundle:
+        assert all(bundle[key] == value_for(key, 1, 0) for key in KEYS)
+    assert (tmp_path / "other.zst").read_bytes() == (tmp_path / "warm.lcb").read_bytes()
+    assert (tmp_path / "small.lcb").read_bytes().startswith(FRAME_HEADER)
+    assert (tmp_path / "named.zstd").read_bytes() == (tmp_path / "small.lcb").read_bytes()
+    assert json.loads(run("unpack", "--json", tmp_path / "warm.lcb", tmp_path / "made").stdout)["stored"] == len(KEYS)
+    assert run("pack", tmp_path / "warm.lcb", filled).returncode == 0  # a bundle may be replaced
 
 
-def test_without_zstd_an_archive_is_not_compressed_or_one_line_says_what_to_install(
+def test_a_bundle_that_was_made_for_programs_is_unpacked_too(filled: Path, tmp_path: Path) -> None:
+    assert run("bundle", "make", "-o", tmp_path / "kernels.lcb", filled).returncode == 0
+    assert run("unpack", tmp_path / "kernels.lcb", tmp_path / "other").returncode == 0
+    with FileStreamProgramCache(tmp_path / "other", verified_only=True) as cache:
+        assert all(cache[key] == value_for(key, 1, 0) for key in KEYS)
+
+
+def test_without_zstd_a_bundle_is_not_compressed_or_one_line_says_what_to_install(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run("pack", tmp_path / "warm.tar.zst", filled).returncode == 0
+    assert run("pack", tmp_path / "warm.lcb.zst", filled).returncode == 0
     monkeypatch.setitem(sys.modules, "zstandard", None)
     before = sorted(tmp_path.iterdir())
     install = f"zstandard: {how_to_install('cli')}"
-    for file in (tmp_path / "other.tar.zst", "-"):
-        ended = run("pack", file, filled)
-        assert (ended.returncode, ended.stdout) == (2, "")
-        assert install in ended.stderr
-        assert "--level 0" in ended.stderr
-    ended = run("unpack", tmp_path / "warm.tar.zst", tmp_path / "made")
+    ended = run("pack", tmp_path / "other.lcb.zst", filled)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert install in ended.stderr
+    assert "--level 0" in ended.stderr
+    ended = run("unpack", tmp_path / "warm.lcb.zst", tmp_path / "made")
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", f"lockcache: needs {install}\n")
     assert sorted(tmp_path.iterdir()) == before
-    assert run("pack", tmp_path / "warm.tar", filled).returncode == 0
-    assert run("unpack", tmp_path / "warm.tar", tmp_path / "made").returncode == 0
+    assert run("pack", tmp_path / "warm.lcb", filled).returncode == 0
+    assert run("unpack", tmp_path / "warm.lcb", tmp_path / "made").returncode == 0
     assert len(FileStreamProgramCache(tmp_path / "made")) == len(KEYS)
 
 
@@ -105,33 +112,21 @@ def test_a_fifo_is_written_as_it_is_and_stays_one(filled: Path, tmp_path: Path) 
     assert fifo.is_fifo()
 
 
-def test_standard_tools_can_look_inside(filled: Path, tmp_path: Path) -> None:
-    run("pack", tmp_path / "warm.tar.zst", filled)
-    shown = subprocess.run(
-        f"zstd -dc {tmp_path}/warm.tar.zst | tar t 2>/dev/null", shell=True, capture_output=True, text=True, check=False
-    )
-    if shown.returncode:
-        pytest.skip("needs zstd and tar")
-    first, *entries = shown.stdout.splitlines()
-    assert first == "lockcache-pack.json"
-    assert sorted(entries) == sorted(str(path.relative_to(filled)) for path in filled.glob("entries/*/*"))
-
-
 def test_the_default_directory_has_its_cap_also_where_it_is_made_by_unpacking(filled: Path, tmp_path: Path) -> None:
-    run("pack", tmp_path / "warm.tar.zst", filled)
-    assert run("unpack", tmp_path / "warm.tar.zst", XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="").returncode == 0
+    run("pack", tmp_path / "warm.lcb.zst", filled)
+    assert run("unpack", tmp_path / "warm.lcb.zst", XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="").returncode == 0
     found = PolicyFile(Layout(str(tmp_path / "lockcache"))).load()
     assert found == Policy(10 * 10**9, is_default=True)
 
 
 def test_what_is_damaged_makes_exit_1_and_the_rest_is_stored(tmp_path: Path) -> None:
-    archive = tmp_path / "warm.tar.zst"
-    archive.write_bytes(archive_of(entry(b"a", b"1"), entry(b"b", b"2", name_of=b"c"), entry(b"d", b"3")))
-    ended = run("unpack", archive, tmp_path / "other")
+    bundle = tmp_path / "warm.lcb.zst"
+    bundle.write_bytes(compress(packed_of(entry(b"a", b"1"), entry(b"b", b"2", name_of=b"c"), entry(b"d", b"3"))))
+    ended = run("unpack", bundle, tmp_path / "other")
     assert ended.returncode == 1
     assert "digest" in ended.stderr
     assert len(FileStreamProgramCache(tmp_path / "other")) == 2
-    strict = run("unpack", "--strict", archive, tmp_path / "strict")
+    strict = run("unpack", "--strict", bundle, tmp_path / "strict")
     assert (strict.returncode, strict.stdout) == (1, "")
     assert len(FileStreamProgramCache(tmp_path / "strict")) == 1
 
@@ -148,22 +143,22 @@ def _damage(root: Path, count: int) -> list[str]:
 @pytest.mark.parametrize("output", ["a file", "stdout"])
 def test_what_is_damaged_makes_packing_exit_1_and_is_named(output: str, filled: Path, tmp_path: Path) -> None:
     names = _damage(filled, 2)
-    archive = tmp_path / "warm.tar.zst"
-    with open(archive if output == "stdout" else os.devnull, "wb") as out:
-        command = [LOCKCACHE, "pack", "-" if output == "stdout" else archive, filled]
+    bundle = tmp_path / "warm.lcb.zst"
+    with open(bundle if output == "stdout" else os.devnull, "wb") as out:
+        command = [LOCKCACHE, "pack", "-" if output == "stdout" else bundle, filled]
         ended = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
     assert ended.returncode == 1
     said = ended.stderr.splitlines()
     assert set(said[-3:-1]) == {f"lockcache: {name}: damaged, left out" for name in names}
     assert said[-1].startswith("lockcache: 2 damaged and 0 unreadable entries were left out")
     assert len(said) == (4 if output == "stdout" else 3)
-    unpacked = run("unpack", "--strict", "--json", archive, tmp_path / "other")
+    unpacked = run("unpack", "--strict", "--json", bundle, tmp_path / "other")
     assert (unpacked.returncode, json.loads(unpacked.stdout)["stored"]) == (0, len(KEYS) - 2)
 
 
 def test_many_damaged_entries_are_a_screen_of_lines_and_all_of_them_in_json(filled: Path, tmp_path: Path) -> None:
     names = _damage(filled, 100)
-    ended = run("pack", "--json", tmp_path / "warm.tar.zst", filled)
+    ended = run("pack", "--json", tmp_path / "warm.lcb.zst", filled)
     found = json.loads(ended.stdout)
     assert (ended.returncode, found["entries"], found["damaged"], found["unreadable"]) == (1, len(KEYS) - 100, 100, 0)
     assert {each["entry"] for each in found["left_out"]} == set(names)
@@ -179,33 +174,33 @@ def test_what_may_not_be_read_makes_packing_exit_1_and_is_named(open_path: Path)
     give_to_somebody(open_path)
     path = next(open_path.glob("cache/entries/*/*"))
     path.chmod(0)
-    ended = run_as_somebody("pack", "--json", open_path / "out" / "warm.tar.zst", open_path / "cache")
+    ended = run_as_somebody("pack", "--json", open_path / "out" / "warm.lcb.zst", open_path / "cache")
     found = json.loads(ended.stdout)
     assert (ended.returncode, found["entries"], found["damaged"], found["unreadable"]) == (1, 2, 0, 1)
     assert f"{path.parent.name}{path.name}: unreadable" in ended.stderr
 
 
-def test_what_is_no_archive_makes_no_cache(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no archive")
+def test_what_is_not_a_bundle_makes_no_cache(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a bundle")
     ended = run("unpack", tmp_path / "file", tmp_path / "other")
     assert ended.returncode == 2
-    assert "not an archive" in ended.stderr
+    assert "not a bundle" in ended.stderr
     assert str(tmp_path / "file") in ended.stderr
     assert not (tmp_path / "other").exists()
 
 
 def test_a_directory_of_other_things_is_not_made_a_cache(filled: Path, tmp_path: Path) -> None:
-    run("pack", tmp_path / "warm.tar.zst", filled)
+    run("pack", tmp_path / "warm.lcb.zst", filled)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("")
-    ended = run("unpack", tmp_path / "warm.tar.zst", tmp_path / "thesis")
+    ended = run("unpack", tmp_path / "warm.lcb.zst", tmp_path / "thesis")
     assert ended.returncode == 2
     assert "holds other things than a cache" in ended.stderr
     assert os.listdir(tmp_path / "thesis") == ["chapter.tex"]
 
 
 @pytest.mark.long
-def test_packing_over_an_archive_replaces_it_whole_and_through_a_symlink(filled: Path, tmp_path: Path) -> None:
+def test_packing_over_a_bundle_replaces_it_whole_and_through_a_symlink(filled: Path, tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(FRAME_HEADER + b"of before")
     (tmp_path / "link").symlink_to("real")
     assert run("pack", tmp_path / "link", filled).returncode == 0
@@ -214,13 +209,13 @@ def test_packing_over_an_archive_replaces_it_whole_and_through_a_symlink(filled:
 
 
 @pytest.mark.root
-def test_a_full_disk_leaves_no_half_archive(mount_tmpfs: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_half_bundle(mount_tmpfs: Callable[..., Path], tmp_path: Path) -> None:
     with FileStreamProgramCache(tmp_path / "large") as cache:
         cache[b"key"] = os.urandom(2 << 20)
     disk = mount_tmpfs("size=1m")
-    ended = run("pack", disk / "warm.tar.zst", tmp_path / "large")
+    ended = run("pack", disk / "warm.lcb.zst", tmp_path / "large")
     assert ended.returncode == 1
-    assert ended.stderr == f"lockcache: {disk / 'warm.tar.zst'}: No space left on device\n"
+    assert ended.stderr == f"lockcache: {disk / 'warm.lcb.zst'}: No space left on device\n"
     assert os.listdir(disk) == []
 
 
@@ -240,9 +235,9 @@ def test_unpacking_onto_a_full_disk_ends_with_whole_entries_those_used_last(
     with FileStreamProgramCache(tmp_path / "large") as cache:
         for number in range(40):
             cache[b"%d" % number] = value_for(b"%d" % number, 1, 0, 200_000)
-    run("pack", tmp_path / "warm.tar.zst", tmp_path / "large")
+    run("pack", tmp_path / "warm.lcb.zst", tmp_path / "large")
     disk = mount_tmpfs("size=4m")
-    found = json.loads(run("unpack", "--json", tmp_path / "warm.tar.zst", disk / "cache").stdout)
+    found = json.loads(run("unpack", "--json", tmp_path / "warm.lcb.zst", disk / "cache").stdout)
     assert found["stored"] + found["dropped"] == 40
     assert found["evicted"] > 10
     with FileStreamProgramCache(disk / "cache") as cache:
@@ -268,10 +263,10 @@ def test_metadata_survive_file_systems_without_room_for_attributes(
         for key, content in entries.items():
             cache.put_entry(key, content)
     there = mount_image("ext4", 16, *options) / "cache"
-    assert run("pack", tmp_path / "1.tar.zst", tmp_path / "here").returncode == 0
-    assert run("unpack", tmp_path / "1.tar.zst", there).returncode == 0
-    assert run("pack", tmp_path / "2.tar.zst", there).returncode == 0
-    assert (tmp_path / "1.tar.zst").read_bytes() == (tmp_path / "2.tar.zst").read_bytes()
+    assert run("pack", tmp_path / "1.lcb.zst", tmp_path / "here").returncode == 0
+    assert run("unpack", tmp_path / "1.lcb.zst", there).returncode == 0
+    assert run("pack", tmp_path / "2.lcb.zst", there).returncode == 0
+    assert (tmp_path / "1.lcb.zst").read_bytes() == (tmp_path / "2.lcb.zst").read_bytes()
     with FileStreamProgramCache(there, verified_only=True) as cache:
         assert {key: cache.get_entry(key) for key in entries} == entries
         assert_one_recount_repairs_all(cache)
@@ -285,8 +280,8 @@ def test_a_read_only_cache_can_be_packed_and_refuses_to_be_unpacked_into(
     with FileStreamProgramCache(disk / "cache") as cache:
         cache[b"key"] = b"code"
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    assert run("pack", tmp_path / "warm.tar.zst", disk / "cache").returncode == 0
-    ended = run("unpack", "--overwrite", tmp_path / "warm.tar.zst", disk / "cache")
+    assert run("pack", tmp_path / "warm.lcb.zst", disk / "cache").returncode == 0
+    ended = run("unpack", "--overwrite", tmp_path / "warm.lcb.zst", disk / "cache")
     assert ended.returncode == 2
     assert "Read-only file system" in ended.stderr
 
@@ -307,19 +302,19 @@ def _write_and_read(root: str, writer: int) -> int:
 
 
 def test_two_unpackers_writers_and_a_packer_at_once(filled: Path, tmp_path: Path) -> None:
-    archive, root = tmp_path / "warm.tar.zst", tmp_path / "other"
-    run("pack", archive, filled)
+    bundle, root = tmp_path / "warm.lcb.zst", tmp_path / "other"
+    run("pack", bundle, filled)
     FileStreamProgramCache(root).close()
-    unpack = [LOCKCACHE, "unpack", "--json", archive, root]
+    unpack = [LOCKCACHE, "unpack", "--json", bundle, root]
     with crowd("spawn", _write_and_read, [(str(root), writer) for writer in (2, 3)]) as writers:
         unpackers = [subprocess.Popen([*unpack, *option], stdout=subprocess.PIPE) for option in ((), ("--overwrite",))]
-        packed = run("pack", tmp_path / "meanwhile.tar.zst", root)
+        packed = run("pack", tmp_path / "meanwhile.lcb.zst", root)
         assert all(unpacker.wait(HANG_SECONDS) == 0 for unpacker in unpackers)
         done = [json.loads(unpacker.communicate()[0]) for unpacker in unpackers]
         assert all(reads > 0 for reads in writers.results())
     assert [each["stored"] + each["kept"] for each in done] == [len(KEYS), len(KEYS)]
     assert packed.returncode == 0, packed
-    assert run("unpack", "--strict", tmp_path / "meanwhile.tar.zst", tmp_path / "third").returncode == 0
+    assert run("unpack", "--strict", tmp_path / "meanwhile.lcb.zst", tmp_path / "third").returncode == 0
     for path in (root, tmp_path / "third"):
         with FileStreamProgramCache(path, verified_only=True) as cache:
             for key in KEYS:
@@ -330,12 +325,12 @@ def test_two_unpackers_writers_and_a_packer_at_once(filled: Path, tmp_path: Path
 
 
 def test_a_killed_unpack_leaves_whole_entries_and_is_finished_by_the_next(tmp_path: Path) -> None:
-    archive, root = tmp_path / "warm.tar.zst", tmp_path / "other"
+    bundle, root = tmp_path / "warm.lcb.zst", tmp_path / "other"
     values = {b"%d" % number: os.urandom(50_000) for number in range(60)}
     with FileStreamProgramCache(tmp_path / "large") as cache:
         cache.update(values)
-    run("pack", archive, tmp_path / "large")
-    content = archive.read_bytes()
+    run("pack", bundle, tmp_path / "large")
+    content = bundle.read_bytes()
 
     def entries() -> int:
         return len(list(root.glob("entries/*/*")))
@@ -354,7 +349,7 @@ def test_a_killed_unpack_leaves_whole_entries_and_is_finished_by_the_next(tmp_pa
             assert all(cache.get(key) in (None, value) for key, value in values.items())
             assert cache.stats().corrupt_entries == 0
             assert_one_recount_repairs_all(cache)
-    assert run("unpack", archive, root).returncode == 0
+    assert run("unpack", bundle, root).returncode == 0
     with FileStreamProgramCache(root) as cache:
         assert all(cache[key] == value for key, value in values.items())
 
@@ -363,6 +358,6 @@ def test_a_killed_unpack_leaves_whole_entries_and_is_finished_by_the_next(tmp_pa
 def test_an_architecture_that_nothing_has_is_refused_before_anything_is_written(
     arch: str, filled: Path, tmp_path: Path
 ) -> None:
-    ended = run("pack", "--arch", arch, tmp_path / "warm.tar.zst", filled)
+    ended = run("pack", "--arch", arch, tmp_path / "warm.lcb.zst", filled)
     assert (ended.returncode, ended.stderr) == (2, f"lockcache: no arch {arch!r} here; there are: sm_90\n")
-    assert not (tmp_path / "warm.tar.zst").exists()
+    assert not (tmp_path / "warm.lcb.zst").exists()

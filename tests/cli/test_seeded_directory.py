@@ -1,4 +1,4 @@
-"""Bundles and archives of a directory with a seed: what programs get there, and nothing else."""
+"""Bundles of a directory with a seed: what programs get there, and nothing else."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def test_a_bundle_has_what_programs_get(node: Path, tmp_path: Path) -> None:
     assert "seeded      1\n" in run("bundle", "make", "-o", tmp_path / "made.lcb", node).stdout
 
 
-def test_an_archive_has_it_too_last_used_when_it_was_compiled(node: Path, tmp_path: Path) -> None:
-    packed = run("pack", "--json", tmp_path / "made.tar.zst", node)
+def test_a_packed_bundle_has_it_too_last_used_when_it_was_compiled(node: Path, tmp_path: Path) -> None:
+    packed = run("pack", "--json", tmp_path / "made.lcb.zst", node)
     assert (packed.returncode, json.loads(packed.stdout)["seeded"]) == (0, 1)
-    assert run("unpack", tmp_path / "made.tar.zst", tmp_path / "unpacked").returncode == 0
+    assert run("unpack", tmp_path / "made.lcb.zst", tmp_path / "unpacked").returncode == 0
     status = os.stat(entry_path(tmp_path / "unpacked", b"only in the seed"))
     assert last_use_ns(status) // 10**9 == CREATED_NS // 10**9
     with FileStreamProgramCache(tmp_path / "unpacked") as cache:
         assert {key: cache.get(key) for key in SERVED} == SERVED
         assert len(cache) == 3
-    assert run("pack", tmp_path / "again.tar.zst", node).returncode == 0
-    assert (tmp_path / "again.tar.zst").read_bytes() == (tmp_path / "made.tar.zst").read_bytes()
+    assert run("pack", tmp_path / "again.lcb.zst", node).returncode == 0
+    assert (tmp_path / "again.lcb.zst").read_bytes() == (tmp_path / "made.lcb.zst").read_bytes()
 
 
 def test_filters_look_into_the_seed(node: Path, tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ _AT_WORK = {
     "top": "top --once {dir}",
     "verify": "verify --repair {dir}",
     "recount": "recount {dir}",
-    "pack": "pack {tmp}/warm.tar {dir}",
-    "unpack": "unpack {tmp}/warm.tar {tmp}/unpacked",
+    "pack": "pack {tmp}/warm.lcb {dir}",
+    "unpack": "unpack {tmp}/warm.lcb {tmp}/unpacked",
     "bundle": "bundle make -o {tmp}/kernels.lcb {dir}",
     "promote": "promote {dir} {tmp}/kernels.lcb",
     "manifest": "manifest make -o {tmp}/job.keys {dir}",
@@ -202,7 +202,7 @@ def test_what_needs_an_extra_is_one_line_that_says_how_to_get_it(
 ) -> None:
     _fill(programs, home, tmp_path / "kernels", 0, 2)
     for extra, words in {
-        "cli": ["lockcache", "pack", tmp_path / "warm.tar.zst", tmp_path / "kernels"],
+        "cli": ["lockcache", "pack", tmp_path / "warm.lcb.zst", tmp_path / "kernels"],
         "daemon": ["lockcache-daemon", "--metrics", "127.0.0.1:0", "--max-size", "1M", tmp_path / "kernels"],
     }.items():
         said = _answer([programs / words[0], *words[1:]], home, code=2)

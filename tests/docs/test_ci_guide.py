@@ -72,6 +72,6 @@ def test_the_workflow_works_in_a_repository_of_a_readers(wheel: Path, tmp_path: 
         for command in commands:
             _run(command, repository, environment)
         found.append(json.loads((repository / "stats.json").read_text()))
-        shutil.rmtree(environment["LOCKCACHE_DIR"])  # the next runner has only what actions/cache restores: the archive
+        shutil.rmtree(environment["LOCKCACHE_DIR"])  # the next runner has only what actions/cache restores
     assert [each["puts"] for each in found] == [1, 0]
     assert found[1]["hits"] == 1

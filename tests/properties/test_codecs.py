@@ -1,4 +1,4 @@
-"""Codecs: what is written into a cache directory or an archive reads back as it was, and damage is seen.
+"""Codecs: what is written into a cache directory or a bundle reads back as it was, and damage is seen.
 
 Codecs with properties of their own in the unit tests: records (``test_record.py``), metadata, names of entries and of
 staged files, sizes.
@@ -6,6 +6,7 @@ staged files, sizes.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import struct
@@ -16,14 +17,15 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.archive.members import Manifest, Members, end_of_archive, entry_header, manifest_member, padding
 from lockcache.errors import ArchiveError, PolicyError
 from lockcache.filestream.accounting.counters import Counters, CountersReport, read_counters
+from lockcache.filestream.bundle import BundleStream, BundleWriter
+from lockcache.filestream.bundle_format import SLOT, START_BYTES, encode_end, encode_start, lay_out
 from lockcache.filestream.disk.layout import Layout, QuarantinedName, entry_name, parse_quarantined_name
 from lockcache.filestream.policy import Policy, PolicyFile
 from lockcache.sizes import format_size, parse_duration, parse_share, parse_size
 from tests.properties.examples import examples
-from tests.unit.archive.archives import packed, unpacked
+from tests.unit.bundle.packed import packed, unpacked
 
 _int64 = st.integers(0, 2**63 - 1)
 
@@ -137,38 +139,38 @@ def test_an_altered_name_in_quarantine_is_another_one_or_none(name, at, letter):
     assert found is None or str(found) == altered
 
 
-# ---- archives --------------------------------------------------------------------------------------------------------
+# ---- packed bundles --------------------------------------------------------------------------------------------------
 
 
 @examples(50)
 @given(
     key=st.binary(max_size=20),
     payload=st.binary(max_size=1500),
-    last_use_ns=st.integers(0, 2**33 * 10**9),
+    last_use_ns=st.integers(0, 2**64 - 1),
     record=st.binary(max_size=700),
 )
-def test_a_member_of_an_archive_reads_back_as_it_was_written(key, payload, last_use_ns, record):
-    name = entry_name(key)
-    member = entry_header(name, len(payload), last_use_ns, record) + payload + padding(len(payload))
-    assert len(member) % 512 == 0
-    manifest = Manifest(2, 2 * len(payload), kinds={"cubin": 2})
-    members = Members(io.BytesIO(manifest_member(manifest) + member * 2 + end_of_archive()))
-    assert members.manifest == manifest
-    for count, found in enumerate(members):
-        assert found == (name, len(payload), last_use_ns, record, None)
+def test_an_entry_of_a_bundle_reads_back_front_to_back_as_it_was_written(key, payload, last_use_ns, record):
+    out, names = io.BytesIO(), [hashlib.sha256(key + end).digest() for end in (b"", b"2")]
+    writer = BundleWriter(out)
+    for name in names:
+        writer.add(name, payload, record, last_use_ns)
+    writer.finish()
+    out.seek(0)
+    stream = BundleStream(out)
+    for count, head in enumerate(stream):
+        assert head == (names[count], last_use_ns, len(payload), len(record))
         if count:  # what was not read is passed over
-            assert members.payload() == payload
+            assert stream.read() == (record, payload)
+    assert count == 1
+    assert len(out.getvalue()) % 64 == 4 * SLOT.size % 64
 
 
 @examples(60)
-@given(body=st.binary(max_size=200) | _json.map(lambda value: json.dumps(value).encode()))
-def test_no_manifest_makes_reading_fail_otherwise(body):
-    good = manifest_member(Manifest(0, 0))
-    forged = good[:124] + b"%011o\0" % len(body) + b" " * 12 + b" " * 8 + good[156:512]
-    forged = forged[:136] + b"%011o\0" % 0 + forged[148:]
-    forged = forged[:148] + b"%06o\0 " % sum(forged) + forged[156:]
+@given(rest=st.binary(max_size=200))
+def test_nothing_else_behind_a_head_reads_as_a_bundle(rest):
+    assume(rest != lay_out([]) + encode_end(encode_start(), lay_out([]), START_BYTES, 0))
     with pytest.raises(ArchiveError):
-        Members(io.BytesIO(forged + body + padding(len(body)) + end_of_archive()))
+        list(BundleStream(io.BytesIO(encode_start() + rest)))
 
 
 _programs = st.dictionaries(
@@ -184,14 +186,14 @@ _programs = st.dictionaries(
 
 @examples(12)
 @given(programs=_programs)
-def test_a_cache_comes_out_of_an_archive_as_it_went_in(tmp_path_factory, programs):
-    folder = tmp_path_factory.mktemp("archive")
+def test_a_cache_comes_out_of_a_packed_bundle_as_it_went_in(tmp_path_factory, programs):
+    folder = tmp_path_factory.mktemp("packed")
     with FileStreamProgramCache(folder / "one") as cache:
         for key, entry in programs.items():
             cache.put_entry(key, entry)
-    archive, done = packed(folder / "one")
+    content, done = packed(folder / "one")
     assert done.entries == len(programs)
-    unpacked(archive, folder / "two")
+    unpacked(content, folder / "two")
     with FileStreamProgramCache(folder / "two", verified_only=True) as cache:
         assert len(cache) == len(programs)
         assert {key: cache.get_entry(key) for key in programs} == programs

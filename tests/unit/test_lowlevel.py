@@ -66,5 +66,5 @@ def test_a_cache_loads_only_what_a_program_that_caches_needs():
     }
     assert not loaded & {f"lockcache.filestream.{other}" for other in others}
     assert not loaded & {
-        f"lockcache.{other}" for other in ("archive", "cli", "cuda", "doctor", "keys", "lowlevel", "sizes")
+        f"lockcache.{other}" for other in ("bundle", "cli", "cuda", "doctor", "keys", "lowlevel", "sizes")
     }

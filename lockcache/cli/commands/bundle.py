@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import click
 
-from lockcache.archive.gathering import Choice
-from lockcache.bundle import make_bundle, merge_bundles
+from lockcache.bundle import Choice, make_bundle, merge_bundles
 from lockcache.cli import options
 from lockcache.cli.commands.pack import refuse_inside, refuse_other_kind, refuse_unmatched, tell_left_out
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters

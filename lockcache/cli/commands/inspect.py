@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from lockcache.archive.reading import Onlooker
+from lockcache.bundle import Onlooker
 from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, refuse_lone_directory, resolve_name
 from lockcache.cli.open_directory import are_swapped, look

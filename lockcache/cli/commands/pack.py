@@ -11,9 +11,18 @@ from typing import Any, Final
 
 import click
 
-from lockcache.archive.compression import DEFAULT_LEVEL, LEVELS, UNCOMPRESSED, is_archive, why_no_zstd
-from lockcache.archive.gathering import Choice, Gathered, describe_seeded
-from lockcache.archive.packing import Packed, pack_directory
+from lockcache.bundle import (
+    DEFAULT_LEVEL,
+    LEVELS,
+    UNCOMPRESSED,
+    Choice,
+    Gathered,
+    compressing,
+    describe_seeded,
+    is_compressed,
+    make_bundle,
+    why_no_zstd,
+)
 from lockcache.cli import options
 from lockcache.cli.catalogue import Own, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
@@ -32,9 +41,9 @@ _STDOUT: Final = "-"
 _MOST_SHOWN: Final = 20
 
 
-_HELP: Final = f"""Pack a cache into FILE, a tar compressed by zstd: for an image, a cluster, or CI.
+_HELP: Final = f"""Pack a cache into FILE, a bundle: for an image, a cluster, or CI.
 
-A FILE whose name ends in ".tar" is not compressed, which needs no extra of lockcache.
+A FILE whose name ends in ".zst" or ".zstd" is compressed, which needs the extra "cli" of lockcache.
 
 Only entries that match their digest are packed, with their metadata and the time of their last use; packing does not
 count as a use. If the directory has a seed, the programs that it serves are packed too, unless the filter is on times:
@@ -48,8 +57,8 @@ stderr names them, or FILE could not be written; 2 the command line is wrong.
 
 \b
 Examples:
-  lockcache pack warm.tar.zst
-  lockcache pack --arch sm_90 --newer-than 30d warm.tar.zst /scratch/kernels
+  lockcache pack warm.lcb.zst
+  lockcache pack --arch sm_90 --newer-than 30d warm.lcb.zst /scratch/kernels
   lockcache pack - | ssh node2 lockcache unpack -
 """
 
@@ -61,13 +70,13 @@ Examples:
 @click.option(
     "--include-unverified",
     is_flag=True,
-    help="Also pack entries without a record, such as those of cuda.core's own cache.",
+    help="Also pack entries without a record, such as those of cuda.core's own cache; they get one.",
 )
 @click.option(
     "--level",
     type=options.WholeNumber(UNCOMPRESSED, LEVELS[-1]),
     help="Compression level of zstd: 1 is fastest, 19 smallest; higher levels need much memory; 0 does not compress. "
-    f"[default: {DEFAULT_LEVEL}, and {UNCOMPRESSED} for a FILE in .tar]",
+    f"[default: {DEFAULT_LEVEL} for a FILE in .zst or .zstd, else {UNCOMPRESSED}]",
 )
 @options.as_json
 def command(
@@ -82,31 +91,31 @@ def command(
     _check_output(file, as_json)
     level = _level_of(file) if level is None else level
     if level != UNCOMPRESSED and (why := why_no_zstd()):
-        raise click.UsageError(f"{why}; --level {UNCOMPRESSED}, or a FILE in .tar, does without")
+        raise click.UsageError(f"{why}; --level {UNCOMPRESSED}, or a FILE in .lcb, does without")
     if are_swapped(file, directory) or (directory is None and os.path.isdir(os.path.expanduser(file))):
         raise click.UsageError(f"FILE comes first: lockcache pack {directory or 'FILE'} {file}")
     layout = look(directory)
     refuse_inside(file, layout)
-    refuse_other_kind(file, "an archive")
+    refuse_other_kind(file, "a packed cache")
     refuse_unmatched(layout, selection)
     choice = Choice(selection, include_unverified)
     end_in_order()  # what is half written goes
     # The library logs each damaged entry when it finds it; the command reports them once, below.
     logging.getLogger("lockcache").addHandler(logging.NullHandler())
-    packed, archive_bytes = _pack(file, layout, choice, level)
-    _report(layout, file, packed, archive_bytes, as_json)
+    packed, bundle_bytes = _pack(file, layout, choice, level)
+    _report(layout, file, packed, bundle_bytes, as_json)
     return 0 if packed.is_complete else 1
 
 
-def _report(layout: Layout, file: str, packed: Packed, archive_bytes: int, as_json: bool) -> None:
+def _report(layout: Layout, file: str, packed: Gathered, bundle_bytes: int, as_json: bool) -> None:
     if file == _STDOUT:
         click.echo(f"lockcache: packed {counted(packed.entries, 'entry')} from {plain(layout.root)}", err=True)
     else:
         found: dict[str, Any] = {"path": layout.root, "file": os.path.abspath(file), **asdict(packed)}
-        found["archive_bytes"] = archive_bytes
+        found["bundle_bytes"] = bundle_bytes
         if not as_json:
             del found["left_out"]
-        shown = {"bytes": size_in_words(packed.bytes), "archive_bytes": size_in_words(archive_bytes)}
+        shown = {"bytes": size_in_words(packed.bytes), "bundle_bytes": size_in_words(bundle_bytes)}
         print_facts(found, as_json, shown)
     tell_left_out(packed, layout)
 
@@ -120,21 +129,23 @@ def tell_left_out(packed: Gathered, layout: Layout) -> None:
         click.echo(f"lockcache: {counts} were left out; see lockcache verify {plain(layout.root)}", err=True)
 
 
-def _pack(file: str, layout: Layout, choice: Choice, level: int) -> tuple[Packed, int]:
+def _pack(file: str, layout: Layout, choice: Choice, level: int) -> tuple[Gathered, int]:
     with progress_bar("packing") as show:
         if file == _STDOUT:
             with naming("stdout"):
-                packed = pack_directory(layout, sys.stdout.buffer, choice, level, show)
+                with compressing(sys.stdout.buffer, level) as stream:
+                    packed = make_bundle(layout, stream, choice, show, is_packed=True)
                 sys.stdout.buffer.flush()
             return packed, 0
         with open_output(file) as out:
-            packed = pack_directory(layout, out, choice, level, show)
+            with compressing(out, level) as stream:
+                packed = make_bundle(layout, stream, choice, show, is_packed=True)
             out.flush()
             return packed, os.fstat(out.fileno()).st_size
 
 
 def _level_of(file: str) -> int:
-    return UNCOMPRESSED if file.endswith(".tar") else DEFAULT_LEVEL
+    return DEFAULT_LEVEL if file.endswith((".zst", ".zstd")) else UNCOMPRESSED
 
 
 def _check_output(file: str, as_json: bool) -> None:
@@ -145,7 +156,7 @@ def _check_output(file: str, as_json: bool) -> None:
     if as_json:
         raise click.UsageError("FILE - and --json both want stdout; give one of them another place")
     if sys.stdout.isatty():
-        raise click.UsageError("FILE - would write an archive to a terminal; pipe it, or name a file")
+        raise click.UsageError("FILE - would write a bundle to a terminal; pipe it, or name a file")
 
 
 def refuse_unmatched(layout: Layout, selection: Selection) -> None:
@@ -178,7 +189,7 @@ def refuse_other_kind(file: str, kind: str) -> None:
 
 
 _KINDS: Final[dict[str, Callable[[str], bool]]] = {
-    "an archive": is_archive,
     "a bundle": is_bundle,
     "a manifest": is_manifest,
+    "a packed cache": lambda path: is_compressed(path) or is_bundle(path),
 }

@@ -15,6 +15,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.bundle.reader import *
     from lockcache.filestream.bundle.seed_reader import *
+    from lockcache.filestream.bundle.stream import *
     from lockcache.filestream.bundle.writer import *
 
 if not TYPE_CHECKING:
@@ -23,6 +24,7 @@ if not TYPE_CHECKING:
         {
             "reader": "BundleFile RefusedEntryError is_bundle refuse_unsafe",
             "seed_reader": "SeedFile SeededReader SeededRecords",
+            "stream": "BundleStream",
             "writer": "BundleWriter",
         },
     )

@@ -24,7 +24,6 @@ from xxhash import xxh3_128_digest as _xxh3_128
 
 from lockcache.errors import ArchiveError, UnsafeCacheDirError
 from lockcache.filestream.bundle_format import (
-    ALIGNMENT,
     END_BYTES,
     HIDDEN_AT,
     MOST_PROBES,
@@ -201,7 +200,7 @@ class BundleFile:
             places += used
             if len(places) > self.entries:
                 raise ArchiveError(f"{self.path}: it is damaged: it has more than the {self.entries} entries it states")
-            left_bytes -= sum(max(ALIGNMENT, place.taken_bytes) for place in used)
+            left_bytes -= sum(place.taken_bytes for place in used)
             if left_bytes < 0:
                 raise ArchiveError(f"{self.path}: it is damaged: its entries overlap")
         return sorted(places)

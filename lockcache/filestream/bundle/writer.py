@@ -9,11 +9,15 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from lockcache.filestream.bundle_format import (
+    ENTRY_HEAD_BYTES,
     START_BYTES,
+    EntryHead,
     Place,
     encode_end,
+    encode_entry_head,
     encode_start,
     lay_out,
+    padding_bytes,
 )
 
 __all__ = ["BundleWriter"]
@@ -34,13 +38,14 @@ class BundleWriter:
     def entries(self) -> int:
         return len(self._places)
 
-    def add(self, name: bytes, payload: bytes | memoryview, blob: bytes) -> None:
+    def add(self, name: bytes, payload: bytes | memoryview, blob: bytes, last_use_ns: int = 0) -> None:
         """Write an entry: the sha256 of its key, its payload and its whole record. No name may come twice."""
-        place = Place(name, self._offset, len(payload), len(blob))
+        place = Place(name, self._offset + ENTRY_HEAD_BYTES, len(payload), len(blob))
         self._places.append(place)
+        self._out.write(encode_entry_head(EntryHead(name, max(0, last_use_ns), len(payload), len(blob))))
         self._out.write(blob)
         self._out.write(payload)
-        self._out.write(bytes(place.taken_bytes - len(blob) - len(payload)))
+        self._out.write(bytes(padding_bytes(len(blob) + len(payload))))
         self._offset += place.taken_bytes
         self.payload_bytes += len(payload)
 

@@ -1,4 +1,4 @@
-"""Files that users name, such as archives and manifests: each appears whole or not at all.
+"""Files that users name, such as bundles and manifests: each appears whole or not at all.
 
 Keeps invariant 5 (death is free) for them: a death, a full disk or Ctrl-C leaves the file that was there before, and at
 most a hidden file next to it that says in its name what it was. Processes that add to one file take turns by a hidden

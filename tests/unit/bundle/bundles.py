@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lockcache import metadata
-from lockcache.archive.gathering import Gathered
+from lockcache.bundle.gathering import Gathered
 from lockcache.bundle.making import make_bundle
 from lockcache.filestream.bundle.writer import BundleWriter
 from lockcache.filestream.disk.layout import Layout

@@ -14,7 +14,16 @@ from lockcache import BundleProgramCache, UnsafeCacheDirError
 from lockcache.errors import ArchiveError
 from lockcache.filestream.bundle import reader
 from lockcache.filestream.bundle.reader import BundleFile
-from lockcache.filestream.bundle_format import END_BYTES, SLOT, START_BYTES, Place, encode_end, encode_start, lay_out
+from lockcache.filestream.bundle_format import (
+    END_BYTES,
+    ENTRY_HEAD_BYTES,
+    SLOT,
+    START_BYTES,
+    Place,
+    encode_end,
+    encode_start,
+    lay_out,
+)
 from lockcache.filestream.entry.signing import KeyRing
 from lockcache.filestream.seed_marks import is_in_order
 from tests.threads import running
@@ -62,7 +71,9 @@ def test_what_was_written_is_read(path, way):
 
 def test_the_numbers_of_the_format_are_the_documented_ones(path):
     content = bundle_of({b"a": b"x" * 100})
-    assert content[:16] == b"LCBUNDLE" + struct.pack("<II", 1, 64)
+    assert content[:16] == b"LCBUNDLE" + struct.pack("<II", 2, 64)
+    record_bytes = content.index(b"x" * 100) - 128
+    assert content[64:128] == b"LCENTRY\0" + name_of(b"a") + struct.pack("<QQI4x", 0, 100, record_bytes)
     assert content[-END_BYTES:][:8] == b"LCBTABLE"
     offset, slots, entries = struct.unpack_from("<QQQ", content, len(content) - END_BYTES + 8)
     assert (slots, entries, len(content)) == (2, 1, offset + 2 * 56 + 64)
@@ -132,6 +143,8 @@ def hostile(place=None, *, offset=START_BYTES, slots=2, entries=1):
     return body + bytes(table) + bytes(end)
 
 
+# The offset of the first record.
+FIRST = START_BYTES + ENTRY_HEAD_BYTES
 HUGE = [2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 
 
@@ -139,8 +152,8 @@ HUGE = [2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
     "content",
     [
         *(hostile((offset, 100, 60)) for offset in (0, 1, 63, 65, *HUGE)),
-        *(hostile((64, size, 60)) for size in (0, 99, 101, 10_000, *HUGE)),
-        *(hostile((64, 100, size)) for size in (1, 43, 44, 61, 10_000, 2**31, 2**32 - 1)),
+        *(hostile((FIRST, size, 60)) for size in (0, 99, 101, 10_000, *HUGE)),
+        *(hostile((FIRST, 100, size)) for size in (1, 43, 44, 61, 10_000, 2**31, 2**32 - 1)),
         *(hostile(offset=offset) for offset in (0, 65, *HUGE)),
         *(hostile(slots=slots) for slots in (0, 1, 3, *HUGE)),
         hostile(entries=2**63),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import BundleProgramCache, FileStreamProgramCache
-from lockcache.archive.gathering import Gatherer
 from lockcache.bundle import Promoted, promote, promoting
+from lockcache.bundle.gathering import Gatherer
 from lockcache.errors import ArchiveError, LockTimeoutError
 from lockcache.filestream.disk import turn_to_replace
 from lockcache.filestream.disk.layout import Layout, entry_name

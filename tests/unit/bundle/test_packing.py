@@ -1,21 +1,20 @@
-"""A cache that goes through an archive comes out as it was: bytes, metadata, costs and the order of uses."""
+"""A cache that goes through a packed bundle comes out as it was: bytes, metadata, costs and the order of uses."""
 
 from __future__ import annotations
 
 import io
 import os
 import stat
-import tarfile
 import time
 from pathlib import Path
 
 import pytest
 import zstandard
 
-from lockcache import Entry, FileStreamProgramCache
-from lockcache.archive.compression import DEFAULT_LEVEL, UNCOMPRESSED
-from lockcache.archive.gathering import Choice, LeftOut
-from lockcache.archive.unpacking import Acceptance, unpack_archive
+from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
+from lockcache.bundle.compression import DEFAULT_LEVEL, UNCOMPRESSED
+from lockcache.bundle.gathering import Choice, LeftOut
+from lockcache.bundle.unpacking import Acceptance, Packed, unpack_bundle
 from lockcache.errors import ArchiveError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
@@ -23,7 +22,8 @@ from lockcache.filestream.entry.codec import Record, pack, unpack
 from lockcache.filestream.eviction.evict import all_entries
 from lockcache.filestream.eviction.select import Selection
 from tests.crash.measure import assert_one_recount_repairs_all
-from tests.unit.archive.archives import CREATED_NS, archive_of, entry, packed, unpacked
+from tests.unit.bundle.bundles import write
+from tests.unit.bundle.packed import CREATED_NS, entry, packed, packed_of, unpacked
 
 ENTRIES = {
     b"empty": Entry(b""),
@@ -62,19 +62,18 @@ def test_the_order_of_uses_survives_to_the_nanosecond(level: int, filled: Path, 
     assert [name for _, name in uses(filled)] == [entry_name(key) for key in ENTRIES]
 
 
-def test_an_archive_that_is_not_compressed_is_what_the_compressed_one_holds(filled: Path) -> None:
+def test_a_packed_bundle_is_a_bundle_and_compressed_it_is_the_same(filled: Path, tmp_path: Path) -> None:
     plain, compressed = (packed(filled, level=level)[0] for level in (UNCOMPRESSED, DEFAULT_LEVEL))
     assert zstandard.ZstdDecompressor().decompressobj().decompress(compressed) == plain
-    with tarfile.open(fileobj=io.BytesIO(plain)) as tar:
-        assert tar.getnames()[0] == "lockcache-pack.json"
-        assert len(tar.getnames()) == 1 + len(ENTRIES)
+    with BundleProgramCache(write(tmp_path / "plain.lcb", plain)) as bundle:
+        assert {key: bundle.get_entry(key) for key in ENTRIES} == ENTRIES
 
 
 def test_the_same_entries_make_the_same_bytes_wherever_they_are(filled: Path, tmp_path: Path) -> None:
-    archive, _ = packed(filled)
-    assert packed(filled)[0] == archive
-    unpacked(archive, tmp_path / "other")
-    assert packed(tmp_path / "other")[0] == archive
+    content, _ = packed(filled)
+    assert packed(filled)[0] == content
+    unpacked(content, tmp_path / "other")
+    assert packed(tmp_path / "other")[0] == content
 
 
 def test_what_is_unpacked_is_private(filled: Path, tmp_path: Path) -> None:
@@ -106,26 +105,23 @@ def test_packing_is_no_use_of_an_entry_and_changes_nothing(filled: Path) -> None
 def test_a_damaged_entry_is_left_out_and_counted(filled: Path, tmp_path: Path) -> None:
     with open(path_of(filled, b"bare"), "r+b") as file:
         file.write(b"!")
-    archive, done = packed(filled)
-    assert (done.entries, done.damaged, done.changed, done.is_complete) == (len(ENTRIES) - 1, 1, 0, False)
+    content, done = packed(filled)
+    assert (done.entries, done.damaged, done.is_complete) == (len(ENTRIES) - 1, 1, False)
     assert done.left_out == (LeftOut(entry_name(b"bare"), "damaged"),)
-    assert unpacked(archive, tmp_path / "other").stored == len(ENTRIES) - 1
+    assert unpacked(content, tmp_path / "other").stored == len(ENTRIES) - 1
 
 
-def test_an_entry_that_is_damaged_while_we_pack_is_left_out_as_damaged_and_one_that_goes_as_changed(
+def test_an_entry_that_is_damaged_while_it_is_packed_is_left_out_as_damaged_and_one_that_goes_is_not_missed(
     filled: Path, tmp_path: Path
 ) -> None:
-    sizes = sum(found.size_bytes for found in all_entries(Layout(str(filled))))
+    def after_the_first(done_bytes: int, of_bytes: int) -> None:
+        path_of(filled, b"of a megabyte").write_bytes(b"short")
+        path_of(filled, b"with a log").unlink(missing_ok=True)
 
-    def halfway(done_bytes: int, of_bytes: int) -> None:
-        if done_bytes == sizes:  # all were read once
-            path_of(filled, b"of a megabyte").write_bytes(b"short")
-            path_of(filled, b"with a log").unlink(missing_ok=True)
-
-    archive, done = packed(filled, progress=halfway)
-    assert (done.entries, done.damaged, done.changed) == (len(ENTRIES) - 2, 1, 1)
+    content, done = packed(filled, progress=after_the_first)
+    assert (done.entries, done.damaged) == (len(ENTRIES) - 2, 1)
     assert [each.entry for each in done.left_out] == [entry_name(b"of a megabyte")]
-    assert unpacked(archive, tmp_path / "other").is_complete
+    assert unpacked(content, tmp_path / "other").is_complete
 
 
 IMPOSSIBLE = {"made before 1970": Record(7, -1, 5, b""), "a cost below nothing": Record(7, CREATED_NS, -5, b"")}
@@ -140,36 +136,35 @@ def test_an_entry_whose_record_states_what_cannot_be_is_packed_and_unpacked_with
         cache[b"a"] = b"payload"
         os.setxattr(path_of(tmp_path / "here", b"a"), "user.lockcache", record)
         assert cache[b"a"] == b"payload"
-    archive, done = packed(tmp_path / "here")
+    content, done = packed(tmp_path / "here")
     assert done.entries == 1
-    older = archive_of(entry(b"a", b"payload", record=record))  # as it was packed once
-    for number, each in enumerate((archive, older)):
+    older = packed_of(entry(b"a", b"payload", record=record))  # as it was packed once
+    for number, each in enumerate((content, older)):
         there = tmp_path / f"there{number}"
         assert unpacked(each, there, Acceptance(strict=True)).is_complete
         stated = unpack(os.getxattr(path_of(there, b"a"), "user.lockcache"))
         assert (stated.cost_ns, stated.created_ns) == ((5, 0) if what == "made before 1970" else (0, CREATED_NS))
 
 
-def test_entries_without_a_record_are_packed_and_unpacked_only_when_asked_for(filled: Path, tmp_path: Path) -> None:
+def test_entries_without_a_record_are_packed_only_when_asked_for_and_get_one(filled: Path, tmp_path: Path) -> None:
     os.removexattr(path_of(filled, b"bare"), "user.lockcache")
     assert packed(filled)[1].unverified == 1
-    archive, done = packed(filled, Choice(include_unverified=True))
+    content, done = packed(filled, Choice(include_unverified=True))
     assert (done.entries, done.unverified) == (len(ENTRIES), 0)
-    refusing = unpacked(archive, tmp_path / "refusing")
-    assert (refusing.stored, refusing.unverified, refusing.is_complete) == (len(ENTRIES) - 1, 1, True)
-    assert unpacked(archive, tmp_path / "taking", Acceptance(include_unverified=True)).stored == len(ENTRIES)
-    with FileStreamProgramCache(tmp_path / "taking", verified_only=True) as cache:
+    assert unpacked(content, tmp_path / "other").stored == len(ENTRIES)
+    assert packed(tmp_path / "other")[0] == content
+    with FileStreamProgramCache(tmp_path / "other", verified_only=True) as cache:
         assert cache.get(b"bare") == ENTRIES[b"bare"].code
 
 
 def test_entries_that_are_there_are_kept_unless_they_are_to_be_replaced(filled: Path, tmp_path: Path) -> None:
-    archive, _ = packed(filled)
+    content, _ = packed(filled)
     with FileStreamProgramCache(tmp_path / "other") as cache:
         cache[b"bare"] = b"newer"
-        assert unpacked(archive, tmp_path / "other").kept == 1
+        assert unpacked(content, tmp_path / "other").kept == 1
         assert cache[b"bare"] == b"newer"
-        assert unpacked(archive, tmp_path / "other").kept == len(ENTRIES)
-        done = unpacked(archive, tmp_path / "other", Acceptance(overwrite=True))
+        assert unpacked(content, tmp_path / "other").kept == len(ENTRIES)
+        done = unpacked(content, tmp_path / "other", Acceptance(overwrite=True))
         assert (done.stored, done.kept) == (len(ENTRIES), 0)
         assert cache[b"bare"] == ENTRIES[b"bare"].code
         assert_one_recount_repairs_all(cache)
@@ -182,11 +177,11 @@ def test_keeping_an_entry_is_no_use_of_it(filled: Path) -> None:
 
 
 def test_a_damaged_entry_that_is_there_is_replaced(filled: Path, tmp_path: Path) -> None:
-    archive, _ = packed(filled)
-    unpacked(archive, tmp_path / "other")
+    content, _ = packed(filled)
+    unpacked(content, tmp_path / "other")
     with open(path_of(tmp_path / "other", b"bare"), "r+b") as file:
         file.write(b"!")
-    assert unpacked(archive, tmp_path / "other").stored == 1
+    assert unpacked(content, tmp_path / "other").stored == 1
     assert FileStreamProgramCache(tmp_path / "other")[b"bare"] == ENTRIES[b"bare"].code
 
 
@@ -211,9 +206,7 @@ def test_an_entry_larger_than_the_cap_is_dropped_and_said(filled: Path, tmp_path
 
 def test_a_last_use_in_the_future_would_keep_an_entry_for_ever_and_is_now(tmp_path: Path) -> None:
     name = entry_name(b"key")
-    forged = entry(b"key", b"code").replace(b"mtime=1750000000", b"mtime=9750000000")
-    assert b"9750000000" in forged
-    assert unpacked(archive_of(forged), tmp_path / "other").stored == 1
+    assert unpacked(packed_of(entry(b"key", b"code", used_ns=2**62)), tmp_path / "other").stored == 1
     [(used_ns, found)] = uses(tmp_path / "other")
     assert found == name
     assert used_ns <= time.time_ns()
@@ -222,57 +215,50 @@ def test_a_last_use_in_the_future_would_keep_an_entry_for_ever_and_is_now(tmp_pa
 def test_choosing_by_arch_and_by_age(filled: Path, tmp_path: Path) -> None:
     assert packed(filled, Choice(Selection(arch=("sm_90", "sm_80"))))[1].entries == 2
     assert packed(filled, Choice(Selection(arch=("sm_70",))))[1].entries == 0
-    archive, done = packed(filled, Choice(Selection(used_seconds=1.5 * 86400)))
+    content, done = packed(filled, Choice(Selection(used_seconds=1.5 * 86400)))
     assert done.entries == 2
-    assert unpacked(archive, tmp_path / "other").stored == 2
+    assert unpacked(content, tmp_path / "other").stored == 2
 
 
-def test_the_manifest_says_what_is_in_it(filled: Path, tmp_path: Path) -> None:
-    seen = []
-    unpacked(packed(filled)[0], tmp_path / "other", progress=lambda done, manifest: seen.append((done, manifest)))
-    total = sum(len(content.code) for content in ENTRIES.values())
-    assert (seen[0][0], seen[-1][0]) == (0, total)
-    manifest = seen[0][1]
-    assert (manifest.entries, manifest.bytes) == (len(ENTRIES), total)
-    assert (manifest.kinds, manifest.arches, manifest.compilers) == (
-        {"cubin": 1},
-        {"sm_80": 1, "sm_90": 1},
-        {"NVRTC 13.5": 1},
-    )
+def test_an_entry_whose_last_use_is_not_stated_was_used_when_it_was_compiled(tmp_path: Path) -> None:
+    assert unpacked(packed_of(entry(b"key", b"code", used_ns=0)), tmp_path / "other").stored == 1
+    assert uses(tmp_path / "other") == [(CREATED_NS, entry_name(b"key"))]
 
 
-@pytest.mark.parametrize("change", ["removed", "longer"])
-def test_what_changes_while_it_is_packed_is_left_out_and_the_rest_is_whole(
-    change: str, filled: Path, tmp_path: Path
+def test_progress_is_of_the_bytes_of_the_file(filled: Path, tmp_path: Path) -> None:
+    content, _ = packed(filled, level=DEFAULT_LEVEL)
+    seen: list[int] = []
+    unpacked(content, tmp_path / "other", progress=seen.append)
+    assert seen == sorted(seen)
+    assert (len(seen), seen[-1]) == (len(ENTRIES), len(content))
+
+
+def test_an_entry_that_becomes_longer_while_others_are_packed_is_packed_as_it_is_then(
+    filled: Path, tmp_path: Path
 ) -> None:
     cache = FileStreamProgramCache(filled)
-    looked = 0
+    seen: list[int] = []
 
-    def disturb(done: int, of: int) -> None:
-        nonlocal looked
-        looked += 1
-        if looked == len(ENTRIES):  # all were looked at, none is written
-            if change == "removed":
-                del cache[b"bare"]
-            else:
-                cache[b"bare"] = bytes(2000)
+    def replace(done: int, of: int) -> None:
+        if not seen:
+            cache[b"bare"] = bytes(2000)
+        seen.append(done)
 
-    archive, done = packed(filled, progress=disturb)
-    assert (done.entries, done.changed) == (len(ENTRIES) - 1, 1)
-    assert unpacked(archive, tmp_path / "other").stored == len(ENTRIES) - 1
+    assert unpacked(packed(filled, progress=replace)[0], tmp_path / "other").stored == len(ENTRIES)
+    assert FileStreamProgramCache(tmp_path / "other")[b"bare"] == bytes(2000)
 
 
-def test_an_empty_cache_makes_an_archive_of_nothing(tmp_path: Path) -> None:
+def test_an_empty_cache_makes_a_bundle_of_nothing(tmp_path: Path) -> None:
     FileStreamProgramCache(tmp_path / "empty").close()
-    archive, done = packed(tmp_path / "empty")
+    content, done = packed(tmp_path / "empty")
     assert done.entries == 0
-    assert unpacked(archive, tmp_path / "other").is_complete
+    assert unpacked(content, tmp_path / "other").is_complete
 
 
 def test_strict_gives_up_at_the_first_wrong_entry_and_says_what_was_stored(tmp_path: Path) -> None:
-    archive = archive_of(entry(b"a", b"1"), entry(b"b", b"2", name_of=b"c"), entry(b"d", b"3"))
+    content = packed_of(entry(b"a", b"1"), entry(b"b", b"2", name_of=b"c"), entry(b"d", b"3"))
     with pytest.raises(ArchiveError, match=r"digest is another.*1 entry stored before"):
-        unpacked(archive, tmp_path / "other", Acceptance(strict=True))
+        unpacked(content, tmp_path / "other", Acceptance(strict=True))
     assert len(FileStreamProgramCache(tmp_path / "other")) == 1
 
 
@@ -292,7 +278,7 @@ def test_in_a_directory_that_a_group_shares_no_planted_symlink_is_packed(filled:
 def test_unpacking_into_a_directory_that_a_group_shares_is_for_all_of_the_group(filled: Path, tmp_path: Path) -> None:
     FileStreamProgramCache(tmp_path / "shared", group=True).close()
     directory = CacheDirectory(str(tmp_path / "shared"), 5.0, group=True)
-    _, done = unpack_archive(io.BytesIO(packed(filled)[0]), lambda: directory)
+    done = unpack_bundle(Packed(io.BytesIO(packed(filled)[0])), directory)
     assert done.stored == len(ENTRIES)
     for path in (tmp_path / "shared" / "entries").rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) == (0o2770 if path.is_dir() else 0o660)

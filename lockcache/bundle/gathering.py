@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from lockcache import metadata
-from lockcache.archive.members import possible
-from lockcache.archive.reading import Onlooker
-from lockcache.filestream.entry import describe_bytes, pack, read_note, unpack
+from lockcache.bundle.reading import Onlooker
+from lockcache.filestream.entry import Record, describe_bytes, pack, read_note, unpack
 from lockcache.lowlevel import Described, Found, KeyRing, Layout, Selection, all_entries, describe_entry
+
+__all__ = ["Choice", "Gathered", "Gatherer", "LeftOut", "describe_seeded", "possible"]
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,9 @@ class Gatherer:
     """Finds the entries of ``layout``, in the order of their last use, and loads them one at a time."""
 
     def __init__(
-        self, layout: Layout, choice: Choice, keys: KeyRing | None, progress: Callable[[int, int], object], reads: int
+        self, layout: Layout, choice: Choice, keys: KeyRing | None, progress: Callable[[int, int], object]
     ) -> None:
-        """``progress`` is given bytes read and bytes to read; each entry is loaded ``reads`` times."""
+        """``progress`` is given bytes read and bytes to read, where each entry is loaded once."""
         self._layout = layout
         self._reader = Onlooker(layout, keys, is_seeded=choice.include_seeded)
         self._progress = progress
@@ -82,7 +83,7 @@ class Gatherer:
         own = (found for found in self._select(choice.selection) if found.name not in self._seeded)
         wanted = choice.names
         self.found = sorted(found for found in (*own, *self._seeded.values()) if wanted is None or found.name in wanted)
-        self._to_read_bytes = reads * sum(found.size_bytes for found in self.found)
+        self._to_read_bytes = sum(found.size_bytes for found in self.found)
         self._include_unverified = choice.include_unverified
         #: The damaged and the unreadable ones.
         self.left_out: list[LeftOut] = []
@@ -121,16 +122,16 @@ class Gatherer:
             return None
         return loaded
 
-    def whole_record(self, name: str, payload: bytes, blob: bytes, keys: KeyRing | None = None) -> bytes:
+    def whole_record(self, found: Found, payload: bytes, blob: bytes, keys: KeyRing | None = None) -> bytes:
         """Returns the record in one piece, wherever its parts were kept: unsigned, or signed with ``keys``.
 
-        The record includes the program's name and the parts of its key, which may be stored next to it. Empty if there
-        is no record.
+        The record includes the program's name and the parts of its key, which may be stored next to it. An entry that
+        has no record gets one, of the bytes that were read.
         """
-        if not blob:
-            return b""
-        record = possible(unpack(blob))._replace(payload_bytes=len(payload))
-        record = record._replace(tail=self._with_note(name, record.tail))
+        name, record = found.name, Record(len(payload), max(0, found.last_use_ns), 0, b"")
+        if blob:
+            record = possible(unpack(blob))._replace(payload_bytes=len(payload))
+            record = record._replace(tail=self._with_note(name, record.tail))
         return pack(name, payload, record) if keys is None else keys.pack(name, payload, record)
 
     def _with_note(self, name: str, tail: bytes) -> bytes:
@@ -142,10 +143,6 @@ class Gatherer:
             pass  # metadata of a newer version, or a damaged note: as it is
         return tail
 
-    def expect(self, found: list[Found]) -> None:
-        """State that only these entries will be loaded from now on."""
-        self._to_read_bytes = self._done_bytes + sum(each.size_bytes for each in found)
-
     def _select(self, selection: Selection) -> Iterator[Found]:
         """Yields the selected entries, and those that cannot be described, so that these are reported as left out."""
         now_ns = time.time_ns()
@@ -156,6 +153,14 @@ class Gatherer:
     def _is_meant(self, found: Found, selection: Selection) -> bool:
         described = describe_entry(self._layout, found)
         return described is not None and (described.record in ("damaged", "unreadable") or selection.matches(described))
+
+
+def possible(record: Record) -> Record:
+    """Returns the record with 0, unknown, for a time before 1970 (a host without a clock) or a cost below nothing.
+
+    On both ways: programs serve such an entry, so it is worth shipping, and nobody is to compute with what it states.
+    """
+    return record._replace(created_ns=max(0, record.created_ns), cost_ns=max(0, record.cost_ns))
 
 
 def describe_seeded(layout: Layout, keys: KeyRing | None) -> Iterator[tuple[Found, Described | None]]:

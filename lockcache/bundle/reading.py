@@ -14,6 +14,8 @@ from lockcache.filestream.disk import Recency
 from lockcache.filestream.entry import loader_of, make_reader
 from lockcache.lowlevel import KeyRing, Layout
 
+__all__ = ["Onlooker", "StatedUse"]
+
 
 class Onlooker:
     """Loads entries as a program would, and leaves when they were last used as it is."""

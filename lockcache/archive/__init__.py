@@ -1,1 +1,0 @@
-"""A cache directory in one file: packed from verified entries, and verified again on the way into another directory."""
