@@ -51,7 +51,6 @@ PLACES: Final[dict[str, str]] = {
     "record": f"lockcache/records/{NAME[:2]}/{NAME[2:]}",
     "daemon lock": "lockcache/daemon.lock",
     "daemon status": "lockcache/daemon.json",
-    "standby": "lockcache/standby",
     "scrub": "lockcache/scrub",
     "layout": "lockcache/layout",
     "quarantine": "lockcache/quarantine",

@@ -1,4 +1,4 @@
-"""One directory, kept: its policy, budgets, status and standbys, tick after tick.
+"""One directory, kept: its policy, budgets and status, tick after tick.
 
 Promises one daemon for a directory, invariant 3 (hard cap) for programs that know of no cap, and that a directory which
 became unsafe or was unmounted is not touched.

@@ -182,7 +182,7 @@ class Keeper:
     def _take_over(self) -> None:
         """Open the directory if nobody keeps it any more."""
         waiting = self._standby
-        if waiting is None or not waiting.is_due():
+        if waiting is None or not waiting.is_free():
             return
         with contextlib.suppress(AlreadyServedError):  # another standby was faster
             self.open()
