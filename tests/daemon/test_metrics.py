@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from tests.daemon.daemon_process import HANG_SECONDS, run_daemon, until
 from tests.daemon.directories import fill, make_directory
 from tests.daemon.http_client import Watched, get
 from tests.daemon.tools import promtool
+from tests.unit.material import entry_path
 
 
 @cache
@@ -82,17 +83,16 @@ def test_what_programs_report_of_hits_and_misses_is_exported(cache_path: Path) -
         assert daemon.metric("lockcache_client_puts_total", directory=root) == 1
 
 
-def test_why_programs_missed_is_counted_by_what_differs(cache_path: Path) -> None:
-    parts = {"compiler": "nvrtc 13.5", "option arch": "sm_90", "source": "kernel"}
+@pytest.mark.long
+def test_programs_that_are_compiled_again_are_counted(cache_path: Path) -> None:
     with Watched("--max-size", "1G", cache_path) as daemon:
-        for changed in ({}, {"compiler": "nvrtc 13.6"}):
-            key = repr(changed).encode()
-            state(key, {**parts, **changed})
+        for _ in range(2):
+            state(b"key", {"compiler": "nvrtc 13.5", "source": "kernel"})
             with FileStreamProgramCache(cache_path) as program:
-                program[key] = b"code"
-        counted = partial(daemon.metric, "lockcache_client_misses_by_part_total", directory=str(cache_path))
-        until(lambda: counted(part="compiler") == 1)
-        assert "why programs compiled" in daemon.text("/")
+                program[b"key"] = b"code"
+                os.removexattr(entry_path(cache_path, b"key"), "user.lockcache")
+        until(lambda: daemon.metric("lockcache_client_compiled_again_total", directory=str(cache_path)) == 1)
+        assert "compiled again" in daemon.text("/")
 
 
 @pytest.mark.long

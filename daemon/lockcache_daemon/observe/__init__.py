@@ -11,11 +11,11 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache_daemon.observe.board import *
+    from lockcache_daemon.observe.compiled_again import *
     from lockcache_daemon.observe.http_server import *
     from lockcache_daemon.observe.log import *
     from lockcache_daemon.observe.metrics import *
     from lockcache_daemon.observe.metrics_file import *
-    from lockcache_daemon.observe.miss_reasons import *
     from lockcache_daemon.observe.page_style import *
     from lockcache_daemon.observe.top_entries import *
 else:
@@ -26,9 +26,9 @@ else:
             "log": "LogToReport Report UnreportedRepairs readable",
             "metrics": "Metrics",
             "metrics_file": "MetricsFile",
-            "miss_reasons": "MissReasons",
             "page_style": "PAGE_STYLE",
             "board": "Board Limits Repairs Summary Sweep shown",
+            "compiled_again": "CompiledAgain",
             "top_entries": "Standouts in_shards in_walks",
         },
     )

@@ -139,8 +139,8 @@ class DirectoryView:
     #: The servers that programs have behind the directory, with the counters of each.
     servers: tuple[ServerSeen, ...] = ()
     standouts: StandoutsSeen = field(default_factory=StandoutsSeen)
-    #: The number of compared misses by the part in which they differ: :mod:`.miss_reasons`.
-    miss_reasons: Mapping[str, int] = field(default_factory=dict)
+    #: A sample of the misses of programs that had been stored before: :mod:`.compiled_again`.
+    compiled_again: int = 0
     #: Bytes and entries by namespace, the largest first.
     namespaces: Mapping[str, Slot] = field(default_factory=dict)
     history: tuple[Sample, ...] = ()

@@ -102,6 +102,11 @@ _COUNTERS: Final = (
         "Compilations that programs did not store, since they cannot be cached.",
         lambda view: view.clients.uncacheable,
     ),
+    _Value(
+        "lockcache_client_compiled_again",
+        "Misses, of a sample, of programs that had been stored before: evicted, not whole, or not waited for.",
+        lambda view: view.compiled_again,
+    ),
     _Value("lockcache_client_puts", "Values that programs stored.", lambda view: view.clients.puts),
     _Value(
         "lockcache_client_evictions", "Entries that programs evicted to make room.", lambda view: view.clients.evictions
@@ -166,7 +171,6 @@ class _BoardCollector(Collector):
         counters = (_family(CounterMetricFamily, value, views) for value in _COUNTERS)
         yield from itertools.chain(gauges, counters)
         yield from _namespaces(views)
-        yield _miss_reasons(views)
         yield from _servers(views)
         yield _durations(views)
 
@@ -204,18 +208,6 @@ _BY_NAMESPACE: Final[tuple[tuple[str, str, Callable[[DirectoryView], Mapping[str
     ),
     ("max_bytes", "The size limit of a namespace.", lambda view: view.limits.namespaces),
 )
-
-
-def _miss_reasons(views: Iterable[DirectoryView]) -> Metric:
-    family = CounterMetricFamily(
-        "lockcache_client_misses_by_part",
-        "Misses, of a sample, by the part in which the key differs from the nearest stored one. One may have several.",
-        labels=["directory", "part"],
-    )
-    for view in views:
-        for part, count in view.miss_reasons.items():
-            family.add_metric([shown(view.root), shown(part)], count)
-    return family
 
 
 # Of one server behind a directory: a metric's kind, name and help, and its value.

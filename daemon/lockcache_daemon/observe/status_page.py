@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from html import escape
@@ -33,8 +33,6 @@ RELOAD_SECONDS: Final = 15
 _SHOWN_OF_A_PATH: Final = 28
 
 # Rows.
-_MOST_REASONS: Final = 12
-
 _MOST_NAMESPACES: Final = 12
 
 # A page for more directories shows figures, without charts and lists: else it would be megabytes, each time.
@@ -86,7 +84,7 @@ def _card(view: DirectoryView, now: float, *, is_full: bool) -> str:
         f'<span class="dim">{_text(view.layout)}</span></div>'
     )
     limits = f'<p class="dim">{_text(_budgets(view.limits))}</p>'
-    full = _charts(view, now) + _lists(view.standouts, now) + _namespaces(view) + _reasons(view.miss_reasons)
+    full = _charts(view, now) + _lists(view.standouts, now) + _namespaces(view)
     full = full if is_full else ""
     return f"<section>{head}{limits}{_tiles(view, now)}{full}</section>"
 
@@ -145,6 +143,8 @@ def _tiles(view: DirectoryView, now: float) -> str:
         tiles.append(
             ("compiling saved", format_duration(clients.saved_ns / 1e9), "by hits, as their entries record it", "")
         )
+    if view.compiled_again:
+        tiles.append(("compiled again", f"{view.compiled_again:,}", "of a sample of the misses: stored before", ""))
     tiles += [_server_tile(seen) for seen in view.servers]
     if view.scrubbed_entries:
         found = f"{view.corrupt_entries:,} corrupt, {view.unreadable_entries:,} unreadable"
@@ -214,19 +214,6 @@ def _namespaces(view: DirectoryView) -> str:
 
 def _of_limit(held: int, limit: int | None) -> str:
     return format_size(held) if limit is None else f"{format_size(held)} of {format_size(limit)}"
-
-
-def _reasons(counts: Mapping[str, int]) -> str:
-    """Render the reasons why programs had to compile, the commonest first."""
-    if not counts:
-        return ""
-    rows = "".join(
-        f'<tr><td class="name">{_text(part)}</td><td class="number">{count:,}</td></tr>'
-        for part, count in sorted(counts.items(), key=lambda each: -each[1])[:_MOST_REASONS]
-    )
-    head = '<tr><th>the key differs from the nearest stored one in</th><th class="number">misses</th></tr>'
-    note = '<p class="dim">of a sample of the misses; <code>lockcache why</code> shows single ones</p>'
-    return f'<div class="lists"><div><h3>why programs compiled</h3><table>{head}{rows}</table>{note}</div></div>'
 
 
 def _table(title: str, entries: Iterable[Standout], column: str, value: Callable[[Standout], str], now: float) -> str:

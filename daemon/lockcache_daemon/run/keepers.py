@@ -20,7 +20,7 @@ from lockcache.filestream.disk import space_of
 from lockcache.filestream.remote import read_servers
 from lockcache.lowlevel import Layout, check_directory, is_cache, read_counters
 from lockcache_daemon.keeper import Keeper, refuse_as_root
-from lockcache_daemon.observe import Board, Limits, MissReasons, Repairs, Report, Standouts, in_shards, in_walks
+from lockcache_daemon.observe import Board, CompiledAgain, Limits, Repairs, Report, Standouts, in_shards, in_walks
 from lockcache_daemon.scrub import make_scrubber
 from lockcache_daemon.settings import DirectorySettings, Settings, rules_for
 from lockcache_daemon.signals import StopSignals
@@ -176,7 +176,7 @@ def parts_for(settings: Settings, directory: DirectorySettings) -> tuple[MakePar
     """Returns what makes the parts of a directory, in the order of their ticks."""
     scrub = partial(make_scrubber, rate_bytes=directory.scrub_rate)
     has_metrics = settings.metrics is not None or settings.metrics_file is not None
-    return scrub, partial(Watching, seeks_standouts=settings.metrics is not None, seeks_reasons=has_metrics)
+    return scrub, partial(Watching, seeks_standouts=settings.metrics is not None, seeks_misses=has_metrics)
 
 
 # Two reads of a page, 50 us: fresher than any scrape needs.
@@ -186,15 +186,15 @@ _INTERVAL_SECONDS: Final = 2.0
 class Watching:
     """Keeps the board up to date: clients, repairs, top entries (a :class:`.stores.protocol.Part`)."""
 
-    def __init__(self, kept: KeptDirectory, *, seeks_standouts: bool, seeks_reasons: bool) -> None:
+    def __init__(self, kept: KeptDirectory, *, seeks_standouts: bool, seeks_misses: bool) -> None:
         self._kept = kept
         self._board: Board = kept.report.board
         self._repairs = Repairs()
         self._due = 0.0
-        self._standouts = self._reasons = None
+        self._standouts = self._compiled_again = None
         store = kept.store
-        if seeks_reasons and not isinstance(store, ForeignStore):
-            self._reasons = MissReasons(store.layout, kept.share_of_duty, kept.rules.interval_seconds)
+        if seeks_misses and not isinstance(store, ForeignStore):
+            self._compiled_again = CompiledAgain(store.layout)
         if seeks_standouts:
             if isinstance(store, ForeignStore):
                 source = in_walks(store.entries, store.describe)
@@ -203,7 +203,7 @@ class Watching:
             self._standouts = Standouts(source, kept.share_of_duty, kept.rules.interval_seconds)
 
     def tick(self) -> None:
-        for seeking in (self._standouts, self._reasons):
+        for seeking in (self._standouts, self._compiled_again):
             if seeking is not None:
                 seeking.tick()
         if time.monotonic() >= self._due:
@@ -222,8 +222,8 @@ class Watching:
         }
         if self._standouts is not None:
             changes["standouts"] = self._standouts.seen
-        if self._reasons is not None:
-            changes["miss_reasons"] = self._reasons.counts
+        if self._compiled_again is not None:
+            changes["compiled_again"] = self._compiled_again.count
         board.update(kept.root, **changes)
         board.measured(kept.root, kept.store.held(), self._limits())
         done, self._repairs = self._repairs, kept.store.repairs

@@ -1,6 +1,6 @@
 """Nearest neighbours of a key: the entries whose keys were made of nearly the same parts.
 
-For ``lockcache why``, and for the daemon, which counts what differed. One pass over the entries' notes, which are not
+For ``lockcache why`` and the messages of a sealed program. One pass over the entries' notes, which are not
 decoded: a part that is the same is the same piece of text in both, so counting equal pieces ranks the entries, and only
 the best are taken apart. The records of a seed, which hold what a note does, are read after them if the caller opened
 it. Reads no payload, which would take a hundred times as long, and verifies no digest: what is
