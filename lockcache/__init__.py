@@ -73,25 +73,7 @@ if sys.platform != "linux":
 
 # Each name is imported when it is asked for: who needs only some is spared the others.
 if not TYPE_CHECKING:
-    _find, _ = door(
-        __name__,
-        {
-            "lockcache.bundle": "BundleProgramCache",
-            "lockcache.errors": (
-                "FormatError LockTimeoutError LockcacheError NoDefaultDirError PolicyError ReentrantComputeError "
-                "SealedError SigningKeyError UncacheableError UnsafeCacheDirError"
-            ),
-            "lockcache.filestream": "FileStreamProgramCache",
-            "lockcache.keys": "make_program_cache_key",
-            "lockcache.memory": "InMemoryProgramCache",
-            "lockcache.remote": "RemoteProgramCache",
-            "lockcache.resource": "CacheStats Entry ProgramCacheResource",
-            "lockcache.serving": "seal unseal unsealed",
-            "lockcache.single_flight": "Turn",
-            "lockcache.sqlite": "SQLiteProgramCache",
-            "lockcache.tiered": "TieredProgramCache",
-        },
-    )
+    _find, _ = door(__name__)
 
     def __getattr__(name: str) -> Any:
         # Its own modules ask for each other as they are imported: with the lock, two would wait for each other.

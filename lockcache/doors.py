@@ -2,31 +2,30 @@
 
 Keeps ``import lockcache`` small: a door that imported its modules would load the whole store for one constant. Relied
 on by every room (a subpackage whose ``__init__`` says what it is for, what it promises and which rooms it may use) and
-by :mod:`lockcache.lowlevel`. Type checkers see the imports under ``TYPE_CHECKING``, not the call of :func:`door`, which
-would let any name pass; ``make layers`` fails for a name that is imported and not promised.
+by :mod:`lockcache.lowlevel`.
+
+The names stand once, in imports under ``TYPE_CHECKING``, where type checkers, linters and editors see them. They never
+run, and their names stand in the compiled code of the package, where :func:`door` finds them. ``make layers`` fails for
+a name that is imported and not promised, and a test asks each door for each of its names.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
+from types import CodeType
 from typing import Any
 
 
-def door(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns the ``__getattr__`` and ``__dir__`` of ``package``, whose names are those of ``homes``.
+def door(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns the ``__getattr__`` and ``__dir__`` of ``package``, whose code calls this, for the names it imports.
 
-    ``homes`` says for each module, relative to ``package`` (``"codec"``) or absolute (``"lockcache.keys"``), which
-    names it is the home of, separated by spaces. A name is looked up in its module once. An absolute one directly in
-    ``package`` is an attribute of it, too, as after an import.
+    A name is looked up in its module once. A module directly in ``package`` is an attribute of it, too, as after an
+    import.
     """
-    home_of = {
-        name: module if module.startswith("lockcache") else f"{package}.{module}"
-        for module, names in homes.items()
-        for name in names.split()
-    }
-    modules = {module for module in homes if module.rpartition(".")[0] == package}
+    home_of = _homes(sys._getframe(1).f_code, package)
+    modules = {module for module in home_of.values() if module.rpartition(".")[0] == package}
 
     def find(name: str) -> Any:
         module = home_of.get(name)
@@ -42,3 +41,20 @@ def door(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], 
         return sorted({*vars(sys.modules[package]), *home_of})
 
     return find, names
+
+
+def _homes(code: CodeType, package: str) -> dict[str, str]:
+    """Returns for each name that the code of a package imports from this project the module that has it.
+
+    A code object lists the names that it uses, a module before those that are imported from it. Modules are the names
+    with a dot.
+    """
+    imported = {name for names in code.co_consts if isinstance(names, tuple) for name in names}
+    home_of: dict[str, str] = {}
+    module = ""
+    for name in code.co_names:
+        if "." in name:
+            module = name
+        elif module.startswith("lockcache") and module not in (package, __name__) and name in imported:
+            home_of.setdefault(name, module)
+    return home_of

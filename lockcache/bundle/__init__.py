@@ -7,6 +7,8 @@ and :func:`merge_bundles`: they write to a file that its caller puts in place wh
 May use: the parts of the store in :mod:`lockcache.lowlevel`.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -14,26 +16,15 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.bundle.cache import *
-    from lockcache.bundle.compression import *
-    from lockcache.bundle.gathering import *
-    from lockcache.bundle.making import *
-    from lockcache.bundle.merging import *
-    from lockcache.bundle.promoting import *
-    from lockcache.bundle.reading import *
-    from lockcache.bundle.unpacking import *
+    from lockcache.bundle.cache import BundleProgramCache
+    from lockcache.bundle.compression import DEFAULT_LEVEL, LEVELS, UNCOMPRESSED, compressing, is_compressed
+    from lockcache.bundle.compression import why_no_zstd
+    from lockcache.bundle.gathering import Choice, Gathered, describe_seeded
+    from lockcache.bundle.making import make_bundle
+    from lockcache.bundle.merging import Merged, merge_bundles
+    from lockcache.bundle.promoting import Promoted, promote
+    from lockcache.bundle.reading import Onlooker
+    from lockcache.bundle.unpacking import LARGEST_ENTRY_BYTES, Acceptance, Packed, Unpacked, unpack_bundle
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "cache": "BundleProgramCache",
-            "compression": "DEFAULT_LEVEL LEVELS UNCOMPRESSED compressing is_compressed why_no_zstd",
-            "gathering": "Choice Gathered describe_seeded",
-            "making": "make_bundle",
-            "merging": "Merged merge_bundles",
-            "promoting": "Promoted promote",
-            "reading": "Onlooker",
-            "unpacking": "LARGEST_ENTRY_BYTES Acceptance Packed Unpacked unpack_bundle",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -6,16 +6,15 @@ processes, one computes.
 May use: lockcache.keys.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.calling.aio import *
-    from lockcache.calling.files import *
-    from lockcache.calling.memoize import *
+    from lockcache.calling.aio import aget_or_compute
+    from lockcache.calling.files import FILES, joined_files, parted_files
+    from lockcache.calling.memoize import memoized
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {"aio": "aget_or_compute", "files": "FILES joined_files parted_files", "memoize": "memoized"},
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -7,7 +7,7 @@ use: the keys, the headers, and the interface of the back ends.
 from lockcache.errors import how_to_install
 
 try:
-    import cuda.core  # noqa: F401
+    import cuda.core
 except ModuleNotFoundError as error:
     message = f"lockcache.cuda needs cuda.core: {how_to_install('cuda')}"
     raise ModuleNotFoundError(message, name=error.name) from error

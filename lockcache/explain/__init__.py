@@ -7,23 +7,17 @@ May use: metadata. Used by the keys, which state parts, by the file-stream store
 and by ``lockcache why``.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.explain.key_parts import *
-    from lockcache.explain.statements import *
+    from lockcache.explain.key_parts import MOST_BYTES, Difference, Part, bounded, decode_label, decode_parts
+    from lockcache.explain.key_parts import differences, looks_secret, make_part, name_path_taker, reasons_of
+    from lockcache.explain.key_parts import values_in_words
+    from lockcache.explain.statements import Stated, is_remembered, key_in_words, parts_of_digest, remember
+    from lockcache.explain.statements import remember_digest, state, statement_of
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "key_parts": (
-                "Difference MOST_BYTES Part bounded decode_label decode_parts differences looks_secret make_part "
-                "name_path_taker reasons_of values_in_words"
-            ),
-            "statements": (
-                "Stated is_remembered key_in_words parts_of_digest remember remember_digest state statement_of"
-            ),
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

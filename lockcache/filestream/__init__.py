@@ -10,42 +10,24 @@ bundle, manifest, remote, compile_once, repair, eviction, room, seeding, writer,
 cache_parts, cache.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.backing import Backing as Backing
-    from lockcache.filestream.bundle_format import *
-    from lockcache.filestream.cache import *
-    from lockcache.filestream.directory import *
-    from lockcache.filestream.entry import ViewPath as ViewPath
-    from lockcache.filestream.policy import *
-    from lockcache.filestream.prefetching import Fetched as Fetched
-    from lockcache.filestream.seed_marks import has_seed as has_seed
-    from lockcache.filestream.seeding import (
-        attach_seed as attach_seed,
-        detach_if_too_large as detach_if_too_large,
-        detach_seed as detach_seed,
-        largest_bundle_bytes as largest_bundle_bytes,
-        replace_policy as replace_policy,
-    )
-    from lockcache.filestream.viewer import *
-    from lockcache.filestream.writer import *
+    from lockcache.filestream.backing import Backing
+    from lockcache.filestream.bundle_format import EntryHead, Place, bundle_bytes, entry_bytes
+    from lockcache.filestream.cache import FileStreamProgramCache
+    from lockcache.filestream.directory import CacheDirectory
+    from lockcache.filestream.entry import ViewPath
+    from lockcache.filestream.policy import PRIORITIES, Policy, PolicyFile, Priority, Seed, stated_policy
+    from lockcache.filestream.prefetching import Fetched
+    from lockcache.filestream.seed_marks import has_seed
+    from lockcache.filestream.seeding import attach_seed, detach_if_too_large, detach_seed, largest_bundle_bytes
+    from lockcache.filestream.seeding import replace_policy
+    from lockcache.filestream.viewer import Viewer
+    from lockcache.filestream.writer import EntryWriter, Written
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "backing": "Backing",
-            "bundle_format": "EntryHead Place bundle_bytes entry_bytes",
-            "cache": "FileStreamProgramCache",
-            "directory": "CacheDirectory",
-            "entry": "ViewPath",
-            "policy": "PRIORITIES Policy PolicyFile Priority Seed stated_policy",
-            "prefetching": "Fetched",
-            "seed_marks": "has_seed",
-            "seeding": "attach_seed detach_if_too_large detach_seed largest_bundle_bytes replace_policy",
-            "viewer": "Viewer",
-            "writer": "EntryWriter Written",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -5,30 +5,20 @@ list the entries, and remove one as its program's readers can bear it. lockcache
 store's (:mod:`lockcache.lowlevel`).
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.layouts.jax_import import *
-    from lockcache.layouts.protocol import *
-    from lockcache.layouts.pyptx import *
-    from lockcache.layouts.recognition import *
-    from lockcache.layouts.registry import *
-    from lockcache.layouts.tree_scan import *
-    from lockcache.layouts.triton_import import *
+    from lockcache.layouts.jax_import import import_jax, jax_entries
+    from lockcache.layouts.protocol import Files, Held, described, evict_each, measure
+    from lockcache.layouts.pyptx import PyptxEntries
+    from lockcache.layouts.recognition import WrongLayoutError, describe_danger, guests_in, has_entries, kept_as
+    from lockcache.layouts.recognition import recognise, refuse_unless_cache
+    from lockcache.layouts.registry import GUESTS, SETTLE_SECONDS
+    from lockcache.layouts.tree_scan import NotACacheError
+    from lockcache.layouts.triton_import import import_triton
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "registry": "GUESTS SETTLE_SECONDS",
-            "jax_import": "import_jax jax_entries",
-            "protocol": "Files Held described evict_each measure",
-            "pyptx": "PyptxEntries",
-            "recognition": (
-                "WrongLayoutError describe_danger guests_in has_entries kept_as recognise refuse_unless_cache"
-            ),
-            "tree_scan": "NotACacheError",
-            "triton_import": "import_triton",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -89,24 +89,4 @@ if TYPE_CHECKING:
         verify_in_steps as verify_in_steps,
     )
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "lockcache.filestream": "CacheDirectory Policy PolicyFile Priority",
-            "lockcache.filestream.accounting": (
-                "Counters Drift Found Slot UsagePage accounted count_shard find_drift measure_shard measured "
-                "read_counters scan_shard staged keeper_of read_status"
-            ),
-            "lockcache.filestream.disk": "Layout SHARDS check_directory entry_name is_cache",
-            "lockcache.filestream.entry": (
-                "Described KeyRing Read Record describe_entry find_entry find_names load_keys read_entry"
-            ),
-            "lockcache.filestream.eviction": (
-                "Evicted Goal Selection all_entries choose_selected choose_victims evict_selected remove_victims "
-                "select_entries sweep"
-            ),
-            "lockcache.filestream.repair": (
-                "Repair Verdict measure_quarantine reap recount_all recount_shard verify_in_steps"
-            ),
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -7,6 +7,8 @@ it does. What it rests on is in :mod:`lockcache.filestream.remote`, which direct
 May use: the parts of the store.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -14,8 +16,8 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.remote.backed import *
-    from lockcache.remote.cache import *
+    from lockcache.remote.backed import with_backing
+    from lockcache.remote.cache import RemoteProgramCache
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(__name__, {"backed": "with_backing", "cache": "RemoteProgramCache"})
+    __getattr__, __dir__ = door(__name__)

@@ -7,25 +7,18 @@ else's is made of ``ProgramCacheResource``, ``CacheStats``, ``Entry``, ``coerce_
 May use: calling, serving, explain, metadata.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.resource.interface import *
-    from lockcache.resource.stats import *
-    from lockcache.resource.tiers import *
-    from lockcache.resource.values import *
+    from lockcache.resource.interface import ProgramCacheResource, renewed_keys
+    from lockcache.resource.stats import CacheStats
+    from lockcache.resource.tiers import copy_into, put_copy_into, put_into, remove_from
+    from lockcache.resource.values import LONGEST_NAMESPACE, Entry, coerce_entry, coerce_key, coerce_max_size_bytes
+    from lockcache.resource.values import coerce_value, computed_entry, in_namespace, join_metadata, run_compute
+    from lockcache.resource.values import split_metadata
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "interface": "ProgramCacheResource renewed_keys",
-            "stats": "CacheStats",
-            "tiers": "copy_into put_copy_into put_into remove_from",
-            "values": (
-                "Entry LONGEST_NAMESPACE coerce_entry coerce_key coerce_max_size_bytes coerce_value computed_entry "
-                "in_namespace join_metadata run_compute split_metadata"
-            ),
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

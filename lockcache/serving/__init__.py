@@ -7,20 +7,16 @@ May use: explain. Used by the calls, the back ends, cuda.core's replacements and
 that its caller compiles.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.serving.callers import *
-    from lockcache.serving.compilations import *
-    from lockcache.serving.state import *
+    from lockcache.serving.callers import awaiting
+    from lockcache.serving.compilations import compiling, refuse, stored, unawaited, watched
+    from lockcache.serving.state import MODES, Missed, configured_seal, obey_variables, seal, unreported, unseal
+    from lockcache.serving.state import unsealed, watch
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "callers": "awaiting",
-            "compilations": "compiling refuse stored unawaited watched",
-            "state": "MODES Missed configured_seal obey_variables seal unreported unseal unsealed watch",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

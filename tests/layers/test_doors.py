@@ -12,7 +12,16 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tests.docs.pages import PROJECT
 from tests.layers import doors
+
+DOORS = sorted(
+    ".".join(path.parent.relative_to(PROJECT / folder).parts)
+    for folder in (".", "daemon", "stress")
+    for house in (PROJECT / folder).glob("lockcache*")
+    for path in house.rglob("__init__.py")
+    if "door(__name__)" in path.read_text()
+)
 
 GOOD = {
     "__init__": "",
@@ -21,8 +30,12 @@ GOOD = {
 
         May use: cellar.
         """
+        from typing import TYPE_CHECKING
         from lockcache.doors import door
-        __getattr__, __dir__ = door(__name__, {"stove": "cook"})
+        if TYPE_CHECKING:
+            from lockcache_house.kitchen.stove import cook
+        else:
+            __getattr__, __dir__ = door(__name__)
         ''',
     "kitchen/stove": "from lockcache_house.cellar import fetch\ndef cook(): return fetch()\n",
     "cellar/__init__": '''
@@ -30,8 +43,12 @@ GOOD = {
 
         May use: nothing else of the package.
         """
+        from typing import TYPE_CHECKING
         from lockcache.doors import door
-        __getattr__, __dir__ = door(__name__, {"shelf": "fetch"})
+        if TYPE_CHECKING:
+            from lockcache_house.cellar.shelf import fetch
+        else:
+            __getattr__, __dir__ = door(__name__)
         ''',
     "cellar/shelf": "def fetch(): return 1\n",
 }
@@ -48,7 +65,7 @@ def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(text).lstrip())
         importlib.invalidate_caches()
-        graph = grimp.build_graph("lockcache_house", cache_dir=None)
+        graph = grimp.build_graph("lockcache_house", cache_dir=None, exclude_type_checking_imports=True)
         options = {"houses": ["lockcache_house"], "name": "doors", "type": "doors"}
         contract = doors.DoorsContract("doors", session_options={}, contract_options=options)
         return list(contract.check(graph, verbose=False).metadata["faults"])
@@ -57,6 +74,21 @@ def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     doors._tree.cache_clear()
     for module in [name for name in sys.modules if name.startswith("lockcache_house")]:
         del sys.modules[module]
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_a_door_gives_each_name_of_its_imports_that_never_run(package: str) -> None:
+    room = importlib.import_module(package)
+    homes = list(doors._homes(package))
+    assert homes
+    for module, names in homes:
+        for name in names:
+            assert name in dir(room)
+            try:
+                assert getattr(room, name) is getattr(importlib.import_module(module), name)
+            except ModuleNotFoundError as error:
+                if error.name != "triton":  # which makes a class when it is asked for, and may be missing here
+                    raise
 
 
 def test_a_house_in_order_has_no_faults(faults):
@@ -92,7 +124,7 @@ def test_a_room_says_what_it_promises_and_uses(faults):
 
 
 def test_a_promised_name_is_in_its_module_and_is_not_a_module(faults):
-    text = GOOD["cellar/__init__"].replace('"fetch"', '"fetch shelf"')
+    text = GOOD["cellar/__init__"].replace("import fetch", "import fetch, shelf")
     assert faults(cellar__of____init__=text) == [
         "lockcache_house.cellar promises shelf, which are modules of it too: rename one",
         "lockcache_house.cellar promises shelf, which lockcache_house.cellar.shelf does not",

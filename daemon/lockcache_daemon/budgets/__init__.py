@@ -5,18 +5,14 @@ Promises that ``--dry-run`` changes nothing.
 May use: observe, throttle, settings, signals, stores.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_daemon.budgets.dry_run import *
-    from lockcache_daemon.budgets.shared import *
+    from lockcache_daemon.budgets.dry_run import rehearse_all
+    from lockcache_daemon.budgets.shared import SharedBudgets
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "dry_run": "rehearse_all",
-            "shared": "SharedBudgets",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -6,11 +6,13 @@ names the program.
 May use: nothing else of the package.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_daemon.deploy.files import *
+    from lockcache_daemon.deploy.files import FOLDER, deployment_files, read_file, systemd_unit
 else:
-    __getattr__, __dir__ = door(__name__, {"files": "FOLDER deployment_files read_file systemd_unit"})
+    __getattr__, __dir__ = door(__name__)

@@ -6,20 +6,15 @@ became unsafe or was unmounted is not touched.
 May use: errors, observe, throttle, settings, signals, stores.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_daemon.keeper.keeper import *
-    from lockcache_daemon.keeper.root_user import *
-    from lockcache_daemon.keeper.single_instance import *
+    from lockcache_daemon.keeper.keeper import Keeper
+    from lockcache_daemon.keeper.root_user import refuse_as_root
+    from lockcache_daemon.keeper.single_instance import LOOK_SECONDS
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "single_instance": "LOOK_SECONDS",
-            "keeper": "Keeper",
-            "root_user": "refuse_as_root",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

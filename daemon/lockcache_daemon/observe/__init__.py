@@ -5,30 +5,20 @@ Promises that nothing here changes a directory or holds up a tick, and that text
 May use: errors, throttle, settings.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_daemon.observe.board import *
-    from lockcache_daemon.observe.compiled_again import *
-    from lockcache_daemon.observe.http_server import *
-    from lockcache_daemon.observe.log import *
-    from lockcache_daemon.observe.metrics import *
-    from lockcache_daemon.observe.metrics_file import *
-    from lockcache_daemon.observe.page_style import *
-    from lockcache_daemon.observe.top_entries import *
+    from lockcache_daemon.observe.board import Board, Limits, Repairs, Summary, Sweep, shown
+    from lockcache_daemon.observe.compiled_again import CompiledAgain
+    from lockcache_daemon.observe.http_server import WebServer
+    from lockcache_daemon.observe.log import LogToReport, Report, UnreportedRepairs, readable
+    from lockcache_daemon.observe.metrics import Metrics
+    from lockcache_daemon.observe.metrics_file import MetricsFile
+    from lockcache_daemon.observe.page_style import PAGE_STYLE
+    from lockcache_daemon.observe.top_entries import Standouts, in_shards, in_walks
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "http_server": "WebServer",
-            "log": "LogToReport Report UnreportedRepairs readable",
-            "metrics": "Metrics",
-            "metrics_file": "MetricsFile",
-            "page_style": "PAGE_STYLE",
-            "board": "Board Limits Repairs Summary Sweep shown",
-            "compiled_again": "CompiledAgain",
-            "top_entries": "Standouts in_shards in_walks",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -6,16 +6,13 @@ that the daemon ends within a second.
 May use: budgets, keeper, observe, scrub, settings, signals, stores.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_daemon.run.program import *
+    from lockcache_daemon.run.program import Request, carry_out
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "program": "Request carry_out",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -5,16 +5,13 @@ Promises a bounded share of the processor and the disk, and that corrupt entries
 May use: observe, throttle, stores.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_daemon.scrub.scrub import *
+    from lockcache_daemon.scrub.scrub import make_scrubber, scrub_once
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "scrub": "make_scrubber scrub_once",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -5,22 +5,17 @@ Promises that the same text means the same everywhere, and that a mistake is one
 May use: nothing else of the package.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_daemon.settings.model import *
-    from lockcache_daemon.settings.rules import *
-    from lockcache_daemon.settings.sources import *
-    from lockcache_daemon.settings.values import *
+    from lockcache_daemon.settings.model import DirectorySettings, Settings, settings_of
+    from lockcache_daemon.settings.rules import Exceeded, Excess, Rules, Watermarks, of_namespaces, of_size, own_budgets
+    from lockcache_daemon.settings.rules import rules_for
+    from lockcache_daemon.settings.sources import SettingsError, Sources, variable_of
+    from lockcache_daemon.settings.values import Address, AddressError, Free, listen
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "model": "DirectorySettings Settings settings_of",
-            "rules": "Excess Exceeded Rules Watermarks of_namespaces of_size own_budgets rules_for",
-            "sources": "SettingsError Sources variable_of",
-            "values": "Address AddressError Free listen",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -5,24 +5,18 @@ Promises the keeper one protocol for all layouts (:class:`Store`): measure, swee
 May use: observe, throttle, settings, signals.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_daemon.stores.foreign import *
-    from lockcache_daemon.stores.layouts import *
-    from lockcache_daemon.stores.protocol import *
-    from lockcache_daemon.stores.sharded import *
-    from lockcache_daemon.stores.views import *
+    from lockcache_daemon.stores.foreign import ForeignStore
+    from lockcache_daemon.stores.layouts import choose_layout, store_of, view
+    from lockcache_daemon.stores.protocol import HasStatusFields, KeptDirectory, MakePart, OpenStore, Opening, Part
+    from lockcache_daemon.stores.protocol import Step, Store
+    from lockcache_daemon.stores.sharded import ShardStore, open_shards
+    from lockcache_daemon.stores.views import Seen, View, view_lockcache
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "layouts": "choose_layout store_of view",
-            "protocol": "HasStatusFields KeptDirectory MakePart OpenStore Opening Part Step Store",
-            "sharded": "ShardStore open_shards",
-            "views": "Seen View view_lockcache",
-            "foreign": "ForeignStore",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -6,14 +6,14 @@ host writes decides nothing but the text of a finding: it is read up to a bound,
 May use: checks_process, examine, files, findings, probe_dir, second_process, sharing.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.doctor.pair.certificate import *
-    from lockcache.doctor.pair.hosts import *
+    from lockcache.doctor.pair.certificate import TIMEOUT_SECONDS, WAITING, Certificate, certify
+    from lockcache.doctor.pair.hosts import RANK_VARIABLES, prints
 else:
-    __getattr__, __dir__ = door(
-        __name__, {"certificate": "Certificate TIMEOUT_SECONDS WAITING certify", "hosts": "RANK_VARIABLES prints"}
-    )
+    __getattr__, __dir__ = door(__name__)

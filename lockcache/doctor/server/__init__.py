@@ -5,6 +5,8 @@ Promises that every server is examined in bounded time, and that nothing is left
 May use: findings.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.doctor.server.trial import *
+    from lockcache.doctor.server.trial import examine_remote
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(__name__, {"trial": "examine_remote"})
+    __getattr__, __dir__ = door(__name__)

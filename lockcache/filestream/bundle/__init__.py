@@ -6,6 +6,8 @@ of one, its seed (:class:`SeedFile`). A directory's bundles are made and merged 
 May use: accounting, entry, seed_marks, bundle_format, disk.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -13,18 +15,10 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.bundle.reader import *
-    from lockcache.filestream.bundle.seed_reader import *
-    from lockcache.filestream.bundle.stream import *
-    from lockcache.filestream.bundle.writer import *
+    from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError, is_bundle, refuse_unsafe
+    from lockcache.filestream.bundle.seed_reader import SeedFile, SeededReader, SeededRecords
+    from lockcache.filestream.bundle.stream import BundleStream
+    from lockcache.filestream.bundle.writer import BundleWriter
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "reader": "BundleFile RefusedEntryError is_bundle refuse_unsafe",
-            "seed_reader": "SeedFile SeededReader SeededRecords",
-            "stream": "BundleStream",
-            "writer": "BundleWriter",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -6,24 +6,17 @@ holder is overdue.
 May use: accounting, disk, seed_marks, entry, bundle, manifest.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.compile_once.implicit import *
-    from lockcache.filestream.compile_once.lease import *
-    from lockcache.filestream.compile_once.missed import *
-    from lockcache.filestream.compile_once.polling import *
-    from lockcache.filestream.compile_once.turns import *
+    from lockcache.filestream.compile_once.implicit import ImplicitTurns
+    from lockcache.filestream.compile_once.lease import reap_lease
+    from lockcache.filestream.compile_once.missed import MissedEntry
+    from lockcache.filestream.compile_once.polling import REMOTE, WOKEN
+    from lockcache.filestream.compile_once.turns import CompileOnce, LeaseTurn
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "implicit": "ImplicitTurns",
-            "lease": "reap_lease",
-            "missed": "MissedEntry",
-            "polling": "REMOTE WOKEN",
-            "turns": "CompileOnce LeaseTurn",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -7,56 +7,37 @@ dead ones.
 May use: nothing else of the package.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.disk.descriptors import *
-    from lockcache.filestream.disk.files import *
-    from lockcache.filestream.disk.folders import *
-    from lockcache.filestream.disk.layout import *
-    from lockcache.filestream.disk.locks import *
-    from lockcache.filestream.disk.mounts import *
-    from lockcache.filestream.disk.output import *
-    from lockcache.filestream.disk.owners import *
-    from lockcache.filestream.disk.permissions import *
-    from lockcache.filestream.disk.recency import *
-    from lockcache.filestream.disk.recognise import *
-    from lockcache.filestream.disk.space import *
-    from lockcache.filestream.disk.wakeups import *
+    from lockcache.filestream.disk.descriptors import DISK_FULL, FOLDER, NOATIME, READ, UPDATE, WRITE, Descriptor
+    from lockcache.filestream.disk.descriptors import close_inherited, close_quietly, opened
+    from lockcache.filestream.disk.files import TAG_NAME, age_seconds_of, append_below, fsync_folder_of, is_alone
+    from lockcache.filestream.disk.files import leave_tag, naming, parse_json, read_json, read_small, remove_files
+    from lockcache.filestream.disk.files import replace_file, replacing, truncate_below, write_all
+    from lockcache.filestream.disk.folders import PlantedFolderError, below, create_below, is_shared, make_folder
+    from lockcache.filestream.disk.folders import make_private_folder, open_below, open_folder, open_or_create
+    from lockcache.filestream.disk.folders import refuse_symlink, rename_below, revalidate, revalidate_shard_locked
+    from lockcache.filestream.disk.folders import share_file, unlink_below
+    from lockcache.filestream.disk.layout import FORMAT_VERSION, SHARDS, Layout, QuarantinedName, StagedName, ViewName
+    from lockcache.filestream.disk.layout import entry_name, is_entry_file, next_serial, parse_quarantined_name
+    from lockcache.filestream.disk.layout import parse_staged_name, parse_view_name
+    from lockcache.filestream.disk.locks import Hold, Mark, ProcessLock, ShardLocks
+    from lockcache.filestream.disk.mounts import FRESH_SECONDS, Mount, is_fresh, is_kind, is_network, is_network_mount
+    from lockcache.filestream.disk.mounts import mount_of
+    from lockcache.filestream.disk.output import WAIT_FOR_TURN_SECONDS, Turn, open_output, turn_to_replace
+    from lockcache.filestream.disk.owners import FOREIGN_GRACE_SECONDS, YOUNG_SECONDS, Owner, forget_given_up, give_up
+    from lockcache.filestream.disk.owners import is_abandoned, is_alive, is_given_up, myself
+    from lockcache.filestream.disk.permissions import PRIVATE, Sharing, check_directory, check_folders, check_format
+    from lockcache.filestream.disk.permissions import check_root, denial, make_root, nearest_seen, ownership
+    from lockcache.filestream.disk.permissions import resolve_sharing, user_name
+    from lockcache.filestream.disk.recency import ReadRecency, Recency, UnstatedRecency, last_use_ns
+    from lockcache.filestream.disk.recognise import is_cache
+    from lockcache.filestream.disk.space import Space, encode_format, probe_space, space_of, stated_space
+    from lockcache.filestream.disk.wakeups import Queue, Sleeper, Woken, bell_of, grant, ring, wake_next
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "wakeups": "Queue Sleeper Woken bell_of grant ring wake_next",
-            "descriptors": "DISK_FULL Descriptor FOLDER NOATIME READ UPDATE WRITE close_inherited close_quietly opened",
-            "files": (
-                "TAG_NAME age_seconds_of append_below fsync_folder_of is_alone leave_tag naming parse_json read_json "
-                "read_small remove_files replace_file replacing truncate_below write_all"
-            ),
-            "folders": (
-                "PlantedFolderError below create_below is_shared make_folder make_private_folder "
-                "open_below open_folder open_or_create refuse_symlink rename_below revalidate revalidate_shard_locked "
-                "share_file unlink_below"
-            ),
-            "layout": (
-                "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName ViewName entry_name is_entry_file "
-                "next_serial parse_quarantined_name parse_staged_name parse_view_name"
-            ),
-            "locks": "Hold Mark ProcessLock ShardLocks",
-            "mounts": "FRESH_SECONDS Mount is_fresh is_kind is_network is_network_mount mount_of",
-            "output": "Turn WAIT_FOR_TURN_SECONDS open_output turn_to_replace",
-            "owners": (
-                "FOREIGN_GRACE_SECONDS Owner YOUNG_SECONDS forget_given_up give_up is_abandoned "
-                "is_alive is_given_up myself"
-            ),
-            "permissions": (
-                "PRIVATE Sharing check_directory check_folders check_format check_root denial make_root "
-                "nearest_seen ownership resolve_sharing user_name"
-            ),
-            "recency": "ReadRecency Recency UnstatedRecency last_use_ns",
-            "recognise": "is_cache",
-            "space": "Space encode_format probe_space space_of stated_space",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

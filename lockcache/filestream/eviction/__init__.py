@@ -6,24 +6,17 @@ held at a time, and an entry that was used since it was chosen stays. Which entr
 May use: accounting, directory, disk, entry, policy, repair.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.eviction.choose import *
-    from lockcache.filestream.eviction.evict import *
-    from lockcache.filestream.eviction.remove import *
-    from lockcache.filestream.eviction.select import *
+    from lockcache.filestream.eviction.choose import Goal, Need, choose_by_priority, choose_victims, first_enough
+    from lockcache.filestream.eviction.evict import all_entries, choose_of_all, evict_to_limit, need_of_writer, sweep
+    from lockcache.filestream.eviction.remove import Evicted, remove_victims
+    from lockcache.filestream.eviction.select import Census, Selection, among, choose_selected, evict_selected
+    from lockcache.filestream.eviction.select import least_recent, select_counted, select_entries
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "choose": "Goal Need choose_by_priority choose_victims first_enough",
-            "evict": "all_entries choose_of_all evict_to_limit need_of_writer sweep",
-            "remove": "Evicted remove_victims",
-            "select": (
-                "Census Selection among choose_selected evict_selected least_recent select_counted select_entries"
-            ),
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -6,6 +6,8 @@ what many processes of many hosts add to one file is merged in it; and that reco
 May use: entry, accounting, disk.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -13,16 +15,9 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.manifest.file import *
-    from lockcache.filestream.manifest.recorder import *
-    from lockcache.filestream.manifest.text import *
+    from lockcache.filestream.manifest.file import add_to_manifest, is_manifest, read_manifest
+    from lockcache.filestream.manifest.recorder import Recorder, recorder_of
+    from lockcache.filestream.manifest.text import MOST_KEYS, format_manifest, parse_manifest
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "file": "add_to_manifest is_manifest read_manifest",
-            "recorder": "Recorder recorder_of",
-            "text": "MOST_KEYS format_manifest parse_manifest",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -7,6 +7,8 @@ slow for a second in its whole life.
 May use: accounting, disk, entry.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -14,32 +16,17 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.remote.bulk import *
-    from lockcache.filestream.remote.calls import *
-    from lockcache.filestream.remote.clearing import *
-    from lockcache.filestream.remote.counters import *
-    from lockcache.filestream.remote.node_state import *
-    from lockcache.filestream.remote.sealing import *
-    from lockcache.filestream.remote.store import *
-    from lockcache.filestream.remote.transport import *
-    from lockcache.filestream.remote.turns import *
-    from lockcache.filestream.remote.wait_limits import *
+    from lockcache.filestream.remote.bulk import read_bulk
+    from lockcache.filestream.remote.calls import call_within
+    from lockcache.filestream.remote.clearing import clear_server
+    from lockcache.filestream.remote.counters import ServerCounters, ServerSeen, read_servers, report_of, reset_servers
+    from lockcache.filestream.remote.node_state import SharedBreaker, make_server_folder
+    from lockcache.filestream.remote.sealing import seal, unseal
+    from lockcache.filestream.remote.store import RemoteCounts, RemoteStore
+    from lockcache.filestream.remote.transport import LeaseAnswer, RemoteError, RemoteUrl, Transport, configured_url
+    from lockcache.filestream.remote.transport import open_transport, parse_url, require_client
+    from lockcache.filestream.remote.turns import RemoteTurn, take_turn
+    from lockcache.filestream.remote.wait_limits import Breaker
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "bulk": "read_bulk",
-            "calls": "call_within",
-            "clearing": "clear_server",
-            "wait_limits": "Breaker",
-            "node_state": "SharedBreaker make_server_folder",
-            "sealing": "seal unseal",
-            "store": "RemoteCounts RemoteStore",
-            "counters": "ServerCounters ServerSeen read_servers report_of reset_servers",
-            "transport": (
-                "LeaseAnswer RemoteError RemoteUrl Transport configured_url open_transport parse_url require_client"
-            ),
-            "turns": "RemoteTurn take_turn",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

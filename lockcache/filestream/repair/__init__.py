@@ -6,20 +6,15 @@ given back, by any process, and nothing that a living one owns is touched.
 May use: accounting, compile_once, directory, disk, entry.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.repair.quarantine import *
-    from lockcache.filestream.repair.recount import *
-    from lockcache.filestream.repair.verify import *
+    from lockcache.filestream.repair.quarantine import empty_quarantine, measure_quarantine, trim_quarantine
+    from lockcache.filestream.repair.recount import Repair, reap, recount_all, recount_drifted, recount_shard
+    from lockcache.filestream.repair.verify import OwnEntries, Verdict, Verifiable, verify_in_steps
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "quarantine": "empty_quarantine measure_quarantine trim_quarantine",
-            "recount": "Repair reap recount_all recount_drifted recount_shard",
-            "verify": "OwnEntries Verdict Verifiable verify_in_steps",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -7,6 +7,8 @@ deleted.
 May use: room, eviction, bundle, directory, policy, seed_marks, disk.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -14,16 +16,9 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.seeding.attaching import *
-    from lockcache.filestream.seeding.copying import *
+    from lockcache.filestream.seeding.attaching import attach_seed, detach_before_cap, detach_if_too_large, detach_seed
+    from lockcache.filestream.seeding.attaching import replace_policy, seed_if_possible
+    from lockcache.filestream.seeding.copying import largest_bundle_bytes
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "attaching": (
-                "attach_seed detach_before_cap detach_if_too_large detach_seed replace_policy seed_if_possible"
-            ),
-            "copying": "largest_bundle_bytes",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -6,22 +6,17 @@ a key never says less than what changes a kernel. Nothing here looks up or store
 May use: nothing else of the package.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.integrations.framework_keys.cupy import *
-    from lockcache.integrations.framework_keys.host import *
-    from lockcache.integrations.framework_keys.numba import *
-    from lockcache.integrations.framework_keys.triton import *
+    from lockcache.integrations.framework_keys.cupy import Request, SharedKey, restricts, shared_key
+    from lockcache.integrations.framework_keys.host import c_library, cpu_features
+    from lockcache.integrations.framework_keys.numba import NotDescribedError, describe_program, describe_types
+    from lockcache.integrations.framework_keys.triton import add_constants_to_keys, constants_elsewhere
+    from lockcache.integrations.framework_keys.triton import constants_printed_alike
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "cupy": "Request SharedKey restricts shared_key",
-            "host": "c_library cpu_features",
-            "numba": "NotDescribedError describe_program describe_types",
-            "triton": "add_constants_to_keys constants_elsewhere constants_printed_alike",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -23,12 +23,14 @@ does what it does without lockcache.
 May use: adapter, staged.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.integrations.inductor.adapting import *
-    from lockcache.integrations.inductor.ranks import *
+    from lockcache.integrations.inductor.adapting import install
+    from lockcache.integrations.inductor.ranks import has_ranks, would_hang
 else:
-    __getattr__, __dir__ = door(__name__, {"adapting": "install", "ranks": "has_ranks would_hang"})
+    __getattr__, __dir__ = door(__name__)

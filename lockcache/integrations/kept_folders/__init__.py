@@ -8,20 +8,15 @@ compiling, so there is no compile-once here.
 May use: staged.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.integrations.kept_folders.guard import *
-    from lockcache.integrations.kept_folders.pattern import *
-    from lockcache.integrations.kept_folders.presence import *
+    from lockcache.integrations.kept_folders.guard import FolderGuard
+    from lockcache.integrations.kept_folders.pattern import Pattern, parse_pattern
+    from lockcache.integrations.kept_folders.presence import Presence
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "guard": "FolderGuard",
-            "pattern": "Pattern parse_pattern",
-            "presence": "Presence",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -6,22 +6,16 @@ the adapter (:mod:`lockcache.integrations.pyptx`) and for who keeps such a direc
 May use: staged.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.integrations.pyptx_directory.files import *
-    from lockcache.integrations.pyptx_directory.listing import *
-    from lockcache.integrations.pyptx_directory.read import *
-    from lockcache.integrations.pyptx_directory.sidecar import *
+    from lockcache.integrations.pyptx_directory.files import PyptxFiles, guest_layout
+    from lockcache.integrations.pyptx_directory.listing import changed_ns, look, parse_name, scan
+    from lockcache.integrations.pyptx_directory.read import LARGEST_FILE_BYTES, READ, Loaded
+    from lockcache.integrations.pyptx_directory.sidecar import has_digest, is_whole, unpack
 else:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "files": "PyptxFiles guest_layout",
-            "listing": "changed_ns look parse_name scan",
-            "read": "LARGEST_FILE_BYTES Loaded READ",
-            "sidecar": "has_digest is_whole unpack",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -21,11 +21,13 @@ Promises invariant 7 (never take the job down) for programs that compile with Tr
 May use: adapter, framework_keys, staged.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.integrations.triton.adapting import *
+    from lockcache.integrations.triton.adapting import LockcacheManager, describe_metadata, install, stored_name
 else:
-    __getattr__, __dir__ = door(__name__, {"adapting": "LockcacheManager describe_metadata install stored_name"})
+    __getattr__, __dir__ = door(__name__)

@@ -5,6 +5,8 @@ Promises ratios of the same work in the same run. Each line names what is compar
 May use: errors, plan, processes, run, scenarios, trouble.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -12,16 +14,9 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.bench.base import *
-    from lockcache_stress.bench.daemon import *
-    from lockcache_stress.bench.measurements import *
+    from lockcache_stress.bench.base import Line
+    from lockcache_stress.bench.daemon import why_no_daemon
+    from lockcache_stress.bench.measurements import CURVES, MEASUREMENTS, BenchOutcome, run_bench
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "daemon": "why_no_daemon",
-            "base": "Line",
-            "measurements": "BenchOutcome CURVES MEASUREMENTS run_bench",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

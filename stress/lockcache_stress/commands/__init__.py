@@ -5,6 +5,8 @@ Promises the exit codes: 0 if every check passed, 1 if one failed, 2 for bad usa
 May use: bench, errors, experiments, gpu, hosts, plan, report, run, scenarios, servers, trouble.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -12,12 +14,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.commands.scenarios import *
+    from lockcache_stress.commands.scenarios import run_command_line
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "scenarios": "run_command_line",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

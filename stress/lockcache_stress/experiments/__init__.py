@@ -10,6 +10,8 @@ or file is left when one ends.
 May use: errors, gpu, judge, plan, processes, run, scenarios, trouble, zipf.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -17,29 +19,17 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.experiments.fleet import *
-    from lockcache_stress.experiments.herd import *
-    from lockcache_stress.experiments.herd_member import *
-    from lockcache_stress.experiments.kill_actions import *
-    from lockcache_stress.experiments.kill_table import *
-    from lockcache_stress.experiments.mpi_hosts import *
-    from lockcache_stress.experiments.power_cut import *
-    from lockcache_stress.experiments.proofs import *
-    from lockcache_stress.experiments.simulate import *
+    from lockcache_stress.experiments.fleet import COUNTED, WAYS, Calls, Cost, Fleet, compare, is_near, load_counts
+    from lockcache_stress.experiments.fleet import run_start
+    from lockcache_stress.experiments.herd import HerdOutcome, run_herd
+    from lockcache_stress.experiments.herd_member import HerdOptions
+    from lockcache_stress.experiments.kill_actions import ACTIONS, OTHERS
+    from lockcache_stress.experiments.kill_table import Row, as_markdown, make_rows
+    from lockcache_stress.experiments.mpi_hosts import HostsOptions, run_on_hosts
+    from lockcache_stress.experiments.power_cut import KINDS, Cut, cut_once, why_no_power_cut
+    from lockcache_stress.experiments.proofs import FILE_SYSTEMS, Proven, Tried, possible_bugs, prove, try_on
+    from lockcache_stress.experiments.simulate import Program, Request, load_programs, load_trace, make_trace
+    from lockcache_stress.experiments.simulate import measure_programs, replay, save_programs, save_trace, upper_bound
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "proofs": "FILE_SYSTEMS possible_bugs prove Proven Tried try_on",
-            "fleet": "COUNTED Calls Cost Fleet WAYS compare is_near load_counts run_start",
-            "herd": "HerdOutcome run_herd",
-            "herd_member": "HerdOptions",
-            "kill_actions": "ACTIONS OTHERS",
-            "kill_table": "Row as_markdown make_rows",
-            "mpi_hosts": "HostsOptions run_on_hosts",
-            "power_cut": "Cut KINDS cut_once why_no_power_cut",
-            "simulate": "Program Request load_programs load_trace make_trace measure_programs replay save_programs "
-            "save_trace upper_bound",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -9,6 +9,8 @@ its block ends. The modules of this room run on the machine itself; the room ``g
 May use: errors, processes, run.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -16,14 +18,8 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.hosts.running import *
-    from lockcache_stress.hosts.verdicts import *
+    from lockcache_stress.hosts.running import HostsOptions, prepare_guest, run_hosts
+    from lockcache_stress.hosts.verdicts import TRIALS, Tried, trials_of
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "running": "HostsOptions prepare_guest run_hosts",
-            "verdicts": "TRIALS Tried trials_of",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

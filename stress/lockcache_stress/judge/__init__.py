@@ -9,6 +9,8 @@ such a part). Promises that a history which it calls illegal is illegal, and to 
 May use: plan.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -16,27 +18,15 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.judge.histories import *
-    from lockcache_stress.judge.operations import *
-    from lockcache_stress.judge.reads import *
-    from lockcache_stress.judge.recording import *
-    from lockcache_stress.judge.register import *
-    from lockcache_stress.judge.removals import *
-    from lockcache_stress.judge.tenures import *
-    from lockcache_stress.judge.timeline import *
+    from lockcache_stress.judge.histories import Judged, judge_histories
+    from lockcache_stress.judge.operations import load_histories
+    from lockcache_stress.judge.reads import SMALLEST_BYTES, ByteJudge, Judge, ProgramJudge, Verdict, is_stamped
+    from lockcache_stress.judge.reads import make_value, parse_value, stamp_metadata
+    from lockcache_stress.judge.recording import History
+    from lockcache_stress.judge.register import Register, Snapshot, Stamp, attach
+    from lockcache_stress.judge.removals import recorded_command
+    from lockcache_stress.judge.tenures import Life, TenureVerdict, judge_tenures
+    from lockcache_stress.judge.timeline import as_html, as_svg, as_text, explain
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "reads": "ByteJudge Judge ProgramJudge SMALLEST_BYTES Verdict is_stamped make_value parse_value "
-            "stamp_metadata",
-            "histories": "judge_histories Judged",
-            "operations": "load_histories",
-            "recording": "History",
-            "register": "Register Snapshot Stamp attach",
-            "removals": "recorded_command",
-            "tenures": "Life TenureVerdict judge_tenures",
-            "timeline": "as_html as_svg as_text explain",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

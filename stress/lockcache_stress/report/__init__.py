@@ -6,6 +6,8 @@ installed" or "no such directory". Files need the ``report`` extra, which is imp
 May use: bench, errors, gpu, judge, run.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -13,18 +15,11 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.report.content import *
-    from lockcache_stress.report.files import *
-    from lockcache_stress.report.finish import *
-    from lockcache_stress.report.terminal import *
+    from lockcache_stress.report.content import Ran, Written
+    from lockcache_stress.report.files import Files
+    from lockcache_stress.report.finish import finishing
+    from lockcache_stress.report.terminal import print_bench, print_json, print_outcome, print_summary, print_tabled
+    from lockcache_stress.report.terminal import showing
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "files": "Files",
-            "finish": "finishing",
-            "terminal": "print_bench print_json print_outcome print_summary print_tabled showing",
-            "content": "Ran Written",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -5,6 +5,8 @@ Promises that each carries its own settings and checks, in its ``SCENARIO``; :mo
 May use: errors, gpu, judge, plan, run, trouble, zipf.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -12,12 +14,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.scenarios.registry import *
+    from lockcache_stress.scenarios.registry import BIG_VALUES, BYTE_SCENARIOS, KILL, NVRTC_STEP, TROUBLE_SCENARIOS
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "registry": "BIG_VALUES BYTE_SCENARIOS KILL NVRTC_STEP TROUBLE_SCENARIOS",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -6,6 +6,8 @@ can be started again on the same port. A proxy in front of a server causes fault
 May use: errors.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -13,16 +15,9 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.servers.kinds import *
-    from lockcache_stress.servers.proxy import *
-    from lockcache_stress.servers.server_process import *
+    from lockcache_stress.servers.kinds import KINDS, Nginx, SeaweedFS, Valkey, find_valkey
+    from lockcache_stress.servers.proxy import FAULTS, FaultProxy
+    from lockcache_stress.servers.server_process import HERE, Place, Server, await_port, free_pair, free_port
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "kinds": "KINDS Nginx SeaweedFS Valkey find_valkey",
-            "server_process": "HERE Place Server await_port free_pair free_port",
-            "proxy": "FAULTS FaultProxy",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -7,6 +7,8 @@ when a row ends, and that the line of a row says what the row could not do.
 May use: gpu, processes, run, scenarios, trouble.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -14,14 +16,8 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.experiments.gpu_kit.plan import *
-    from lockcache_stress.experiments.gpu_kit.rows import *
+    from lockcache_stress.experiments.gpu_kit.plan import Found, KitOptions
+    from lockcache_stress.experiments.gpu_kit.rows import ROWS, run_rows
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "rows": "ROWS run_rows",
-            "plan": "Found KitOptions",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

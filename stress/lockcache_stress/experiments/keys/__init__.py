@@ -7,6 +7,8 @@
 May use: gpu, run.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -14,18 +16,10 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.experiments.keys.moves import *
-    from lockcache_stress.experiments.keys.pairs import *
-    from lockcache_stress.experiments.keys.programs import *
-    from lockcache_stress.experiments.keys.tables import *
+    from lockcache_stress.experiments.keys.moves import Moved, try_moves
+    from lockcache_stress.experiments.keys.pairs import Changed, Outcome, try_pairs
+    from lockcache_stress.experiments.keys.programs import Names
+    from lockcache_stress.experiments.keys.tables import moves_numbers, pairs_numbers, tabulate_moves, tabulate_pairs
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "moves": "Moved try_moves",
-            "pairs": "Changed Outcome try_pairs",
-            "programs": "Names",
-            "tables": "moves_numbers pairs_numbers tabulate_moves tabulate_pairs",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

@@ -7,6 +7,8 @@ or process is left when a trial ends.
 May use: errors, gpu, processes, run, servers, trouble.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.experiments.remote.trials import *
+    from lockcache_stress.experiments.remote.trials import ALONE, SCENARIOS, FleetOptions, run_remote, why_no_fleet
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(__name__, {"trials": "ALONE FleetOptions SCENARIOS run_remote why_no_fleet"})
+    __getattr__, __dir__ = door(__name__)

@@ -6,6 +6,8 @@ Promises that a framework that does not run here is a row that is not run, with 
 May use: gpu, processes, run, trouble, zipf.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -13,14 +15,8 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.experiments.gpu_kit.frameworks.inductor_row import *
-    from lockcache_stress.experiments.gpu_kit.frameworks.rows import *
+    from lockcache_stress.experiments.gpu_kit.frameworks.inductor_row import run_inductor, why_no_inductor
+    from lockcache_stress.experiments.gpu_kit.frameworks.rows import FRAMEWORKS, SHARED, run_framework, run_shared
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "inductor_row": "run_inductor why_no_inductor",
-            "rows": "FRAMEWORKS SHARED run_framework run_shared",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)

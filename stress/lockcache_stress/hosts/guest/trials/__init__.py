@@ -5,6 +5,8 @@ Promises that no process of a trial is left when it ends.
 May use: plan, run.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -12,12 +14,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.hosts.guest.trials.registry import *
+    from lockcache_stress.hosts.guest.trials.registry import RUNS
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(
-        __name__,
-        {
-            "registry": "RUNS",
-        },
-    )
+    __getattr__, __dir__ = door(__name__)
