@@ -44,13 +44,13 @@ def command(directory: str | None, yes: bool, remote: bool, as_json: bool) -> No
         removed, kept = _clear_guest(catalogue, yes)
     else:
         removed, kept = _clear(catalogue, yes), 0
-    there = {} if url is None else {"server": url.shown, "removed_from_server": _clear_server(url, yes)}
+    there = None if url is None else _clear_server(url, yes)
     if as_json:
-        print_json({"path": root, "removed_entries": removed, "kept_entries": kept, **there})
+        print_json({"path": root, "removed_entries": removed, "kept_entries": kept, **_facts(url, there)})
         return
     click.echo(plain(f"removed {counted(removed, 'entry')} from {root}"))
-    if url is not None:
-        click.echo(plain(f"removed {counted(int(there['removed_from_server']), 'entry')} from {url.shown}"))
+    if url is not None and there is not None:
+        click.echo(plain(f"removed {counted(there, 'entry')} from {url.shown}"))
     if kept:
         stay = counted(kept, "entry stays", "entries stay")
         click.echo(f"lockcache: {stay}: used, locked, or written within the last minute", err=True)
@@ -85,6 +85,10 @@ def _clear_guest(guest: Guest, yes: bool) -> tuple[int, int]:
         _report_interrupted(gone.entries, len(victims) - gone.entries)
         raise KeyboardInterrupt
     return gone.entries, len(victims) - gone.entries
+
+
+def _facts(url: RemoteUrl | None, removed: int | None) -> dict[str, object]:
+    return {} if url is None else {"server": url.shown, "removed_from_server": removed}
 
 
 def _clear_server(url: RemoteUrl, yes: bool) -> int:

@@ -1,4 +1,4 @@
-"""Many entries of a server at once, in the background, while programs ask it for what they need now.
+"""Many entries of a server at once: read in the background, while programs ask it for what they need now, or removed.
 
 Keeps invariant 7 (never take the job down): it has connections of its own, so that no other call depends on one that
 hangs or is closed here, and no one waits for it: a failure here is charged to no process and opens no breaker. Keeps
@@ -13,14 +13,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
-from lockcache.filestream.remote.calls import call_within
+from lockcache.filestream.remote.calls import call_within, read_in_parallel
 from lockcache.filestream.remote.store import RemoteStore
-from lockcache.filestream.remote.transport import RemoteError, open_transport
+from lockcache.filestream.remote.transport import RemoteError, RemoteUrl, open_transport
 from lockcache.fork import unforked
 
-__all__ = ["read_bulk"]
+__all__ = ["clear_server", "read_bulk"]
 
 _FIRST: Final = 16
 _MOST: Final = 256
@@ -30,6 +31,9 @@ _AT_ONCE_BYTES: Final = 16 * 1024 * 1024
 # Of a read of a socket, and of one answer.
 _SOCKET_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 30.0
+# Removed between two reports of progress, by so many threads.
+_REMOVED_AT_ONCE: Final = 256
+_REMOVERS: Final = 16
 
 
 def read_bulk(
@@ -67,3 +71,21 @@ def read_bulk(
         raise
     finally:
         transport.abort()
+
+
+def clear_server(url: RemoteUrl, progress: Callable[[int], object] = lambda removed: None) -> int:
+    """Remove all entries of a server below the prefix of ``url``, unread, for an operator. Returns how many there were.
+
+    ``progress`` is given how many were removed so far. Entries that others store meanwhile may stay.
+    Raises :class:`RemoteError`; then some are gone.
+    """
+    transport, removed = open_transport(url, _SOCKET_SECONDS), 0
+    try:
+        names = transport.names()
+        while part := list(islice(names, _REMOVED_AT_ONCE)):
+            read_in_parallel(part, transport.remove, _REMOVERS)
+            removed += len(part)
+            progress(removed)
+    finally:
+        transport.abort()
+    return removed
