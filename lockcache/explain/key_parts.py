@@ -2,14 +2,15 @@
 
 Keeps two promises for everyone who may read an entry. A value is shown only if it is one line of plain words and its
 name does not look like a secret's; of anything else, source code above all, the hash is kept. And all parts of a key
-take :data:`MOST_BYTES` at most: first long values are cut, then all values go, then the last parts become one
+take :data:`MOST_BYTES` at most: first long values are cut, then the last values go, then the last parts become one
 (:data:`OTHERS`).
 
 Not promised: that a hash of 32 bits tells every two contents apart.
 
 The differences of two keys are the parts that changed, without those that changed only because of another one: line
 information takes the working directory into a key, and a changed header also changes the digest of all headers. The
-cause is named, and the consequence is not.
+cause is named, and the consequence is not. So is a framework's whole key (:data:`REST`) only named where its adapter
+cannot state the part that changed.
 """
 
 from __future__ import annotations
@@ -26,9 +27,14 @@ MOST_BYTES: Final = 1024
 #: The part that stands for those for which there is no room.
 OTHERS: Final = "others"
 
+#: The part that says which framework's key this is. It comes first, and only keys of one framework are compared.
+FRAMEWORK: Final = "framework"
+#: The part for a framework's whole key: named where no other part differs.
+REST: Final = "rest of the key"
+
 _HASH_DIGITS: Final = 8
-#: The lengths of values that are tried one after the other. 0: no values.
-_LONGEST_VALUES: Final = (64, 24, 0)
+#: The lengths of values that are tried one after the other.
+_LONGEST_VALUES: Final = (64, 24)
 _LONGEST_LABEL: Final = 120
 # Parts in a note that others may have written: no more are looked at.
 _MOST_PARTS: Final = 64
@@ -71,11 +77,25 @@ def bounded(parts: Iterable[Part]) -> list[Part]:
         kept = [part._replace(value=_cut(part.value, longest)) for part in kept]
         if _size(kept) <= MOST_BYTES and len(kept) <= _MOST_PARTS:
             return kept
+    kept = _without_last_values(kept)
+    if _size(kept) <= MOST_BYTES and len(kept) <= _MOST_PARTS:
+        return kept
     size = _size([_others(kept)])
     for index, part in enumerate(kept):
         size += _size([part])
         if size > MOST_BYTES or index == _MOST_PARTS - 1:
             return [*kept[:index], _others(kept[index:])]
+    return kept
+
+
+def _without_last_values(parts: list[Part]) -> list[Part]:
+    """Returns the parts without the last values, of which there is no room for more."""
+    kept, over = list(parts), _size(parts) - MOST_BYTES
+    for index in reversed(range(len(kept))):
+        if over <= 0:
+            break
+        over -= len(json.dumps(kept[index].value)) - len('""')
+        kept[index] = kept[index]._replace(value="")
     return kept
 
 
@@ -103,8 +123,6 @@ def _cut(value: str, longest: int) -> str:
     """Returns the beginning of a value; of a path its end, which is what differs."""
     if len(value) <= longest:
         return value
-    if longest < len("..."):
-        return ""
     kept = longest - len("...")
     return "..." + value[-kept:] if value.startswith("/") else value[:kept] + "..."
 
@@ -122,6 +140,9 @@ def _others(parts: list[Part]) -> Part:
 _CONSEQUENCES: Final = {
     "order of options": ("option ", "define ", "undefine ", "include path", "pre-include"),
     "order of modules": ("module ",),
+    "other options": ("option ",),
+    "compile options": ("option ",),
+    "functions and globals": ("code",),
     "headers": ("header ",),
 }
 #: The part for the directory that the compiler runs in.
@@ -242,9 +263,11 @@ def _causes_of_paths(mine: Iterable[Part], other: Iterable[Part]) -> set[str]:
 
 def _follows(difference: Difference, found: list[Difference], causes_of_paths: set[str]) -> bool:
     name = difference.name
+    if name == REST:
+        return len(found) > 1
     if name == OTHERS:
         is_comparable = bool(difference.mine and difference.other and difference.mine.value == difference.other.value)
-        return len(found) > 1 and not is_comparable
+        return any(each.name not in (OTHERS, REST) for each in found) and not is_comparable
     if name in _PATHS:
         return bool(causes_of_paths) and causes_of_paths <= {each.name for each in found}
     if name == "headers" and causes_of_paths:

@@ -95,14 +95,54 @@ def state(key: bytes, parts: Mapping[str, object], label: str = "") -> None:
     remember(key, Stated(lambda: made, lambda: label))
 
 
+class Hashed:
+    """A value of a part of which only the hash is kept, with other words that are shown, or none."""
+
+    __slots__ = ("_content", "_shown")
+
+    def __init__(self, content: object, shown: str = "") -> None:
+        self._content, self._shown = content, shown
+
+    def __repr__(self) -> str:
+        return repr(self._content)
+
+    def __str__(self) -> str:
+        return self._shown
+
+
+class Label(str):
+    """The name of a program for people, with the parts of its key, which are worked out at a miss, and never at a hit.
+
+    It goes where a label goes: what looks a key up and finds nothing asks :func:`statement_of` with it.
+    """
+
+    __slots__ = ("work_out",)
+
+    #: Returns the parts by name, as :func:`state` takes them. Raises nothing.
+    work_out: Callable[[], Mapping[str, object]]
+
+    @classmethod
+    def of(cls, text: str, work_out: Callable[[], Mapping[str, object]]) -> Label:
+        """Returns ``text`` as the label of a key whose parts ``work_out`` gives."""
+        made = cls(text)
+        made.work_out = work_out
+        return made
+
+
 def is_remembered(key: bytes) -> bool:
     """Returns whether a statement about a key is remembered, and remembers it for longer."""
     return _stated.get(key) is not None
 
 
 def statement_of(key: bytes, label: str = "") -> Stated | None:
-    """Returns what this process stated about a key, with ``label`` if that is given; ``None`` for nothing at all."""
+    """Returns what this process stated about a key, with ``label`` if that is given; ``None`` for nothing at all.
+
+    A :class:`Label` states the parts of a key of which nothing was stated.
+    """
     found = _stated.get(key)
+    if found is None and isinstance(label, Label):
+        state(key, label.work_out(), str(label))
+        found = _stated.get(key)
     if found is None:
         return Stated(tuple, lambda: label) if label else None
     return found.labelled(label)

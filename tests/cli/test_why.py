@@ -264,3 +264,21 @@ def test_what_others_wrote_reaches_no_terminal(cache_path: Path) -> None:
     assert "\x1b" not in run("why", cache_path).stdout
     ring.write_bytes(b"LCm\x01" + b"\xff" * 70_000)
     assert "no miss was reported" in run("why", cache_path).stderr
+
+
+def test_a_frameworks_key_is_compared_with_keys_of_that_framework_alone(cache_path: Path) -> None:
+    same = {"target": "sm_90", "variable NV_NVVM_VERSION": "2"}
+    with FileStreamProgramCache(cache_path) as cache:
+        for key, parts in (
+            ("a program", same),
+            ("other", {"framework": "jax", "version": "1", **same}),
+            ("older", {"framework": "triton", "version": "1", "target": "sm_80"}),
+            ("miss", {"framework": "triton", "version": "2", **same}),
+        ):
+            state(key.encode(), parts, key)
+            cache[key] = b"code"
+        state(b"another program", same, "another program")
+        cache["another program"] = b"code"
+    [program, miss] = why("--last", "2", cache_path)
+    assert [each["label"] for each in miss["nearest"]] == ["older"]
+    assert [each["label"] for each in program["nearest"]] == ["a program"]

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from lockcache.explain import Difference, Part, differences
+from lockcache.explain import FRAMEWORK, Difference, Part, differences
 from lockcache.filestream.accounting import names_in, read_ahead
 from lockcache.filestream.disk import SHARDS, Layout, is_entry_file
 from lockcache.filestream.entry.codec import NOTE_XATTR
@@ -34,6 +34,7 @@ _CANDIDATES: Final = 8
 #: The part for the source. The same source, with whatever else, is nearer than any other one.
 _CODE: Final = "code"
 _SAME_CODE: Final = 1_000
+_FRAMEWORK: Final = b'"%b"' % FRAMEWORK.encode()
 
 # Looked up once.
 _getxattr, _XATTR = os.getxattr, NOTE_XATTR.encode()
@@ -81,6 +82,7 @@ class Search:
         self._name, self._parts, self._most = name, parts, most
         self._pieces = frozenset(json.dumps(part, separators=(",", ":"))[1:-1].encode() for part in parts)
         self._code = next((piece for piece in self._pieces if piece.startswith(b'"%b"' % _CODE.encode())), b"")
+        self._framework = next(filter(_names_framework, self._pieces), b"")
         self._best: list[tuple[int, str]] = []
 
     def consider(self, name: str, pieces: list[bytes]) -> None:
@@ -90,6 +92,8 @@ class Search:
             score += _SAME_CODE
         if not score or name == self._name:
             return
+        if self._framework != (pieces[0] if _names_framework(pieces[0]) else b""):
+            return  # the same variable or target in a key of another program
         # A heap of so many: most entries of a large directory are not among them, and cost one comparison.
         if len(self._best) < self._most * _CANDIDATES:
             heapq.heappush(self._best, (score, name))
@@ -198,6 +202,10 @@ def _pieces(layout: Layout, name: str) -> list[bytes]:
         # Without one the record may be a file, and hold it.
         note = _record_file(layout, name) if error.errno in NO_ATTRIBUTE else b""
     return _split(note)
+
+
+def _names_framework(piece: bytes) -> bool:
+    return piece.startswith(_FRAMEWORK)
 
 
 def _split(note: bytes) -> list[bytes]:

@@ -84,6 +84,22 @@ def test_of_many_parts_one_that_changed_is_named_or_is_among_the_others() -> Non
         assert difference.name in (f"define M{changed:03}", "others")
 
 
+def test_the_last_values_go_before_the_first_ones() -> None:
+    parts = bounded([make_part(f"option number {n:02}", b"1", "a short value") for n in range(24)])
+    shown = [bool(part.value) for part in parts]
+    assert shown == sorted(shown, reverse=True)
+    assert {*shown} == {True, False}
+    assert len(parts) == 24
+
+
+def test_where_others_and_the_rest_of_a_key_differ_others_are_named() -> None:
+    def parts(number: str) -> list[Part]:
+        others = make_part("others", number.encode(), f"{number} more")
+        return [make_part("rest of the key", number.encode()), make_part("code", b"1"), others]
+
+    assert [each.name for each in differences(parts("3"), parts("4"))] == ["others"]
+
+
 def test_what_one_of_two_keys_had_no_room_for_is_not_called_a_difference() -> None:
     macros = [make_part(f"define M{n:03}", b"1", "1") for n in range(200)]
     many = bounded(macros)
@@ -125,6 +141,9 @@ def test_a_header_of_one_key_is_named_unless_it_may_be_cut_from_the_other() -> N
         ("target", "variable LLVM_OVERRIDE_PRODUCER"),
         ("header x.h", "headers"),
         ("define A", "order of options"),
+        ("option num_warps", "other options"),
+        ("code", "functions and globals"),
+        ("anything", "rest of the key"),
     ],
 )
 def test_a_consequence_is_not_named_next_to_its_cause(cause: str, consequence: str) -> None:

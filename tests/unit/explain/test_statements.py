@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from lockcache import metadata
 from lockcache.explain import (
+    Hashed,
+    Label,
     Part,
     Stated,
     is_remembered,
@@ -67,3 +69,16 @@ def test_a_note_joins_metadata_which_reads_as_before() -> None:
 def test_parts_of_a_digest_are_found_by_it() -> None:
     remember_digest(b"digest", (PART,))
     assert (parts_of_digest(b"digest"), parts_of_digest(b"another")) == ((PART,), ())
+
+
+def test_a_label_states_the_parts_of_a_key_once_and_only_of_one_that_is_asked_about() -> None:
+    calls: list[None] = []
+    label = Label.of("saxpy", lambda: calls.append(None) or {"code": Hashed("secret", "in words"), "n": 4})  # type: ignore[func-returns-value]
+    assert (label, calls) == ("saxpy", [])
+    for _ in range(2):
+        found = statement_of(b"of a label", label)
+        assert found is not None
+        assert found.label == "saxpy"
+        assert found.parts == [make_part("code", b"'secret'", "in words"), make_part("n", b"4", "4")]
+    assert len(calls) == 1
+    assert statement_of(b"of a label") is not None
