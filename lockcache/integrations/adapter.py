@@ -19,13 +19,13 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from lockcache import serving
 from lockcache.arguments import is_disabled, resolve_path, warn_once
 from lockcache.calling import FILES, joined_files, parted_files
 from lockcache.errors import ReentrantComputeError, SealedError
-from lockcache.explain import state
+from lockcache.explain import FRAMEWORK, REST, Hashed, Label, statement_of
 from lockcache.filestream import FileStreamProgramCache
 from lockcache.filestream.accounting import has_entry, note_own_cache
 from lockcache.filestream.disk import entry_name
@@ -36,11 +36,15 @@ from lockcache.single_flight import Turn
 if TYPE_CHECKING:
     from lockcache.filestream import ViewPath
 
-__all__ = ["Shared", "UnsupportedError", "install", "installed", "looking_for_doors", "open_shared"]
+__all__ = ["Parts", "Shared", "UnsupportedError", "install", "installed", "looking_for_doors", "open_shared"]
 
 _log = logging.getLogger("lockcache")
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
+
+#: Says what a framework's key is made of, by names in its words; called at a miss alone. Its values are texts, numbers
+#: or :class:`.Hashed`, the most important come first, and all keys of the framework have them in one order.
+Parts: TypeAlias = Callable[[], Mapping[str, object]]
 
 
 class UnsupportedError(Exception):
@@ -59,7 +63,7 @@ class Shared:
     """The entries of one framework in a directory that many processes share."""
 
     def __init__(self, framework: str, version: str, cache: FileStreamProgramCache) -> None:
-        self.framework = framework
+        self.framework, self._version = framework, version
         #: The directory.
         self.cache = cache
         # Whatever the framework's own key has, another version of it may mean something else.
@@ -77,30 +81,37 @@ class Shared:
         """A block whose error is one warning: then lockcache has failed, and the framework's own cache takes over."""
         return _NeverRaising(self)
 
-    def look_up(self, key: str, label: str = "") -> bytes | None:
-        """The value of ``key``. On a miss within :meth:`compiling` this thread has the turn to compute it."""
+    def look_up(self, key: str, label: str = "", parts: Parts | None = None) -> bytes | None:
+        """The value of ``key``. On a miss within :meth:`compiling` this thread has the turn to compute it.
+
+        ``parts``: what the key is made of, for ``lockcache why``.
+        """
         with _NeverRaising(self):
             scopes = self._open_scopes()
             if not scopes:
                 return self.cache.get(self._prefix + key, turn=False)
             if any(key in scope for scope in scopes):
                 return None  # it looks again before it stores: no further miss
-            found = self.cache.begin(self._prefix + key, label=label)
+            found = self.cache.begin(self._prefix + key, label=self._labelled(key, label, parts))
             if isinstance(found, Turn):
+                self._stated(key, label, parts)
                 scopes[-1][key] = found
                 return None
             return found.code
         return None
 
-    def look(self, key: str, compiles: str = "") -> bytes | None:
+    def look(self, key: str, compiles: str = "", parts: Parts | None = None) -> bytes | None:
         """The value of ``key``, without a turn: the framework will not store it, or nobody is to wait for it.
 
-        ``compiles``: the label of what the framework compiles on a miss; empty if that is nothing.
+        ``compiles``: the label of what the framework compiles on a miss; empty if that is nothing. ``parts``: what the
+        key is made of, for ``lockcache why``.
         """
         with _NeverRaising(self):
             found = self.cache.get(self._prefix + key, turn=False)
-            if found is None and compiles and watch.is_on:
-                self._watch(key, compiles)
+            if found is None and compiles:
+                label = self._stated(key, compiles, parts)
+                if watch.is_on:
+                    self._watch(key, label)
             return found
         return None
 
@@ -127,9 +138,31 @@ class Shared:
         name = entry_name((self._prefix + key).encode())
         return has_entry(self.cache._directory.layout, name)
 
-    def state(self, key: str, parts: Mapping[str, str], label: str) -> None:
-        """State what ``key`` is made of, for ``lockcache why``."""
-        state((self._prefix + key).encode(), parts, label)
+    def state(self, key: str, label: str, parts: Parts) -> None:
+        """State what ``key`` is made of, for ``lockcache why``: of what is stored without having been looked up."""
+        with _NeverRaising(self):
+            self._stated(key, label, parts)
+
+    def _stated(self, key: str, label: str, parts: Parts | None) -> str:
+        """Returns the label of a key that missed, whose parts are known from now on, and asked for once.
+
+        Also where the turn was another key's, which replaces files, or where entries are hidden from the program.
+        """
+        labelled = self._labelled(key, label, parts)
+        statement_of((self._prefix + key).encode(), labelled)
+        return labelled
+
+    def _labelled(self, key: str, label: str, parts: Parts | None) -> str:
+        """Returns the label of a key of which it is not known yet whether it misses."""
+        return label if parts is None else Label.of(label, functools.partial(self._parts_of, key, parts))
+
+    def _parts_of(self, key: str, parts: Parts) -> dict[str, object]:
+        found = {FRAMEWORK: self.framework, f"version of {self.framework}": self._version, REST: Hashed(key)}
+        try:
+            found |= parts()
+        except Exception as error:  # noqa: BLE001 - of a program's objects, which nobody else may ask
+            _log.debug("%s: the parts of a key are not known: %s: %s", self.framework, type(error).__name__, error)
+        return found
 
     def store(self, key: str, value: bytes, **metadata: Any) -> None:
         """Store what the framework compiled, and end the turn if this thread has it."""
@@ -168,18 +201,25 @@ class Shared:
             return self.cache.get_files(self._prefix + key)
         return None
 
-    def begin_files(self, key: str, label: str = "") -> dict[str, bytes] | Turn[Entry] | None:
+    def begin_files(
+        self, key: str, label: str = "", parts: Parts | None = None
+    ) -> dict[str, bytes] | Turn[Entry] | None:
         """The files of ``key``, or the turn to make them, which ends when nobody refers to it any more.
 
-        ``None``: neither, and the caller makes them for itself.
+        ``None``: neither, and the caller makes them for itself. ``parts``: what the key is made of, for
+        ``lockcache why``.
         """
         with _NeverRaising(self):
             try:
                 # A group that is there as one file, from a copy that dropped its metadata, is made again.
-                found = self.cache._begin_whole(self._prefix + key, _is_group, label)
+                labelled = self._labelled(key, label, parts)
+                found = self.cache._begin_whole(self._prefix + key, _is_group, labelled)
             except ReentrantComputeError:  # this thread has the turn, in a compilation around this one
                 return None
-            return found if isinstance(found, Turn) else parted_files(found.code, found.metadata)
+            if isinstance(found, Turn):
+                self._stated(key, label, parts)
+                return found
+            return parted_files(found.code, found.metadata)
         return None
 
     def store_files(self, key: str, files: dict[str, bytes], turn: Turn[Entry] | None, **metadata: Any) -> None:

@@ -25,6 +25,7 @@ from lockcache.integrations.adapter import (
     open_shared,
 )
 from lockcache.integrations.framework_keys import Request, SharedKey, restricts, shared_key
+from lockcache.integrations.key_parts import parts_of_cupy
 from lockcache.integrations.staged import staged_name
 from lockcache.keys import prints_one
 
@@ -199,16 +200,22 @@ class _Compilations:
     def look_up(self, key: SharedKey) -> bytes | None:
         """Returns what is stored. On a miss this thread has the turn to compile it."""
         label = "" if self._now is None else self._now.request.label
-        found = self._shared.look_up(key.name, label)
+        found = self._shared.look_up(key.name, label, functools.partial(self._parts_of, key))
         if found is None and key.with_paths and self._shared.is_stored(key.with_paths):
             found = self._shared.look(key.with_paths)
         return found
+
+    def _parts_of(self, key: SharedKey) -> dict[str, object]:
+        now = self._now
+        return {} if now is None else parts_of_cupy(now.request, key, now.source_of_key or b"")
 
     def store(self, key: SharedKey, cubin: bytes) -> None:
         """Store a kernel: by the key that has the paths, if the kernel has them."""
         label = "" if self._now is None else self._now.request.label
         kind = "cubin" if b"\x7fELF" in cubin[:65536] else "ptx"
         is_printed = bool(key.with_paths) and prints_one(cubin, kind, key.printed)
+        if is_printed:
+            self._shared.state(key.with_paths, label, functools.partial(self._parts_of, key))
         self._shared.store(key.with_paths if is_printed else key.name, cubin, label=label)
 
 

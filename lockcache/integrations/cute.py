@@ -27,9 +27,10 @@ import os
 import threading
 from collections.abc import Callable
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockcache.integrations.adapter import (
+    Parts,
     Shared,
     UnsupportedError,
     install as install_adapter,
@@ -37,6 +38,7 @@ from lockcache.integrations.adapter import (
     open_shared,
     warn,
 )
+from lockcache.integrations.key_parts import parts_of_cute
 
 __all__ = ["install"]
 
@@ -86,8 +88,8 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     @functools.wraps(own_compile)
     def compile_module(self: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
         own = functools.partial(own_compile, self, module, pipeline, *args, **kwargs)
-        key = program.key_of(module, pipeline, args, kwargs)
-        return own() if key is None else program.compile(self, module, key, own)
+        asked = program.asked_for(module, pipeline, args, kwargs)
+        return own() if asked is None else program.compile(self, module, asked, own)
 
     def load(*args: Any, **kwargs: Any) -> Any:
         return own_load(*args, **kwargs) if shared.has_failed else None
@@ -100,6 +102,15 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     Compiler.compile = compile_module
     compile_backend.load_cache_from_path, compile_backend.dump_cache_to_path = load, dump
     return shared
+
+
+class _Compilation(NamedTuple):
+    """A function that is to be cached, and its key: all that the compiler is given."""
+
+    name: str
+    key: str
+    #: Says what the key is made of.
+    parts: Parts
 
 
 class _Program:
@@ -129,19 +140,20 @@ class _Program:
             return function_name if _is_to_be_cached(dsl) else ""
         return ""
 
-    def key_of(self, module: Any, pipeline: str, args: tuple[Any, ...], wanted: dict[str, Any]) -> str | None:
-        """Returns the key of what is to be compiled; ``None`` if nothing is looked up or stored."""
+    def asked_for(
+        self, module: Any, pipeline: str, args: tuple[Any, ...], wanted: dict[str, Any]
+    ) -> _Compilation | None:
+        """Returns what is to be compiled; ``None`` if nothing is looked up or stored."""
         with self._shared.never_raising():
             if self.name and not self._shared.has_failed and _is_plain(pipeline, wanted):
-                return self._describe(module, pipeline, args, wanted)
+                has_lines = wanted.get("enable_debug_info") or _WITHOUT_LINES not in pipeline
+                code = _bytecode(module.operation if has_lines else self._without_places(module))
+                given = repr((" ".join(pipeline.split()), args, sorted(wanted.items()))).encode()
+                key = hashlib.sha256(b"%d/%s/%s" % (len(given), given, code)).hexdigest()
+                return _Compilation(
+                    self.name, key, functools.partial(parts_of_cute, self.name, code, pipeline, args, wanted)
+                )
         return None
-
-    def _describe(self, module: Any, pipeline: str, args: tuple[Any, ...], wanted: dict[str, Any]) -> str:
-        """Returns the key of all that the compiler is given."""
-        has_lines = wanted.get("enable_debug_info") or _WITHOUT_LINES not in pipeline
-        code = _bytecode(module.operation if has_lines else self._without_places(module))
-        given = repr((" ".join(pipeline.split()), args, sorted(wanted.items()))).encode()
-        return hashlib.sha256(b"%d/%s/%s" % (len(given), given, code)).hexdigest()
 
     def _without_places(self, module: Any) -> Any:
         """Returns a copy in which nothing says where in a source file it comes from; printing it would take longer."""
@@ -151,18 +163,19 @@ class _Program:
         passes.run(copied)
         return copied
 
-    def compile(self, compiler: Any, module: Any, key: str, own: Any) -> Any:
+    def compile(self, compiler: Any, module: Any, asked: _Compilation, own: Any) -> Any:
         """Returns the compiled module: a stored one, or what ``own`` makes of ``module``, which is stored.
 
         What is to be done with each compiled module (``_post_compile_hook``) is done with one that was stored too.
         """
-        compiled = self._parsed(self._shared.look_up(key, self.name), module.context)
+        found = self._shared.look_up(asked.key, asked.name, asked.parts)
+        compiled = self._parsed(found, module.context)
         hook, compiler._post_compile_hook = compiler._post_compile_hook, None
         try:
             if compiled is None:
                 compiled = own()
                 with self._shared.never_raising():
-                    self._shared.store(key, _bytecode(compiled.operation))
+                    self._shared.store(asked.key, _bytecode(compiled.operation))
         finally:
             compiler._post_compile_hook = hook
         if hook is not None:

@@ -28,6 +28,7 @@ from lockcache.integrations.adapter import (
     looking_for_doors,
     open_shared,
 )
+from lockcache.integrations.key_parts import parts_of_cutile
 
 __all__ = ["install"]
 
@@ -84,6 +85,8 @@ class _Cache(threading.local):
     name = ""
     #: Whether cuTile is to keep nothing.
     is_off = False
+    #: What its key was made of last.
+    asked: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
 
     def __init__(self, shared: Shared, own: _Doors) -> None:
         self._shared, self._own = shared, own
@@ -99,20 +102,26 @@ class _Cache(threading.local):
             return self._own.compile(function, *args, **kwargs)
         finally:
             self.name, self.is_off = before
+            self.asked = (), {}
 
     def make_key(self, *args: Any, **kwargs: Any) -> str:
         """``cache_key``. Libraries are in it since 1.7."""
         if "linker_inputs" in kwargs and not self._shared.has_failed:
             kwargs["linker_inputs"] = tuple(map(_describe_library, kwargs["linker_inputs"]))
         key: str = self._own.make_key(*args, **kwargs)
+        self.asked = args, kwargs
         return key
+
+    def _parts(self) -> dict[str, object]:
+        args, kwargs = self.asked
+        return parts_of_cutile(self.name, inspect.signature(self._own.make_key).bind(*args, **kwargs).arguments)
 
     def look_up(self, directory: str, key: str) -> bytes | None:
         """``cache_lookup``."""
         if self._shared.has_failed:
             found: bytes | None = self._own.look_up(directory, key)
             return found
-        return None if self.is_off else self._shared.look_up(key, self.name)
+        return None if self.is_off else self._shared.look_up(key, self.name, self._parts)
 
     def store(self, directory: str, key: str, cubin: bytes, *metadata: Any) -> None:
         """``cache_store``. There is no metadata before 1.6."""

@@ -17,6 +17,7 @@ Tried with helion 1.5.1, without a GPU.
 
 from __future__ import annotations
 
+import functools
 import os
 from importlib import metadata
 from typing import Any, Final
@@ -30,6 +31,7 @@ from lockcache.integrations.adapter import (
     open_shared,
 )
 from lockcache.integrations.inductor import has_ranks
+from lockcache.integrations.key_parts import parts_of_helion
 from lockcache.resource import Entry
 from lockcache.single_flight import Turn
 
@@ -53,6 +55,7 @@ def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int |
 
 def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
     with looking_for_doors("helion", metadata.version("helion"), _OLDEST_TRIED):
+        from helion import autotuner
         from helion.autotuner import RemoteCacheBackend
 
         RemoteCacheBackend.get, RemoteCacheBackend.put  # noqa: B018 - doors
@@ -62,9 +65,30 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         if os.environ.get(_BACK_END, wanted) != wanted:
             raise UnsupportedError(f"{_BACK_END} is {os.environ[_BACK_END]}")
     shared = open_shared("helion", _describe_versions(), path, cap_bytes)
+    for name in _REMOTE:
+        _have_key_told(getattr(autotuner, name, None))
     os.environ.setdefault(_CACHE, _REMOTE[0])
     os.environ.setdefault(_BACK_END, wanted)
     return shared
+
+
+def _have_key_told(cache: Any) -> None:
+    """Have Helion's caches of a kind tell their back end the whole key, of which ``get`` has a digest.
+
+    Where they have other parts, only the digest is known.
+    """
+    own = getattr(cache, "get", None)
+    if own is None:
+        return
+
+    @functools.wraps(own)
+    def get(self: Any) -> Any:
+        back_end = getattr(self, "_backend", None)
+        if isinstance(back_end, _Backend):
+            back_end.whole_key = getattr(self, "key", None)
+        return own(self)
+
+    cache.get = get
 
 
 def _describe_versions() -> str:
@@ -98,6 +122,8 @@ class _Backend:
         install()
         self._shared = installed("helion")
         self._turns: dict[str, Turn[Entry]] = {}
+        #: Helion's key of the kernel, whose digest is looked up.
+        self.whole_key: Any = None
 
     def get(self, key: str) -> str | None:
         """Returns the record of ``key`` as JSON. On a miss this process has the turn to tune, unless it has ranks."""
@@ -105,8 +131,9 @@ class _Backend:
         if shared is None or shared.has_failed:
             return None
         found: Any = None
+        parts = functools.partial(parts_of_helion, self.whole_key)
         with shared.never_raising():
-            found = shared.look_at_files(key) if has_ranks() else shared.begin_files(key, "a Helion kernel")
+            found = shared.look_at_files(key) if has_ranks() else shared.begin_files(key, "a Helion kernel", parts)
             if isinstance(found, Turn):
                 self._turns[key] = found
                 return None

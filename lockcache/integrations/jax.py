@@ -29,6 +29,7 @@ from typing import Any
 
 from lockcache.arguments import is_asked_for
 from lockcache.integrations.adapter import (
+    Parts,
     Shared,
     UnsupportedError,
     install as install_adapter,
@@ -101,15 +102,15 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         is_verified = False
 
         def get(self, key: str) -> bytes | None:
-            found, program = None, imported.take(key)
-            own_key, key = key, imported.shared_name(key)
+            found, program, own_key, key = None, imported.take(key), key, imported.shared_name(key)
+            look_up = functools.partial(_look_up, shared, key, _label(own_key), imported.parts_of(own_key, program))
             if not shared.has_failed:
                 # In a sealed process a turn is taken once it is sure that JAX compiles.
-                found = shared.look(key) if watch.is_on else _look_up(shared, key, _label(own_key), will_store())
+                found = shared.look(key) if watch.is_on else look_up(will_store())
                 found = found or imported.look(shared, key, program, own_path(), will_store())
             found = own().get(own_key) if found is None and own() else found
             is_compiled = found is None and watch.is_on and not shared.has_failed
-            return _look_up(shared, key, _label(own_key), will_store()) if is_compiled else found
+            return look_up(will_store()) if is_compiled else found
 
         def put(self, key: str, value: bytes) -> None:
             if self.is_verified and self.get(key) is not None:
@@ -117,7 +118,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
             if own():
                 own().put(key, value)
             elif not shared.has_failed:
-                shared.store(imported.shared_name(key), value, label=_label(key))
+                _store(shared, imported, key, value)
 
     # Else the directory's name is in each key.
     config.config.update("jax_persistent_cache_enable_xla_caches", "none")
@@ -129,9 +130,18 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     return shared
 
 
-def _look_up(shared: Shared, key: str, label: str, will_store: bool) -> bytes | None:
-    """Returns the value of ``key``. On a miss JAX compiles it, and this thread has the turn if JAX will store it."""
-    return (shared.look_up if will_store else shared.look)(key, label)
+def _look_up(shared: Shared, key: str, label: str, parts: Parts, will_store: bool) -> bytes | None:
+    """Returns the value of ``key``. On a miss JAX compiles it, and this thread has the turn if JAX will store it.
+
+    Of what JAX may not store, the parts of the key are made when it does, or where compilations are reported.
+    """
+    return shared.look_up(key, label, parts) if will_store else shared.look(key, label, parts if watch.is_on else None)
+
+
+def _store(shared: Shared, imported: Imported, key: str, value: bytes) -> None:
+    name, label = imported.shared_name(key), _label(key)
+    shared.state(name, label, imported.parts_of_missed(key))
+    shared.store(name, value, label=label)
 
 
 def _label(key: str) -> str:

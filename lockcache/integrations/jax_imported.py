@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lockcache.integrations.adapter import Shared
+from lockcache.integrations.adapter import Parts, Shared
+from lockcache.integrations.key_parts import parts_of_jax
 from lockcache.metadata import COMPILE_COST
 
 _KERNELS: Final = "xla_gpu_kernel_cache_file"
@@ -25,8 +26,9 @@ _XLA_CACHES: Final = (_KERNELS, "xla_gpu_per_fusion_autotune_cache_dir")
 
 
 class Program(NamedTuple):
-    """The arguments by which JAX makes the key of a program."""
+    """JAX's key of a program, and the arguments by which JAX makes it."""
 
+    key: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
@@ -50,7 +52,7 @@ class Imported:
         @functools.wraps(self._make_key)
         def get_cache_key(*args: Any, **kwargs: Any) -> str:
             key = self._make_key(*args, **kwargs)
-            self._noted.last = key, Program(args, kwargs)
+            self._noted.last = Program(key, args, kwargs)
             if self._is_for_cpu(args, kwargs):
                 self._names[key] = f"{key}/{self._cpu_features()}"
             return key
@@ -68,8 +70,22 @@ class Imported:
 
     def take(self, key: str) -> Program | None:
         """Returns the program whose key was made last in this thread, if that is ``key``. The next call has none."""
-        last, program = self._noted.__dict__.pop("last", ("", None))
-        return program if last == key else None
+        return _of_key(key, self._noted.__dict__.pop("last", None))
+
+    def parts_of_missed(self, key: str) -> Parts:
+        """Returns what says the parts of ``key``, if its program is the one that :meth:`look` was asked for last."""
+        return self.parts_of(key, _of_key(key, self._noted.__dict__.pop("missed", None)))
+
+    def parts_of(self, key: str, program: Program | None) -> Parts:
+        """Returns what says the parts of ``key``, JAX's own of ``program``."""
+        return functools.partial(self._parts_of, key, program)
+
+    def _parts_of(self, key: str, program: Program | None) -> dict[str, object]:
+        name = key.rsplit("-", 1)[0]
+        if program is None:
+            return {"program": name}
+        arguments = inspect.signature(self._make_key).bind(*program.args, **program.kwargs).arguments
+        return parts_of_jax(name, arguments, self._cpu_features() if key in self._names else "")
 
     def look(
         self, shared: Shared, key: str, program: Program | None, directory: str | None, may_store: bool
@@ -78,6 +94,7 @@ class Imported:
 
         ``may_store``: store it as ``key``, which ends this thread's turn.
         """
+        self._noted.missed = program
         if program is None or not directory:
             return None
         with shared.never_raising():
@@ -99,3 +116,7 @@ class Imported:
                 if option == _KERNELS:
                     known.xla_gpu_enable_llvm_module_compilation_parallelism = True
         return self._make_key(**{**arguments, "compile_options": options})
+
+
+def _of_key(key: str, program: Program | None) -> Program | None:
+    return program if program is not None and program.key == key else None

@@ -30,6 +30,7 @@ from lockcache.integrations.adapter import (
     warn,
 )
 from lockcache.integrations.framework_keys import NotDescribedError, describe_program, describe_types
+from lockcache.integrations.key_parts import parts_of_numba
 from lockcache.keys import all_variables, compilers_of_numba
 
 __all__ = ["install"]
@@ -76,7 +77,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
             return own_load(self, key)
         if (self._cache_path, self._index_name) in flushed and name not in renewed:
             return None  # not the older kernel, which is stored over
-        found = shared.look_up(name, self._index_name)
+        found = shared.look_up(name, self._index_name, functools.partial(compiling.parts_of, self, key))
         try:
             return None if found is None else pickle.loads(found)
         except Exception as error:  # noqa: BLE001  it is compiled again, and stored
@@ -167,10 +168,20 @@ class _Compiling:
             raise NotDescribedError("its key has an address in it")
         return name
 
+    def parts_of(self, file: Any, key: Any) -> dict[str, object]:
+        """Returns the parts of the key of a kernel."""
+        now = self._now
+        if now is None:
+            return {}
+        return parts_of_numba(file._index_name, key, now.dispatcher, self._changing(), compilers_of_numba())
+
     def _settings(self) -> str:
+        return f"{self._changing()} {all_variables()} {compilers_of_numba()}"
+
+    def _changing(self) -> list[tuple[str, str]]:
+        """Returns numba's settings that may change a kernel."""
         values = {name: value for name, value in vars(self._config).items() if name.isupper()}
-        changing = sorted((name, str(values[name])) for name in values if not name.startswith(_NEUTRAL))
-        return f"{changing} {all_variables()} {compilers_of_numba()}"
+        return sorted((name, str(values[name])) for name in values if not name.startswith(_NEUTRAL))
 
     def is_unchanged(self, name: str) -> bool:
         """Returns whether a kernel's program is what it was before it was compiled."""

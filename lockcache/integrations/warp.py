@@ -38,6 +38,7 @@ from lockcache.integrations.adapter import (
     warn,
 )
 from lockcache.integrations.framework_keys import cpu_features
+from lockcache.integrations.key_parts import parts_of_warp
 from lockcache.integrations.staged import reap_folder, staged_name
 from lockcache.resource import Entry
 from lockcache.single_flight import Turn
@@ -94,10 +95,12 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         block_dim = options["block_dim"]
         # The whole hash, of which the directory's name has seven digits.
         key = f"{self.name}/{self.get_module_hash(block_dim).hex()}/{use_ptx}/{output_name}"
-        if output_arch is None:  # Warp before 1.19 does not say for which CPU
-            key += f"/{cpu_features()}"
+        features = cpu_features() if output_arch is None else ""
+        if features:  # Warp before 1.19 does not say for which CPU
+            key += f"/{features}"
         wanted = {output_name, self._get_meta_name(block_dim=block_dim)}
-        found = None if cleared.is_to_be_renewed(key) else shared.begin_files(key, self.name)
+        parts = functools.partial(parts_of_warp, self, options, output_arch, use_ptx, features)
+        found = None if cleared.is_to_be_renewed(key) else shared.begin_files(key, self.name, parts)
         if isinstance(found, dict) and wanted <= found.keys() and _write(output_dir, found):
             return False
         with found if isinstance(found, Turn) else contextlib.nullcontext() as turn:

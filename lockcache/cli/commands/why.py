@@ -63,9 +63,11 @@ def command(key: str | None, directory: str | None, last: str | None, stated: st
     'lockcache ls' prints them. Without KEY, the last miss is shown. A single argument is DIR if a directory of that
     name exists, otherwise KEY; with --dir it is KEY.
 
-    For keys of lockcache.cuda.Program and make_program_cache_key, entries keep hashes of the parts of the key, and
-    short values of options, but never source code. Programs report misses when they store an entry and when they end.
-    Entries of the directory's seed are compared too, at most 250,000 together. This does not count as a use of them.
+    For keys of lockcache.cuda.Program, of make_program_cache_key and of frameworks on lockcache, entries keep hashes of
+    the parts of the key, and short values of options, but never source code. Parts of frameworks have the framework's
+    words; "rest of the key" differs where a framework says no more. Programs report misses when they store an entry
+    and when they end. Entries of the directory's seed are compared too, at most 250,000 together. This does not count
+    as a use of them.
 
     \b
     Examples:
@@ -160,7 +162,7 @@ def _latest(layout: Layout, misses: list[Miss], most: int) -> list[_Asked]:
     if not misses:
         raise click.ClickException(
             f"no miss was reported in {layout.root}: programs report misses when they store an entry and when they "
-            "end, for keys of lockcache.cuda.Program and make_program_cache_key"
+            "end, for keys of lockcache.cuda.Program, of make_program_cache_key and of frameworks on lockcache"
         )
     return [_of_miss(layout, miss, misses) for miss in misses[:most]]
 

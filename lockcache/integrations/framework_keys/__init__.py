@@ -17,6 +17,6 @@ if TYPE_CHECKING:
     from lockcache.integrations.framework_keys.host import c_library, cpu_features
     from lockcache.integrations.framework_keys.numba import NotDescribedError, describe_program, describe_types
     from lockcache.integrations.framework_keys.triton import add_constants_to_keys, constants_elsewhere
-    from lockcache.integrations.framework_keys.triton import constants_printed_alike
+    from lockcache.integrations.framework_keys.triton import constants_lacking, constants_printed_alike
 else:
     __getattr__, __dir__ = door(__name__)

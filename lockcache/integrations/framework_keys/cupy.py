@@ -73,6 +73,8 @@ class SharedKey(NamedTuple):
     with_paths: str = ""
     #: The beginnings of paths that the output holds then.
     printed: tuple[bytes, ...] = ()
+    #: Whether the names of folders are in the name.
+    has_paths: bool = False
     why_not: str = ""
 
 
@@ -108,9 +110,9 @@ def _named(request: Request, source_of_key: bytes, folders: list[str], found: he
     spelled = f"{own}/{found.placed.hex()}{suffix}"
     is_used = found.paths & PathUse.USED or (found.paths & PathUse.PASTES and found.paths & PathUse.PIECES)
     if request.is_ltoir or any(map(_TELLING.match, request.options)) or _is_debugging():
-        return SharedKey(f"{spelled}/{os.getcwd()}")
+        return SharedKey(f"{spelled}/{os.getcwd()}", has_paths=True)
     if is_used:
-        return SharedKey(spelled)
+        return SharedKey(spelled, has_paths=True)
     name = f"{_digest(variables + _without_paths(source_of_key, request.options))}/{found.digest.hex()}{suffix}"
     if not found.paths & (PathUse.PRINTED | PathUse.PASTES):
         return SharedKey(name)

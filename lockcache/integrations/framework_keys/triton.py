@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from lockcache.arguments import warn_once
 from lockcache.integrations.framework_keys.known_modules import is_known
 
-__all__ = ["add_constants_to_keys", "constants_elsewhere", "constants_printed_alike"]
+__all__ = ["add_constants_to_keys", "constants_elsewhere", "constants_lacking", "constants_printed_alike"]
 
 # Known by Triton's version, which is in the key.
 _KNOWN: Final = frozenset({"triton"})
@@ -43,7 +43,7 @@ def add_constants_to_keys(source_type: Any) -> None:
     def hash_(self: Any) -> str:
         key: str = own(self)
         try:
-            found = _lacking(self)
+            found = constants_lacking(self)
         except Exception as error:  # noqa: BLE001 - of a program's object, which compiling may not ask
             warn_once(f"triton compiles in each process what lockcache cannot share: {type(error).__name__}: {error}")
             found = os.urandom(16).hex()
@@ -52,7 +52,8 @@ def add_constants_to_keys(source_type: Any) -> None:
     source_type.hash = hash_
 
 
-def _lacking(source: Any) -> str:
+def constants_lacking(source: Any) -> str:
+    """Returns the constants that Triton's own key of a source lacks, with their values."""
     constants = getattr(source, "constants", None)
     passed = constants if isinstance(constants, dict) else {}
     return constants_elsewhere([getattr(source, "fn", None)], [*passed.values()]) + constants_printed_alike(passed)

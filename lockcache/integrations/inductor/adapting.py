@@ -14,6 +14,7 @@ from lockcache.integrations.adapter import (
 )
 from lockcache.integrations.inductor.autotuning import share_tuned
 from lockcache.integrations.inductor.builds import share_builds
+from lockcache.integrations.inductor.graph_keys import note_graph_keys
 from lockcache.integrations.inductor.spans import Spans
 from lockcache.integrations.inductor.stores import Stores
 
@@ -52,7 +53,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         switches = _switches()
     shared, builds = open_shared("inductor", torch.__version__, path, cap_bytes, runs_code=True), Spans()
 
-    stores = Stores(shared, builds)
+    stores = Stores(shared, builds, note_graph_keys(codecache))
     for cache, back_end in zip(caches, stores.back_ends(base), strict=True):
         cache.backend_override_cls = back_end
     compile_fx._compile_fx_inner = shared.compiling(own_graph, stores_all=True)

@@ -83,8 +83,7 @@ class _Builds:
             return self._really_build(builder)
         target, key = builder.get_target_file_path(), f"cpp/{key_of(parts)}"
         label = os.path.basename(target)
-        self._shared.state(key, parts, label)
-        found = self._shared.begin_files(key, label)
+        found = self._shared.begin_files(key, label, lambda: parts)
         if isinstance(found, dict):
             if _NAME in found and _write(target, found[_NAME]):
                 return b"", target  # as torch 2.6 does; later ones return nothing, and nobody asks for it

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lockcache.integrations.adapter import Shared
+from lockcache.integrations.inductor.graph_keys import GraphKeys
 from lockcache.integrations.inductor.ranks import has_ranks, would_hang
 from lockcache.integrations.inductor.spans import Spans
 from lockcache.integrations.inductor.values import pack, state_cost_ns, unpack
@@ -23,9 +24,10 @@ __all__ = ["Stores"]
 class Stores:
     """What Inductor finds on lockcache and stores there, with what each entry cost."""
 
-    def __init__(self, shared: Shared, builds: Spans) -> None:
+    def __init__(self, shared: Shared, builds: Spans, graph_keys: GraphKeys) -> None:
         """``builds``: when the C++ compiler ran, whose results have entries of their own."""
         self._shared = shared
+        self._graph_keys = graph_keys
         self._builds = builds
         self._graphs = Spans()
         # When each key was missed.
@@ -96,9 +98,11 @@ class Stores:
         shared = self._shared
         if shared.has_failed or would_hang():
             return None
-        found = (
-            shared.look_up(key, label) if by_turns and not has_ranks() else shared.look(key, label if by_turns else "")
-        )
+        parts = self._graph_keys.parts_of(key)
+        if by_turns and not has_ranks():
+            found = shared.look_up(key, label, parts)
+        else:
+            found = shared.look(key, label if by_turns else "", parts)
         if found is None:
             self._missed[key] = time.perf_counter_ns()
             return None

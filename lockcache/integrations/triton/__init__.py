@@ -18,7 +18,7 @@ Tried with Triton 3.2.0 to 3.9.0. If its private parts are others, Triton keeps 
 
 Promises invariant 7 (never take the job down) for programs that compile with Triton.
 
-May use: adapter, framework_keys, staged.
+May use: adapter, framework_keys, key_parts, staged.
 """
 
 # mypy: implicit-reexport

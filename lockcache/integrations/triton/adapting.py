@@ -19,6 +19,7 @@ from typing import Any
 
 from lockcache.filestream import ViewPath
 from lockcache.integrations.adapter import (
+    Parts,
     Shared,
     UnsupportedError,
     install as install_adapter,
@@ -28,6 +29,8 @@ from lockcache.integrations.adapter import (
     warn,
 )
 from lockcache.integrations.framework_keys import add_constants_to_keys, c_library
+from lockcache.integrations.key_parts import parts_of_launcher
+from lockcache.integrations.triton.asked import asked
 from lockcache.integrations.triton.links import link_for_inductor
 from lockcache.integrations.triton.temporary import TemporaryFolders
 from lockcache.resource import Entry
@@ -180,6 +183,7 @@ def _end_turns_where_compiling_raises() -> None:
         return add_stages
 
     add_constants_to_keys(compiler.ASTSource)
+    asked.note_of(compiler, backends)
     with contextlib.suppress(AttributeError):
         for source in (compiler.ASTSource, compiler.IRSource):
             _end_turns_of(source)
@@ -261,7 +265,8 @@ class _Files:
         if filename.endswith(_AUTOTUNED):
             found: Any = self._shared.look_at_files(name)
         else:
-            found = self._shared.begin_files(name, filename.removesuffix(".json"))
+            label = filename.removesuffix(".json")
+            found = self._shared.begin_files(name, label, asked.take(label) or _parts_of_file(self._key, filename))
         if isinstance(found, Turn):
             self._turn = found
             _compiling()
@@ -329,6 +334,11 @@ class _Files:
             own = self._own_manager(self._key)
             return {name: own.put(content, name) for name, content in files.items()}
         return {name: f"{self._folder}/{name}" for name in files}
+
+
+def _parts_of_file(key: str, filename: str) -> Parts | None:
+    """Returns what says the parts of the key of a launcher; ``None`` for another file."""
+    return functools.partial(parts_of_launcher, key, filename) if filename.endswith(_LIBRARY) else None
 
 
 def stored_name(key: str, filename: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, Turn
+from lockcache.filestream.accounting import read_misses
 from lockcache.integrations import adapter
 from lockcache.integrations.adapter import (
     Shared,
@@ -282,3 +283,70 @@ def test_files_that_cannot_be_stored_are_one_warning(shared: Shared, caplog: pyt
     assert shared.has_failed
     assert leases(shared) == []
     assert [record.levelno for record in caplog.records].count(logging.WARNING) == 1
+
+
+class Asked:
+    """What says the parts of keys, and how often it was asked."""
+
+    def __init__(self, **parts: object) -> None:
+        self.parts, self.times = parts, 0
+
+    def __call__(self) -> dict[str, object]:
+        self.times += 1
+        return self.parts
+
+
+def parts_of_last_miss(shared: Shared) -> dict[str, str]:
+    shared.cache.close()
+    [miss, *_] = read_misses(shared.cache._directory.layout)
+    return {part.name: part.value for part in miss.parts}
+
+
+STATED = {"framework": "some", "version of some": "1.2", "rest of the key": ""}
+
+
+def test_what_a_key_is_made_of_is_asked_once_at_a_miss_and_never_at_a_hit(shared: Shared) -> None:
+    asked = Asked(code="x", arch="sm_90")
+    compiling = shared.compiling(lambda: shared.look_up("k", "a kernel", asked) or shared.store("k", b"code"))
+    compiling()
+    assert asked.times == 1
+    assert parts_of_last_miss(shared) == {**STATED, "code": "x", "arch": "sm_90"}
+    assert compiling() == b"code"
+    turn = shared.begin_files("files", "a module", asked)
+    shared.store_files("files", FILES, turn)
+    assert shared.begin_files("files", "a module", asked) == FILES
+    assert shared.look("files") is not None
+    assert shared.look("k", "a kernel", asked) == b"code"
+    assert asked.times == 2
+
+
+def test_parts_are_known_of_what_is_stored_without_a_turn_or_replaces_files_or_is_compiled_again(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.look("looked at", "a kernel", Asked(code="looked at"))
+    shared.store("looked at", b"code")
+    assert parts_of_last_miss(shared) == {**STATED, "code": "looked at"}
+    shared.state("stated", "a kernel", Asked(code="stated"))
+    shared.store("stated", b"code")
+    assert parts_of_last_miss(shared) == {**STATED, "code": "stated"}
+    shared.store("files", b"without the names of files")
+    shared.store_files("files", FILES, shared.begin_files("files", "a module", Asked(code="files")))
+    assert parts_of_last_miss(shared) == {**STATED, "code": "files"}
+    monkeypatch.setenv("LOCKCACHE_RECACHE", "1")
+    hiding = open_shared("some", "1.2", shared.cache.path, None)
+    again = Asked(code="again")
+    hiding.compiling(lambda: hiding.look_up("again", "a kernel", again) or hiding.store("again", b"code"))()
+    assert parts_of_last_miss(hiding) == {**STATED, "code": "again"}
+
+
+def test_parts_that_cannot_be_had_cost_no_more_than_the_answer(
+    shared: Shared, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> dict[str, object]:
+        raise ZeroDivisionError
+
+    caplog.set_level(logging.INFO, "lockcache")
+    shared.compiling(lambda: shared.look_up("k", "a kernel", fail) or shared.store("k", b"code"))()
+    assert (shared.has_failed, caplog.messages) == (False, [])
+    assert shared.look("k") == b"code"
+    assert parts_of_last_miss(shared) == STATED

@@ -129,6 +129,21 @@ def test_what_is_imported_is_no_compilation(shared: Shared, caplog: Any) -> None
     assert reports(caplog) == []
 
 
+def test_a_report_and_a_refusal_name_the_part_of_the_key_that_differs(shared: Shared, caplog: Any) -> None:
+    framework = Framework(shared, lambda key: shared.look_up(key, "a kernel", lambda: {"code": "x", "constant N": key}))
+    framework.compile("4")
+    lockcache.seal("warn")
+    framework.compile("8")
+    [report] = reports(caplog)
+    assert report["why"].startswith("differs from a kernel (")
+    assert report["why"].endswith(") in constant N: 8 / 4")
+    lockcache.seal("error")
+    with pytest.raises(SealedError, match="in constant N: 16 / "):
+        framework.compile("16")
+    with pytest.raises(SealedError, match="in constant N: 32 / "):
+        shared.begin_files("32", "a module", lambda: {"code": "x", "constant N": 32})
+
+
 def test_a_hit_makes_no_call_more(shared: Shared) -> None:
     framework = Framework(shared)
     framework.compile("k")
