@@ -14,6 +14,8 @@ import stat
 from collections.abc import Iterator
 from typing import Final
 
+from lockcache.filestream.disk import NOATIME
+
 #: The errors of opening a folder that does not exist (any more): also for a symlink, where Linux reports ENOTDIR or
 #: ELOOP.
 NOT_A_FOLDER: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -75,8 +77,18 @@ def read_in(folder_fd: int, name: str, inode: int, largest_bytes: int) -> bytes 
 
     No symlink is followed, and nothing but a plain file is read.
     """
+    content = _read_in(folder_fd, name, inode, largest_bytes + 1, _FILE)
+    return content if content is not None and len(content) <= largest_bytes else None
+
+
+def read_start_in(folder_fd: int, name: str, inode: int, most_bytes: int) -> bytes | None:
+    """Returns the first bytes of a file like :func:`read_in`; ``None`` too where reading would count as a use."""
+    return _read_in(folder_fd, name, inode, most_bytes, _FILE | NOATIME)
+
+
+def _read_in(folder_fd: int, name: str, inode: int, most_bytes: int, flags: int) -> bytes | None:
     try:
-        fd = os.open(name, _FILE, dir_fd=folder_fd)
+        fd = os.open(name, flags, dir_fd=folder_fd)
     except OSError:
         return None
     status = os.fstat(fd)
@@ -84,8 +96,7 @@ def read_in(folder_fd: int, name: str, inode: int, largest_bytes: int) -> bytes 
         os.close(fd)
         return None
     with open(fd, "rb") as file:
-        content = file.read(largest_bytes + 1)
-    return content if len(content) <= largest_bytes else None
+        return file.read(most_bytes)
 
 
 def unlink_in(folder_fd: int, name: str) -> None:

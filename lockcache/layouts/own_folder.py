@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import ClassVar, Final
+from typing import Final
 
 from lockcache.filestream.disk import DISK_FULL, READ, make_folder, make_private_folder, open_folder, replace_file
 from lockcache.integrations.pyptx_directory import guest_layout
@@ -32,7 +32,7 @@ class GuestFiles:
     """
 
     #: The name that is kept in ``lockcache/layout``.
-    layout_name: ClassVar[str]
+    layout_name: str
 
     def __init__(self, root: str, settle_seconds: float) -> None:
         """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""

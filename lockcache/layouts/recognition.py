@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -21,11 +21,12 @@ from lockcache.default_directory import user_cache_dir
 from lockcache.errors import LockcacheError, NoDefaultDirError
 from lockcache.filestream.disk import TAG_NAME, open_folder
 from lockcache.integrations.pyptx_directory import guest_layout, parse_name
+from lockcache.layouts.folders.tilelang import is_tilelang
+from lockcache.layouts.folders.warp import is_warp
 from lockcache.layouts.openat import folder, open_root
 from lockcache.layouts.own_folder import read_name
 from lockcache.layouts.tree_scan import PRECIOUS, NotACacheError
 from lockcache.layouts.triton_scan import GROUP_PREFIX, is_key
-from lockcache.layouts.warp import is_warp
 from lockcache.lowlevel import Layout
 
 # Names in an otherwise empty directory: of the file system, or of a daemon or operator that was here first.
@@ -91,6 +92,7 @@ def _by_place(root: str) -> str:
         "triton": os.environ.get("TRITON_CACHE_DIR") or "~/.triton/cache",
         "pyptx": os.environ.get("PYPTX_CACHE_DIR") or _default_of("pyptx"),
         "warp": os.environ.get("WARP_CACHE_PATH") or _default_of("warp"),
+        "tilelang": os.environ.get("TILELANG_CACHE_DIR") or "~/.tilelang/cache",
     }
     here = os.path.realpath(root)
     for layout, place in places.items():
@@ -119,21 +121,29 @@ def has_entries(root: str) -> bool:
 
 def _is_triton(root: str) -> bool:
     """Returns whether kernels that Triton compiled are here, or were."""
-    if read_name(root) == "triton":
-        return True
-    with _opened(root) as fd:
-        if fd is None:
-            return False
-        with os.scandir(fd) as found:
-            return any(is_key(each.name) and _has_group(fd, each.name) for each in found)
+    return _is_kept_as(root, "triton", _has_groups)
+
+
+def _has_groups(root_fd: int) -> bool:
+    with os.scandir(root_fd) as found:
+        return any(is_key(each.name) and _has_group(root_fd, each.name) for each in found)
 
 
 def _is_warp(root: str) -> bool:
     """Returns whether modules that Warp compiled are here, or were."""
-    if read_name(root) == "warp":
+    return _is_kept_as(root, "warp", is_warp)
+
+
+def _is_tilelang(root: str) -> bool:
+    """Returns whether kernels that TileLang compiled are here, or were, or will be."""
+    return _is_kept_as(root, "tilelang", is_tilelang)
+
+
+def _is_kept_as(root: str, name: str, is_there: Callable[[int], bool]) -> bool:
+    if read_name(root) == name:
         return True
     with _opened(root) as fd:
-        return fd is not None and is_warp(fd)
+        return fd is not None and is_there(fd)
 
 
 def _is_pyptx(root: str) -> bool:
@@ -143,7 +153,7 @@ def _is_pyptx(root: str) -> bool:
     return any(parse_name(name) is not None for name in _names(root))
 
 
-_GUESTS: Final = (("pyptx", _is_pyptx), ("triton", _is_triton), ("warp", _is_warp))
+_GUESTS: Final = (("pyptx", _is_pyptx), ("triton", _is_triton), ("warp", _is_warp), ("tilelang", _is_tilelang))
 
 
 def _whose_entries(root: str) -> str:

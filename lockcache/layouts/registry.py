@@ -6,14 +6,18 @@ A further layout is an implementation of :class:`.protocol.Files`, a line here, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from lockcache.integrations.pyptx_directory import scan as view_pyptx
+from lockcache.layouts.folders.files import FolderFiles, describe_entry as describe_folder, view_entries as view_folders
+from lockcache.layouts.folders.scan import Program
+from lockcache.layouts.folders.tilelang import TILELANG
+from lockcache.layouts.folders.warp import WARP
 from lockcache.layouts.protocol import Files, described
 from lockcache.layouts.pyptx import PyptxGuest, describe_entry as describe_pyptx
 from lockcache.layouts.tree import TreeFiles, view_entries as view_tree
 from lockcache.layouts.triton import TritonFiles, describe_entry as describe_triton, view_entries as view_triton
-from lockcache.layouts.warp import WarpFiles, describe_entry as describe_warp, view_entries as view_warp
 from lockcache.lowlevel import Described, Found
 
 #: The time for files to settle, in layouts whose writers take no lock. A compiler is done with its last file in less,
@@ -47,8 +51,11 @@ def _open_triton(root: str, settle_seconds: float, between: Between) -> TritonFi
     return TritonFiles(root, settle_seconds)
 
 
-def _open_warp(root: str, settle_seconds: float, between: Between) -> WarpFiles:
-    return WarpFiles(root, settle_seconds)
+def _folders_of(program: Program) -> Guest:
+    def open_folders(root: str, settle_seconds: float, between: Between) -> FolderFiles:
+        return FolderFiles(program, root, settle_seconds)
+
+    return Guest(open_folders, partial(view_folders, program), partial(describe_folder, program))
 
 
 def _describe_file(root: str, found: Found) -> Described:
@@ -69,6 +76,7 @@ def _open_tree(root: str, settle_seconds: float, between: Between) -> TreeFiles:
 GUESTS: Final = {
     "pyptx": Guest(_open_pyptx, view_pyptx, describe_pyptx),
     "triton": Guest(_open_triton, view_triton, describe_triton),
-    "warp": Guest(_open_warp, view_warp, describe_warp),
+    "warp": _folders_of(WARP),
+    "tilelang": _folders_of(TILELANG),
     "files": Guest(_open_tree, view_tree, _describe_file),
 }

@@ -13,7 +13,7 @@ import pytest
 
 from lockcache.layouts import pyptx as verifying, triton
 from tests.cli.command import run
-from tests.daemon import pyptx_crowd, triton_format, warp_format
+from tests.daemon import pyptx_crowd, tilelang_format, triton_format, warp_format
 from tests.daemon.daemon_process import run_daemon
 
 COUNT = 3
@@ -33,6 +33,11 @@ def fill_warp(root: Path) -> None:
         warp_format.compile_module(root, number)
 
 
+def fill_tilelang(root: Path) -> None:
+    for number in range(COUNT):
+        tilelang_format.compile_kernel(root, number)
+
+
 def fill_tree(root: Path) -> None:
     (root / "deep").mkdir()
     for number in range(COUNT):
@@ -45,6 +50,7 @@ FILL: dict[str, Callable[[Path], None]] = {
     "pyptx": fill_pyptx,
     "triton": fill_triton,
     "warp": fill_warp,
+    "tilelang": fill_tilelang,
     "files": fill_tree,
 }
 
@@ -128,7 +134,7 @@ def test_commands_that_do_not_know_it_say_which_do(program: str, filled: Path) -
         assert f"is a directory of layout {program}: stats, ls, top" in ended.stderr
 
 
-@pytest.mark.parametrize("program", ["triton", "warp", "files"], indirect=True)
+@pytest.mark.parametrize("program", ["triton", "warp", "tilelang", "files"], indirect=True)
 def test_what_has_no_digest_is_not_called_whole(program: str, filled: Path) -> None:
     ended = run("verify", filled)
     assert (ended.returncode, ended.stdout) == (2, "")

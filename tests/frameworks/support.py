@@ -35,6 +35,7 @@ ENVIRONMENT = {
     "cute": {"CUTE_DSL_ARCH": "sm_90a"},
     "cutile": {},
     "helion": {},
+    "tilelang": {},
 }
 
 #: The number of processes that begin together, and the kernels that each of them wants.
@@ -124,6 +125,7 @@ class Programs:
             "TRITON_CACHE_DIR": str(self._tmp_path / "own"),
             "CUTE_DSL_CACHE_DIR": str(self._tmp_path / "own"),
             "CUDA_TILE_CACHE_DIR": str(self._tmp_path / "own"),
+            "TILELANG_CACHE_DIR": str(self._tmp_path / "own"),
             "TMPDIR": str(self._tmp_path),
             "LOCKCACHE_DIR": str(self.directory),
             **ENVIRONMENT[self.name],

@@ -11,6 +11,7 @@ from lockcache.integrations.pyptx import CubinCache
 from lockcache.layouts.recognition import WrongLayoutError, recognise
 from lockcache.layouts.tree import TreeFiles
 from lockcache.layouts.triton import TritonFiles
+from tests.daemon import tilelang_format
 from tests.daemon.directories import fill as fill_as_stranger
 from tests.daemon.pyptx_crowd import entry_of, store
 from tests.daemon.triton_format import fill, key_of, put
@@ -24,6 +25,8 @@ def test_each_layout_is_recognised_by_its_own_files(tmp_path: Path) -> None:
     fill(tmp_path / "triton", range(1))
     compile_module(tmp_path / "warp", 0)
     compile_module(tmp_path / "warp-of-a-version/1.19.0", 0)
+    tilelang_format.compile_kernel(tmp_path / "tilelang", 0)
+    tilelang_format.begin(tmp_path / "tilelang-was-only-imported")
     (tmp_path / "empty").mkdir()
     chosen = {path.name: recognise(str(path)) for path in (*tmp_path.iterdir(), tmp_path / "missing")}
     assert chosen == {
@@ -33,6 +36,8 @@ def test_each_layout_is_recognised_by_its_own_files(tmp_path: Path) -> None:
         "triton": ("triton", []),
         "warp": ("warp", []),
         "warp-of-a-version": ("warp", []),
+        "tilelang": ("tilelang", []),
+        "tilelang-was-only-imported": ("tilelang", []),
         "empty": ("lockcache", []),
         "missing": ("lockcache", []),
     }
@@ -119,10 +124,15 @@ def test_what_a_file_system_puts_there_means_nothing(cache_path: Path) -> None:
 def test_an_empty_directory_in_the_usual_place_of_a_program_is_that_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made: bool
 ) -> None:
-    for name in ("TRITON_CACHE_DIR", "PYPTX_CACHE_DIR", "XDG_CACHE_HOME"):
+    for name in ("TRITON_CACHE_DIR", "PYPTX_CACHE_DIR", "TILELANG_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    usual = {"triton": tmp_path / ".triton/cache", "pyptx": tmp_path / ".cache/pyptx", "lockcache": tmp_path / "x"}
+    usual = {
+        "triton": tmp_path / ".triton/cache",
+        "pyptx": tmp_path / ".cache/pyptx",
+        "tilelang": tmp_path / ".tilelang/cache",
+        "lockcache": tmp_path / "x",
+    }
     for layout, path in usual.items():
         if is_made:
             path.mkdir(parents=True)

@@ -1,0 +1,126 @@
+"""The entries of a cache of folders, kept while its program uses it: each goes whole, by one rename.
+
+Keeps the promise that no process sees a part of an entry: its folder is renamed into ``lockcache/condemned`` and then
+removed, and what a process has opened stays readable. Nothing goes that changed in the last ``settle_seconds``: the
+programs move a finished folder into place, and some add files to it afterwards, without a lock.
+
+Death between the rename and the removal leaves a folder in ``condemned/`` that the next daemon removes (invariant 5,
+death is free). Not promised: that a program survives losing an entry between asking for its files and opening them, a
+millisecond later. The programs' own modules say which of them do.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from lockcache.filestream.disk import next_serial
+from lockcache.layouts.folders.scan import EntryFolder, Program, find_homes, look, scan
+from lockcache.layouts.openat import folder, opened_root, status_in, unlink_in
+from lockcache.layouts.own_folder import GuestFiles
+from lockcache.layouts.protocol import described
+from lockcache.lowlevel import Described, Found
+
+# Files of a killed compiler stay for so long: no kernel takes longer.
+_COMPILING_SECONDS: Final = 3600.0
+
+# A stat of each at every tick. Those that changed last are where the next file is most likely to come.
+_MOST_WATCHED: Final = 256
+
+
+class FolderFiles(GuestFiles):
+    """The entries of one cache of a program. For one thread."""
+
+    def __init__(self, program: Program, root: str, settle_seconds: float) -> None:
+        """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
+        super().__init__(root, settle_seconds)
+        self.layout_name = program.name
+        self._program = program
+
+    def prepare(self) -> None:
+        """Make what is missing of our own directories, and remove what a dead daemon had condemned."""
+        super().prepare()
+        self._make_condemned()
+        with self._condemned() as condemned_fd:
+            for name in os.listdir(condemned_fd):
+                _remove(condemned_fd, name)
+
+    def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
+        """Yields every entry's folder. The inode is 0 for one that is not a whole entry."""
+        changed: list[tuple[int, str]] = []
+        for entry in scan(self._root_fd, self._program, between):
+            changed.append((entry.folder_mtime_ns, entry.found.name))
+            yield entry.found
+        latest = [name for _, name in sorted(changed, reverse=True)[:_MOST_WATCHED]]
+        self._watched = [*find_homes(self._root_fd, self._program)[1], *latest]
+
+    def evict(self, found: Found) -> bool:
+        """Remove an entry if it is unchanged and at rest. Returns whether it was removed. Raises :class:`OSError`."""
+        entry = look(self._root_fd, self._program, found.name)
+        if entry is None or entry.found != found or not self._rests(entry, self.settle_seconds):
+            return False
+        return self._take(entry)
+
+    def reap(self, names: Iterable[str]) -> None:
+        """Remove what dead daemons left staged, and among ``names`` what long dead compilers left."""
+        super().reap(names)
+        for name in names:
+            entry = look(self._root_fd, self._program, name)
+            if entry is not None and not entry.found.inode and self._rests(entry, _COMPILING_SECONDS):
+                self._take(entry)
+
+    def _rests(self, entry: EntryFolder, seconds: float) -> bool:
+        return time.time() - entry.changed_ns / 1e9 >= max(seconds, self.settle_seconds)
+
+    def _take(self, entry: EntryFolder) -> bool:
+        """Rename an entry's folder away, and remove it. Returns whether it was still the one that was seen."""
+        home, name = os.path.split(entry.found.name)
+        gone = f"{os.getpid()}.{next_serial():x}"
+        with folder(self._root_fd, home) as home_fd, self._condemned() as condemned_fd:
+            if home_fd is None:
+                return False
+            try:
+                os.rename(name, gone, src_dir_fd=home_fd, dst_dir_fd=condemned_fd)
+            except FileNotFoundError:
+                return False
+            status = status_in(condemned_fd, gone)
+            if status is not None and status.st_ino != entry.inode:  # a compiler has just put another there
+                os.rename(gone, name, src_dir_fd=condemned_fd, dst_dir_fd=home_fd)
+                return False
+            _remove(condemned_fd, gone)
+        return True
+
+
+def view_entries(program: Program, root: str, between: Callable[[], object]) -> Iterator[Found]:
+    """Yields every entry's folder, and changes nothing."""
+    with opened_root(root) as fd:
+        for entry in scan(fd, program, between):
+            yield entry.found
+
+
+def describe_entry(program: Program, root: str, found: Found) -> Described:
+    """Returns the description of an entry by its name and its files."""
+    with opened_root(root) as root_fd:
+        entry = look(root_fd, program, found.name)
+        with folder(root_fd, found.name) as fd:
+            if entry is None or fd is None:
+                return described(found)
+            arch, label = program.describe(fd, entry)
+    return described(found, kind=program.kind(entry.files), arch=arch, label=label)
+
+
+def _remove(condemned_fd: int, name: str) -> None:
+    """Remove a folder with all that is in it. Raises :class:`OSError`."""
+    with folder(condemned_fd, name) as fd:
+        if fd is None:
+            return
+        with os.scandir(fd) as listed:
+            entries = [(each.name, each.is_dir(follow_symlinks=False)) for each in listed]
+        for each_name, is_folder in entries:
+            if is_folder:
+                _remove(fd, each_name)
+            else:
+                unlink_in(fd, each_name)
+    os.rmdir(name, dir_fd=condemned_fd)
