@@ -136,7 +136,9 @@ def entry_line(full: bool = False) -> Callable[[Described], str]:
         used = elapsed(entry.last_use_ns, now_ns) if entry.last_use_ns else "-"
         age = "-" if entry.created_ns is None else elapsed(entry.created_ns, now_ns)
         cost = "-" if entry.cost_ns is None else span(entry.cost_ns)
-        numbers = f"{entry.name[:width]}  {format_size(entry.size_bytes):>8}  {used:>5}  {age:>5}  {cost:>6}"
+        # In other programs' directories a name is a path, whose last part tells entries apart.
+        name = entry.name if full else entry.name.rpartition("/")[2][:width]
+        numbers = f"{name:<{width}}  {format_size(entry.size_bytes):>8}  {used:>5}  {age:>5}  {cost:>6}"
         kind = entry.record if entry.record in ("damaged", "unreadable") else plain(entry.kind or "-")
         known = (entry.arch, entry.compiler, entry.namespace, entry.label)
         arch, compiler, namespace, label = (plain(text or "-") for text in known)

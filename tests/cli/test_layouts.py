@@ -103,6 +103,14 @@ def test_it_is_measured_and_listed_and_nothing_is_changed(program: str, filled: 
     assert everything(filled) == before
 
 
+@pytest.mark.parametrize("program", ["triton", "warp", "tilelang"], indirect=True)
+def test_a_path_is_listed_by_its_last_part_unless_it_is_asked_for(program: str, filled: Path) -> None:
+    names = [entry["name"] for entry in listed(filled)]
+    short, full = (run("ls", *words, filled).stdout.splitlines()[1:] for words in ([], ["--full"]))
+    assert {line[:12].strip() for line in short} == {name.rpartition("/")[2][:12] for name in names}
+    assert all(line.startswith(name) for line, name in zip(sorted(full), sorted(names), strict=True))
+
+
 def test_entries_are_removed_as_the_daemon_removes_them(
     program: str, filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
