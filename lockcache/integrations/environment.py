@@ -25,6 +25,7 @@ FRAMEWORKS: dict[str, Mapping[str, str]] = {
     "inductor": {},
     "jax": _JAX,
     "numba": {},
+    "numba_mlir": {},
     "triton": {},
     "warp": {},
 }

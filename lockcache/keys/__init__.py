@@ -7,13 +7,15 @@ from lockcache.keys.environment import all_variables, temporary_source
 from lockcache.keys.linking import link_key
 from lockcache.keys.make import ProgramKeys, kernel_names, make_program_cache_key, program_keys
 from lockcache.keys.paths import Headers, prints_one
-from lockcache.keys.versions import compilers_of_numba
+from lockcache.keys.versions import compilers_of_numba, file_digest, fingerprint
 
 __all__ = [
     "Headers",
     "ProgramKeys",
     "all_variables",
     "compilers_of_numba",
+    "file_digest",
+    "fingerprint",
     "kernel_names",
     "link_key",
     "make_program_cache_key",

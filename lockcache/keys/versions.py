@@ -201,9 +201,13 @@ def _nvvm() -> list[object]:
 def _libdevice() -> list[object]:
     from cuda.pathfinder import find_bitcode_lib
 
-    path = find_bitcode_lib("device")
+    return ["libdevice", file_digest(find_bitcode_lib("device"))]
+
+
+def file_digest(path: str) -> bytes:
+    """Returns a digest of a file, which is read again when it has changed. Raises :class:`OSError`."""
     status = os.stat(path)
-    return ["libdevice", _content(path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)]
+    return _content(path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @functools.lru_cache(maxsize=4)

@@ -29,6 +29,7 @@ ENVIRONMENT = {
     },
     "cupy": {},
     "numba": {},
+    "numba_mlir": {},
     "triton": {},
     "warp": {},
     "inductor": {},
@@ -44,6 +45,7 @@ HERDS = {
     "jax": (6, range(6)),
     "cupy": (8, range(6)),
     "numba": (8, range(8)),  # four functions of two types each
+    "numba_mlir": (8, range(8)),
     "warp": (6, range(4)),
     "inductor": (4, range(2)),
     "cute": (8, range(6)),

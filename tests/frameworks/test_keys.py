@@ -20,7 +20,7 @@ from tests.frameworks.support import PROGRAMS, Programs
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-FRAMEWORKS = ("cupy", "numba", "warp", "triton", "jax")
+FRAMEWORKS = ("cupy", "numba", "numba_mlir", "warp", "triton", "jax")
 
 _NUMBA = """
 import os
@@ -58,6 +58,17 @@ extern "C" __global__ void kernel(long long *p) { p[0] = FACTOR; p[1] = scaled(p
         "kernel.py": _NUMBA,
         "helper.py": """
 from numba import cuda
+FAST = False
+OTHER = 7001
+@cuda.jit(device=True)
+def scaled(x):
+    return x ^ 5001
+""",
+    },
+    "numba_mlir": {
+        "kernel.py": _NUMBA.replace("numba", "numba_cuda_mlir"),
+        "helper.py": """
+from numba_cuda_mlir import cuda
 FAST = False
 OTHER = 7001
 @cuda.jit(device=True)
@@ -191,11 +202,13 @@ def test_what_the_program_says_is_told_apart_though_times_and_sizes_are_equal(pr
 OPTIONS = {
     "cupy": ("-Iinc", "-Iinc -DUNUSED"),
     "numba": ("FAST = False", "FAST = True "),
+    "numba_mlir": ("FAST = False", "FAST = True "),
     "triton": ('"num_warps": 4', '"num_warps": 8'),
 }
 ENVIRONMENT = {
     "cupy": {"CUPY_CUDA_COMPILE_WITH_DEBUG": "1"},
     "numba": {"NUMBA_OPT": "1"},
+    "numba_mlir": {"NUMBA_OPT": "1"},
     "triton": {"TRITON_DISABLE_LINE_INFO": "1"},
     "jax": {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"},
 }
@@ -251,12 +264,20 @@ def test_kernels_have_their_names(project: Project) -> None:
     assert any("kernel" in json.loads(line)["label"] for line in said.splitlines()), said
 
 
-@pytest.mark.parametrize("framework", ["numba", "warp"])
+#: The commands of a program that clears and compiles. Clearing a kernel of numba-cuda's compiles it again.
+CLEARING = {
+    "numba": ("compile", "clear"),
+    "numba_mlir": ("compile", "clear", "compile"),
+    "warp": ("clear", "compile", "compile"),
+}
+
+
+@pytest.mark.parametrize("framework", CLEARING)
 def test_a_programs_own_command_to_clear_has_it_compile_again_and_replace_the_entry(
     framework: str, tmp_path: Path
 ) -> None:
     project = Project(framework, tmp_path)
-    commands = ("clear", "compile", "compile") if framework == "warp" else ("compile", "clear")
+    commands = CLEARING[framework]
     assert project.compile()["compiled"] == 1
     assert project.compile()["compiled"] == 0
     [before] = [path.stat().st_ino for path in (project.programs.directory / "entries").glob("??/*")]
@@ -282,6 +303,9 @@ def _include_in_a_native_snippet(project: Project) -> None:
 UNKEYED: dict[str, Callable[[Project], None]] = {
     "cupy": _include_in_options,
     "numba": lambda project: project.replace("fastmath=helper.FAST", "fastmath=helper.FAST, extensions=[helper]"),
+    "numba_mlir": lambda project: project.replace(
+        "import helper\n", "import helper\nfrom numba_cuda_mlir.cuda.experimental import consteval\n"
+    ),
     "warp": _include_in_a_native_snippet,
 }
 

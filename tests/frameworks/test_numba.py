@@ -1,4 +1,4 @@
-"""numba-cuda on lockcache: one function that several processes save for hundreds of types at once."""
+"""numba-cuda and numba-cuda-mlir on lockcache: types that print alike, hundreds of saves at once, threads."""
 
 from __future__ import annotations
 
@@ -28,3 +28,21 @@ def test_types_that_print_alike_and_kernels_that_are_compiled_again(tmp_path: Pa
         [found] = programs.run(1, range(5), program="numba_alike")
         assert (found["wrong"], found["failed"]) == (0, 0), found
         assert found["compiled"] <= most
+
+
+def test_with_mlir_all_processes_have_the_same_bytes_as_without_lockcache(tmp_path: Path) -> None:
+    programs, kernels = Programs("numba_mlir", tmp_path), range(4)
+    [own] = programs.run(1, kernels, "own")
+    for found in (*programs.run(4, kernels), *programs.run(1, kernels)):
+        assert (found["wrong"], found["failed"], found["digests"]) == (0, 0, own["digests"])
+
+
+@pytest.mark.parametrize("words", [[], ["launch"]])
+def test_with_mlir_threads_that_want_one_kernel_wait_for_each_other_without_its_locks(
+    tmp_path: Path, words: list[str]
+) -> None:
+    """A thread that waited with them would keep the one that compiles from storing, and compile too in the end."""
+    programs = Programs("numba_mlir", tmp_path)
+    answers = programs.run(3, range(2), *words, program="numba_mlir_threads")
+    assert [(found["wrong"], found["failed"]) for found in answers] == [(0, 0)] * 3
+    assert sum(found["compiled"] for found in answers) == 4

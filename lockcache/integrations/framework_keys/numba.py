@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dis
 import enum
+import functools
 import hashlib
 import types
 from typing import Any, Final
@@ -22,25 +23,30 @@ __all__ = ["NotDescribedError", "describe_program", "describe_types"]
 # Of types in types, and of functions in functions.
 _DEEPEST: Final = 32
 _MOST_BYTES: Final = 1 << 26
+_LARGE_BYTES: Final = 1 << 16
 # Known by their version, which is in the key.
-_KNOWN_PACKAGES: Final = frozenset({"numba", "numba_cuda", "numpy"})
+_KNOWN_PACKAGES: Final = frozenset({"numba", "numba_cuda", "numba_cuda_mlir", "numpy"})
 #: Options of ``cuda.jit`` that are values. Others are files, or objects that compile in their own way.
 _VALUES: Final = (type(None), bool, int, float, complex, str, bytes)
+# Options with which a compiler runs parts of the program.
+_EVALUATING: Final = frozenset({"experimental_ast_transforms"})
 
 
 class NotDescribedError(ValueError):
     """What compiling a kernel reads is not known here."""
 
 
-def describe_program(function: types.FunctionType, options: dict[str, Any]) -> str:
+def describe_program(function: types.FunctionType, options: dict[str, Any], *, has_annotations: bool = False) -> str:
     """Returns a digest of a kernel and of all that its code names.
+
+    ``has_annotations``: the compiler reads the annotations of functions.
 
     Raises :class:`NotDescribedError` with what cannot be described.
     """
-    walk = _Walk()
+    walk = _Walk(has_annotations)
     walk.options(options)
     walk.function(function)
-    return walk.digest.hexdigest()
+    return walk.digest()
 
 
 def describe_types(part: Any, depth: int = _DEEPEST) -> str:
@@ -49,6 +55,8 @@ def describe_types(part: Any, depth: int = _DEEPEST) -> str:
     Types that numba compares are equal if their classes and their ``key`` are, whatever they print. A type that is not
     numba's own is compiled by code that is not known here: :class:`NotDescribedError`.
     """
+    if type(part) in _VALUES:
+        return repr(part)
     if depth == 0:
         raise NotDescribedError("types in types without an end")
     if isinstance(part, type):
@@ -74,33 +82,56 @@ def _is_known(module: str | None) -> bool:
 class _Walk:
     """Goes from a function to all that it names, each once."""
 
-    def __init__(self) -> None:
-        self.digest = hashlib.sha256(usedforsecurity=False)
+    def __init__(self, has_annotations: bool) -> None:
+        self._digest = hashlib.sha256(usedforsecurity=False)
+        # Parts for the digest, which takes many at a time: each update costs as much as making the part.
+        self._parts: list[bytes] = []
         self._seen: dict[tuple[int, tuple[str, ...]], int] = {}
         # Kept, so that no other object gets the identity of one that was seen.
         self._kept: list[Any] = []
         # Whether the places of the code in its file are in the output.
         self._has_lines = False
+        self._has_annotations = has_annotations
 
     def add(self, *parts: object) -> None:
         """Add parts, each with its length, so that no two lists of parts are one text."""
         for part in parts:
             text = part if isinstance(part, bytes) else str(part).encode(errors="surrogatepass")
-            self.digest.update(b"%d:" % len(text))
-            self.digest.update(text)
+            self._parts.append(b"%d:" % len(text))
+            self._parts.append(text)
+            if len(text) > _LARGE_BYTES:
+                self._digest_parts()
+
+    def digest(self) -> str:
+        """Returns the digest of all parts."""
+        self._digest_parts()
+        return self._digest.hexdigest()
+
+    def _digest_parts(self) -> None:
+        self._digest.update(b"".join(self._parts))
+        self._parts.clear()
 
     def options(self, options: dict[str, Any]) -> None:
         """Add the options of a kernel or a device function."""
         self._has_lines = self._has_lines or bool(options.get("debug") or options.get("lineinfo"))
+        plain = []
         for name in sorted(options):
             value = options[name]
+            if name in _EVALUATING and value:
+                raise NotDescribedError(f"the option {name} evaluates code while it compiles")
+            if type(value) in _VALUES:
+                plain.append(f"{name}={value!r}")
+                continue
             if isinstance(value, (list, tuple, dict, set)) and not value:
                 value = None  # no files, no extensions
+            if isinstance(value, types.FunctionType) and _is_known(value.__module__):
+                value = f"{value.__module__}.{value.__qualname__}"
             if isinstance(value, tuple):
                 self.value(value, name)
             elif not isinstance(value, _VALUES):
                 raise NotDescribedError(f"the option {name} is not a value")
             self.add("option", name, repr(value))
+        self.add("options", "\0".join(plain))
 
     def function(self, function: types.FunctionType) -> None:
         """Add a function's code, what it names, what it encloses, and its defaults."""
@@ -120,6 +151,8 @@ class _Walk:
             self.value(value, name, attributes)
         for name, value in (function.__kwdefaults__ or {}).items():
             self.value(value, name, attributes)
+        for name, value in function.__annotations__.items() if self._has_annotations else ():
+            self.value(value, f"{name}: annotation")
         self._code(function.__code__, function.__globals__)
 
     def _code(self, code: types.CodeType, names: dict[str, Any]) -> None:
@@ -134,7 +167,7 @@ class _Walk:
                 self.add("frozenset", *sorted(map(repr, constant)))
             else:
                 self.add(type(constant).__name__, repr(constant))
-        for name in sorted({each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"}):
+        for name in _globals_of(code):
             self._named(name, names, code.co_names)
 
     def _named(self, name: str, names: dict[str, Any], attributes: tuple[str, ...]) -> None:
@@ -222,12 +255,16 @@ class _Walk:
 
 
 def _is_numba_type(value: Any) -> bool:
-    from numba.core import types as numba_types
-    from numba.cuda import types as cuda_types
-
-    return isinstance(value, (numba_types.Type, getattr(cuda_types, "Type", numba_types.Type)))
+    return any(each.__name__ == "Type" and _is_known(each.__module__) for each in type(value).__mro__)
 
 
+@functools.lru_cache(maxsize=4096)
+def _globals_of(code: types.CodeType) -> list[str]:
+    """Returns the names of globals that this code loads."""
+    return sorted({each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"})
+
+
+@functools.lru_cache(maxsize=4096)
 def _attributes_of(code: types.CodeType) -> tuple[str, ...]:
     """Returns all names by which this code, or code within it, may ask for a part of what it encloses."""
     found = {*code.co_names}

@@ -24,6 +24,7 @@ _MODULES = {
     "cutile": "cuda.tile",
     "inductor": "torch._inductor.compile_fx",
     "numba": "numba.cuda",
+    "numba_mlir": "numba_cuda_mlir.cuda",
 }
 
 

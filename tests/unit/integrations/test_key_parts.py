@@ -47,7 +47,8 @@ ROWS: Final = {
     "helion": "Helion",
     "inductor": "Inductor",
     "jax": "JAX",
-    "numba": "numba-cuda",
+    "numba": "numba-cuda, numba-cuda-mlir",
+    "numba_mlir": "numba-cuda, numba-cuda-mlir",
     "triton": "Triton",
     "warp": "Warp",
 }

@@ -168,3 +168,30 @@ def test_places_in_a_file_are_in_the_key_where_they_are_in_the_output() -> None:
         assert describe_program(made("/a.py"), {option: True}) != describe_program(
             made("/a.py", "\n\n "), {option: True}
         )
+
+
+def _annotated(annotation: object) -> FunctionType:
+    def kernel(out: Any) -> None:
+        del out
+
+    kernel.__annotations__ = {"out": annotation}
+    return kernel
+
+
+def test_annotations_are_part_of_a_program_where_the_compiler_reads_them() -> None:
+    one, other = _annotated("int32[:]"), _annotated("int64[:]")
+    assert describe_program(one, {}) == describe_program(other, {})
+    assert describe_program(one, {}, has_annotations=True) != describe_program(other, {}, has_annotations=True)
+
+
+def test_options_are_told_apart_and_what_runs_code_while_it_compiles_has_no_key() -> None:
+    kernel = _annotated(None)
+    names = [
+        describe_program(kernel, options) for options in ({"opt": True}, {"opt": 1}, {"opt": "True"}, {"opt": False})
+    ]
+    assert len({*names}) == 4
+    known = FunctionType((lambda: None).__code__, {"__name__": "numba.cuda"}, "known")
+    assert describe_program(kernel, {"inline": known})
+    for options in ({"experimental_ast_transforms": True}, {"inline": lambda: None}):
+        with pytest.raises(NotDescribedError, match="the option"):
+            describe_program(kernel, options)

@@ -1,0 +1,26 @@
+"""Compiles the kernel of a project in the working directory with numba-cuda-mlir, and prints what came out of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+from numba_cuda_mlir import types
+from numba_mlir_stub import kernels as compiled
+
+sys.path.insert(0, ".")
+if sys.argv[1] == "shared":
+    from lockcache.integrations.numba_mlir import install
+
+    assert install()
+import kernel
+
+texts = []
+for command in sys.argv[2:]:
+    if command == "compile":
+        texts.append(kernel.kernel.compile((types.int64[:],)).metadata["ptx"])
+    elif command == "clear":
+        kernel.kernel.recompile()
+numbers = {int(number) for text in texts for number in re.findall(r"\b\d{4,}\b", text)}
+print(json.dumps({"compiled": len(compiled), "numbers": sorted(each for each in numbers if each % 1000 == 1)}))

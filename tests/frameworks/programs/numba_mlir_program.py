@@ -1,0 +1,45 @@
+"""A program of a user's: compiles with numba-cuda-mlir and NVVM. The device is stubbed, so that nothing is launched."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+
+from numba_cuda_mlir import cuda, types
+from numba_cuda_mlir.numba_cuda.core import caching
+from numba_mlir_stub import compiled
+from protocol import run
+
+_door = caching.IndexDataCacheFile
+if "old-door" in sys.argv:
+    del caching.IndexDataCacheFile
+
+from lockcache.integrations.numba_mlir import install  # noqa: E402
+
+is_installed = "own" not in sys.argv and install()
+caching.IndexDataCacheFile = _door
+digests: dict[str, str] = {}
+
+
+@functools.cache
+def _kernel(constant):
+    def compute(out):
+        out[cuda.grid(1)] = constant
+
+    def fail(out):
+        out.no_such_attribute = constant
+
+    return cuda.jit(cache=True)(compute if constant > 0 else fail)
+
+
+def compile_kernel(number: int) -> bool:
+    constant = number // 2 * 7919 + 1009
+    kernel = _kernel(constant)
+    signature = ((types.int64 if number % 2 else types.int32)[:],)
+    found = kernel.compile(signature)
+    digests[str(number)] = hashlib.sha256(found.metadata["cubin"]).hexdigest()
+    return found.signature.args == signature and str(constant) in found.metadata["ptx"]
+
+
+run(compile_kernel, compiled, is_installed)
