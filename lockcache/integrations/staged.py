@@ -9,6 +9,7 @@ Those of Warp, of Triton and of kept folders lie next to what they become.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -37,7 +38,10 @@ __all__ = [
     "staged_bytes",
     "staged_name",
     "was_left_by",
+    "write_whole",
 ]
+
+_log = logging.getLogger("lockcache")
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -92,6 +96,34 @@ def reap_folder(path: str) -> None:
                         shutil.rmtree(f"{path}/{name}", ignore_errors=True)
         finally:
             os.close(fd)
+
+
+def write_whole(path: str, content: bytes, suffix: str, mode: int = 0o755, mtime_ns: int | None = None) -> bool:
+    """Have a file in a program's own folder, by one rename; ``mtime_ns``: when it was changed last, as far as it says.
+
+    Returns whether it is there. Raises nothing: where it cannot be written, the program makes it.
+    """
+    folder = os.path.dirname(path)
+    staged = f"{folder}/{staged_name(suffix)}"
+    try:
+        os.makedirs(folder, exist_ok=True)
+        reap_folder(folder)
+        fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        try:
+            with open(fd, "wb") as file:
+                file.write(content)
+                file.flush()
+                if mtime_ns is not None:
+                    os.utime(file.fileno(), ns=(mtime_ns, mtime_ns))
+            os.replace(staged, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(staged)
+            raise
+    except OSError as error:
+        _log.info("%s could not be written: %s", path, error)
+        return False
+    return True
 
 
 def staged_bytes(layout: Layout) -> int:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.integrations.framework_keys.cpp import Command, UnkeyableError, describe_compiler
+    from lockcache.integrations.framework_keys.cpp import describe_environment, describe_machine, describe_processor
+    from lockcache.integrations.framework_keys.cpp import describe_system, digest, key_of, parts_of, read_file
     from lockcache.integrations.framework_keys.cupy import Request, SharedKey, restricts, shared_key
     from lockcache.integrations.framework_keys.host import c_library, cpu_features
     from lockcache.integrations.framework_keys.numba import NotDescribedError, describe_program, describe_types

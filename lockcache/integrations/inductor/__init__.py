@@ -20,7 +20,7 @@ keeps what it has, with a warning. If only the parts for C++ are others, C++ alo
 Promises invariant 7 (never take the job down) for programs that compile with Inductor: whatever fails here, Inductor
 does what it does without lockcache.
 
-May use: adapter, key_parts, staged.
+May use: adapter, framework_keys, key_parts, staged.
 """
 
 # mypy: implicit-reexport

@@ -21,9 +21,9 @@ from typing import Any
 
 from lockcache.errors import UncacheableError
 from lockcache.integrations.adapter import Shared
-from lockcache.integrations.inductor.build_keys import UnkeyableError, describe_machine, key_of, parts_of, read_file
+from lockcache.integrations.framework_keys import UnkeyableError, describe_machine, key_of, parts_of, read_file
 from lockcache.integrations.inductor.spans import Spans
-from lockcache.integrations.staged import reap_folder, staged_name
+from lockcache.integrations.staged import write_whole
 from lockcache.single_flight import Turn
 
 __all__ = ["share_builds"]
@@ -85,7 +85,7 @@ class _Builds:
         label = os.path.basename(target)
         found = self._shared.begin_files(key, label, lambda: parts)
         if isinstance(found, dict):
-            if _NAME in found and _write(target, found[_NAME]):
+            if _NAME in found and write_whole(target, found[_NAME], "inductor"):
                 return b"", target  # as torch 2.6 does; later ones return nothing, and nobody asks for it
             return self._really_build(builder)
         with found if isinstance(found, Turn) else contextlib.nullcontext() as turn:
@@ -137,29 +137,7 @@ class _Builds:
         text = f"#include <{header}>\n".encode()
         name = hashlib.sha256(repr((header, command, sorted(options.items(), key=str))).encode()).hexdigest()
         path = os.path.join(self._module._HEADER_DIR, f"lockcache-{name[:32]}.h")
-        if not (os.path.isfile(path) or _write(path, text)):
+        if not (os.path.isfile(path) or write_whole(path, text, "inductor")):
             return own()
         self._headers[path] = (own, text)
         return path
-
-
-def _write(path: str, content: bytes) -> bool:
-    """Have a file in Inductor's directory, whole. Returns whether it is there; the compiler writes it otherwise."""
-    folder = os.path.dirname(path)
-    staged = f"{folder}/{staged_name('inductor')}"
-    try:
-        os.makedirs(folder, exist_ok=True)
-        reap_folder(folder)
-        fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o755)
-        try:
-            with open(fd, "wb") as file:
-                file.write(content)
-            os.replace(staged, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(staged)
-            raise
-    except OSError as error:
-        _log.info("%s could not be written: %s", path, error)
-        return False
-    return True

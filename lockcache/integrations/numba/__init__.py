@@ -15,7 +15,7 @@ numba-cuda-mlir, which has the same cache, is :mod:`lockcache.integrations.numba
 Promises invariant 7 (never take the job down) for programs that compile with numba: whatever fails here, numba does
 what it does without lockcache.
 
-May use: adapter, framework_keys.
+May use: adapter, framework_keys, key_parts.
 """
 
 # mypy: implicit-reexport

@@ -163,6 +163,7 @@ SAMPLES: Final[dict[str, tuple[Callable[..., dict[str, object]], dict[str, Any],
     "inductor": (inductor, {"graph": "zz"}, {"size": 16}, ["inputs"]),
     "jax": (jax, {"code": "another"}, {"replicas": 2}, ["option num_replicas"]),
     "numba": (numba, {"function": function_two}, {"fastmath": False}, ["option fastmath"]),
+    "numba_mlir": (numba, {"function": function_two}, {"fastmath": False}, ["option fastmath"]),
     "triton": (triton, {"source": "def kernel(): 2"}, {"warps": 8}, ["option num_warps"]),
     "warp": (warp, {"kernel": b"\2"}, {"mode": "debug"}, ["option mode"]),
 }

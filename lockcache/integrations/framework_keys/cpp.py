@@ -1,13 +1,13 @@
-"""Keys of what the C++ compiler builds for Inductor: everything that can change the output, and no private path.
+"""Keys of what a C++ compiler builds: everything that can change the output, and no private path.
 
 Keeps invariant 1 (a hit is whole, and is what was stored under that key) where a wrong hit is machine code for another
 processor or of another source. Inductor's own name of a build has no processor in it, though it passes
-``-march=native``, and its directory is for one machine.
+``-march=native``, and torch's extensions have no key at all: their folders are for one machine.
 
-A key has the command, in which the paths of Inductor's and torch's folders are names; the bytes of each file
+A key has the command, in which the paths of private folders are names; the bytes of each file
 in the command, sources and objects alike; all headers that a source can reach in the directories of the command
-(:mod:`lockcache.headers`), those of torch and Python too; the compiler's program and what it says about itself, which
-stand for its own headers and the C library's; the version of the C library; the processor; and the variables that
+(:mod:`lockcache.headers`), unless those are known by a version; the compiler's program and what it says about itself,
+which stand for its own headers and the C library's; the version of the C library; the processor; and the variables that
 compilers read. Not in it: the paths of headers, which only messages of assertions name, and the number of a stepping.
 """
 
@@ -20,14 +20,26 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from lockcache.headers import examine
+from lockcache.headers import PathUse, examine
 
-__all__ = ["UnkeyableError", "describe_machine", "key_of", "parts_of", "read_file"]
+__all__ = [
+    "Command",
+    "UnkeyableError",
+    "describe_compiler",
+    "describe_environment",
+    "describe_machine",
+    "describe_processor",
+    "describe_system",
+    "digest",
+    "key_of",
+    "parts_of",
+    "read_file",
+]
 
-# A larger source, object or result is left to Inductor.
+# A larger source, object or result is left to the framework.
 _MOST_BYTES: Final = 1 << 28
 
 _VARIABLES: Final = (
@@ -45,7 +57,7 @@ _OF_PROCESSORS: Final = {
 _INCLUDE_FLAGS: Final = ("-I", "-isystem", "-iquote", "-idirafter")
 # Each is followed by a file that the compiler searches for if its path is not absolute.
 _INCLUDED: Final = ("-include", "-imacros")
-_SOURCES: Final = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".S")
+_SOURCES: Final = (".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".cu", ".cuh", ".S")
 _IS_INCLUDED_BY_PATH: Final = re.compile(rb'^(\s*#\s*include\s*")(/[^"\n]+/)([^"/\n]+")', re.MULTILINE)
 
 
@@ -58,21 +70,21 @@ def parts_of(
     target: str,
     roots: Mapping[str, str],
     texts: Mapping[str, bytes],
-    describe_compiler: Callable[[str], str],
+    ask: Callable[[str], str],
 ) -> dict[str, str]:
     """Returns the parts of the key of one build.
 
     ``roots``: folders whose paths are private, with a name for each. ``texts``: what files in the command contain that
-    need not exist. ``describe_compiler(program)``: what the compiler says about itself.
+    need not exist. ``ask(program)``: what the compiler says about itself.
 
     Raises :class:`UnkeyableError`, :class:`OSError`, and what :func:`lockcache.headers.fingerprint` does.
     """
     program, *tokens = shlex.split(command)
     return {
         **describe_machine(),
-        "compiler": _compiler(program, describe_compiler),
-        "environment": repr([(name, os.environ[name]) for name in _VARIABLES if name in os.environ]),
-        "command": repr(_Command(tokens, target, roots, texts).read()),
+        "compiler": describe_compiler(program, ask),
+        "environment": describe_environment(),
+        "command": repr(Command(tokens, target, roots, texts).read()),
     }
 
 
@@ -81,19 +93,34 @@ def describe_machine() -> dict[str, str]:
 
     Raises :class:`UnkeyableError` or :class:`OSError` where it does not say what it is.
     """
-    return {"processor": _processor(), "system": _system()}
+    return {"processor": describe_processor(), "system": describe_system()}
+
+
+def describe_environment(more: Collection[str] = ()) -> str:
+    """Returns the variables that compilers read, and ``more`` of them, as they are set."""
+    return repr([(name, os.environ[name]) for name in (*_VARIABLES, *more) if name in os.environ])
 
 
 def key_of(parts: Mapping[str, str]) -> str:
     """Returns the key that the parts make."""
-    return _digest(repr(sorted(parts.items())).encode(errors="surrogatepass"))
+    return digest(repr(sorted(parts.items())).encode(errors="surrogatepass"))
 
 
-class _Command:
+class Command:
     """The tokens of a command, with digests in the place of the files that they name."""
 
-    def __init__(self, tokens: list[str], target: str, roots: Mapping[str, str], texts: Mapping[str, bytes]) -> None:
-        self._tokens, self._target, self._texts = tokens, target, texts
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        target: str,
+        roots: Mapping[str, str],
+        texts: Mapping[str, bytes],
+        known: Collection[str] = (),
+    ) -> None:
+        """``known``: folders of headers that need not be read, because another part of the key stands for them."""
+        self._tokens, self._target, self._texts, self._known = tokens, target, texts, known
+        #: What the sources and their headers do with the paths of files; set by :meth:`read`.
+        self.paths = PathUse.NONE
         # The longest first: one may be in another one.
         self._roots = sorted(
             ((path, name) for path, name in roots.items() if len(path) > 1), key=lambda root: -len(root[0])
@@ -101,7 +128,10 @@ class _Command:
         self._folders: list[str] = []
 
     def read(self) -> list[str]:
-        """Returns the tokens, and what the headers of all sources are."""
+        """Returns the tokens, and what the headers of all sources are.
+
+        Raises :class:`UnkeyableError`, :class:`OSError`, and what :func:`lockcache.headers.fingerprint` does.
+        """
         found, sources, is_folder = [], [], False
         for at, token in enumerate(self._tokens):
             flag = next((flag for flag in _INCLUDE_FLAGS if token.startswith(flag)), "")
@@ -116,8 +146,8 @@ class _Command:
                 raise UnkeyableError(f"what {token} includes is not known")
             if content is not None and token.endswith(_SOURCES):
                 sources.append((token, content))
-            found.append(self._named(token) if content is None else _digest(self._private(content)))
-            found += [_digest(read_file(path)) for path in _files_within(token)]
+            found.append(self._named(token) if content is None else digest(self._private(content)))
+            found += [digest(read_file(path)) for path in _files_within(token)]
         for name in _INCLUDE_VARIABLES:
             self._folders += filter(None, os.environ.get(name, "").split(os.pathsep))
         if sources:
@@ -155,14 +185,32 @@ class _Command:
 
         The folder is private: an old torch writes a header into Inductor's own directory.
         """
-        folders = [*self._folders, *(os.path.dirname(path) for path, _ in sources)]
+        folders = [*self._searched(), *(os.path.dirname(path) for path, _ in sources)]
 
         def shorten(match: re.Match[bytes]) -> bytes:
             folders.append(os.fsdecode(match[2]))
             return match[1] + match[3]
 
         text = b"\n".join(_IS_INCLUDED_BY_PATH.sub(shorten, content) for _, content in sources)
-        return examine(text, folders, name=called).placed.hex()
+        closure = examine(text, folders, name=called)
+        self.paths |= closure.paths
+        return closure.placed.hex()
+
+    def _searched(self) -> list[str]:
+        """Returns the folders to read. Known ones are among them where one of the others may shadow their headers."""
+        known = {os.path.realpath(path) for path in self._known}
+        others = [path for path in self._folders if os.path.realpath(path) not in known]
+        if not (others and known):
+            return others
+        named = {name for path in known for name in _listed(path)}
+        return self._folders if any(named & _listed(path) for path in others) else others
+
+
+def _listed(folder: str) -> set[str]:
+    try:
+        return {*os.listdir(folder)}
+    except OSError:  # the compiler passes over it too
+        return set()
 
 
 def _files_within(token: str) -> Iterator[str]:
@@ -172,25 +220,30 @@ def _files_within(token: str) -> Iterator[str]:
             yield part
 
 
-def _compiler(program: str, describe: Callable[[str], str]) -> str:
+def describe_compiler(program: str, ask: Callable[[str], str]) -> str:
+    """Returns which compiler a program is: its bytes, and what it says about itself, ``ask(program)``.
+
+    Raises :class:`UnkeyableError` or :class:`OSError` for one that cannot be described.
+    """
     path = shutil.which(program)
     if path is None:
         raise UnkeyableError(f"there is no {program}")
     path = os.path.realpath(path)
     status = os.stat(path)
-    return _described(program, describe, path, status.st_size, status.st_mtime_ns, status.st_ino)
+    return _described(program, ask, path, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 @functools.cache
-def _described(program: str, describe: Callable[[str], str], path: str, *_: int) -> str:
-    said = describe(program)
+def _described(program: str, ask: Callable[[str], str], path: str, *_: int) -> str:
+    said = ask(program)
     if not said:
         raise UnkeyableError(f"{program} does not say which compiler it is")
-    return f"{_digest(read_file(path))} {said}"
+    return f"{digest(read_file(path))} {said}"
 
 
 @functools.cache
-def _processor() -> str:
+def describe_processor() -> str:
+    """Returns which processor this is, without clocks. Raises :class:`UnkeyableError` or :class:`OSError`."""
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         lines = {line.strip() for line in file if line.partition(":")[0].strip().lower() in _OF_PROCESSORS}
     if not lines:
@@ -199,8 +252,8 @@ def _processor() -> str:
 
 
 @functools.cache
-def _system() -> str:
-    """Returns the C library and the Python for which something is built."""
+def describe_system() -> str:
+    """Returns the C library and the Python for which something is built. Raises :class:`UnkeyableError`."""
     try:
         library = os.confstr("CS_GNU_LIBC_VERSION")
     except ValueError:
@@ -219,5 +272,6 @@ def read_file(path: str) -> bytes:
     return content
 
 
-def _digest(content: bytes) -> str:
+def digest(content: bytes) -> str:
+    """Returns the SHA-256 of some bytes."""
     return hashlib.sha256(content, usedforsecurity=False).hexdigest()

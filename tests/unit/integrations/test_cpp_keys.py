@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lockcache.errors import UncacheableError
-from lockcache.integrations.inductor import build_keys
-from lockcache.integrations.inductor.build_keys import UnkeyableError, key_of, parts_of
+from lockcache.integrations.framework_keys import cpp
+from lockcache.integrations.framework_keys.cpp import UnkeyableError, key_of, parts_of
 
 SOURCE = '#include <shared.h>\n#include "{}/private.h"\nint kernel() {{ return 1; }}\n'
 
@@ -115,14 +115,14 @@ def test_a_header_that_a_variable_leads_to_counts(node: Node, tmp_path: Path, mo
 
 def test_another_processor_has_another_key(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     before = node.key()
-    monkeypatch.setattr(build_keys, "_processor", lambda: "flags : avx2")
+    monkeypatch.setattr(cpp, "describe_processor", lambda: "flags : avx2")
     assert node.key() != before
 
 
 def test_what_the_processor_is_has_no_clock_and_no_number_of_a_core() -> None:
     if not os.path.exists("/proc/cpuinfo"):
         pytest.skip("needs Linux")
-    said = build_keys._processor().lower()
+    said = cpp.describe_processor().lower()
     assert said
     assert "mhz" not in said
     assert "core id" not in said
@@ -145,7 +145,7 @@ def test_a_source_that_asks_for_the_time_is_not_shared(node: Node) -> None:
 
 
 def test_a_file_that_is_too_large_is_not_shared(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build_keys, "_MOST_BYTES", 5)
+    monkeypatch.setattr(cpp, "_MOST_BYTES", 5)
     with pytest.raises(UnkeyableError):
         node.key()
 
