@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from lockcache import serving
-from lockcache.arguments import is_disabled, resolve_path, warn_once
+from lockcache.arguments import coerce_lease_timeout, is_disabled, resolve_path, warn_once
 from lockcache.calling import FILES, joined_files, parted_files
 from lockcache.errors import ReentrantComputeError, SealedError
 from lockcache.explain import FRAMEWORK, REST, Hashed, Label, statement_of
@@ -309,17 +309,30 @@ class _NeverRaising:
 
 
 def open_shared(
-    framework: str, version: str, path: str | os.PathLike[str] | None, cap_bytes: int | None, *, runs_code: bool = False
+    framework: str,
+    version: str,
+    path: str | os.PathLike[str] | None,
+    cap_bytes: int | None,
+    *,
+    runs_code: bool = False,
+    patience_seconds: float | None = None,
 ) -> Shared:
     """The entries of ``framework`` in ``path``, or in the directory that ``$LOCKCACHE_DIR`` names.
 
-    ``runs_code``: loading a value runs code of the process that stored it, as unpickling does.
+    ``runs_code``: loading a value runs code of the process that stored it, as unpickling does. ``patience_seconds``:
+    for how long a process that compiles is waited for, if ``$LOCKCACHE_LEASE_TIMEOUT`` says nothing.
 
     Raises what :class:`FileStreamProgramCache` does, and :class:`UnsupportedError` where members of a group could have
     others run their code.
     """
     resolve_path(path)
-    cache = FileStreamProgramCache(path, max_size_bytes=cap_bytes, compile_once=False)
+    stated = coerce_lease_timeout(None)
+    cache = FileStreamProgramCache(
+        path,
+        max_size_bytes=cap_bytes,
+        compile_once=False,
+        lease_timeout_seconds=patience_seconds if stated is None else stated,
+    )
     if cache._directory.is_nowhere:
         raise UnsupportedError(f"{cache.path} has no place to store anything")
     if runs_code and cache.is_forgeable:

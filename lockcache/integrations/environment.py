@@ -18,6 +18,7 @@ _JAX = {
 
 #: Each with the variables that it needs, besides the directory. Those that have none want a line of code.
 FRAMEWORKS: dict[str, Mapping[str, str]] = {
+    "cpp_extension": {},
     "cupy": {},
     "cute": {},
     "cutile": {},

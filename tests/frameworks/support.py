@@ -37,6 +37,7 @@ ENVIRONMENT = {
     "cutile": {},
     "helion": {},
     "tilelang": {},
+    "cpp_extension": {},
 }
 
 #: The number of processes that begin together, and the kernels that each of them wants.
@@ -50,6 +51,7 @@ HERDS = {
     "inductor": (4, range(2)),
     "cute": (8, range(6)),
     "cutile": (8, range(6)),
+    "cpp_extension": (8, range(6)),
 }
 
 
@@ -117,7 +119,8 @@ class Programs:
     def environment(self, variables: dict[str, str]) -> dict[str, str]:
         """Returns the variables of a program; the given ones replace others."""
         return {
-            "PATH": os.environ["PATH"],
+            # With the framework's own programs, such as ninja.
+            "PATH": f"{self.python.parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self._tmp_path),
             "PYTHONPATH": str(ROOT),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -128,6 +131,7 @@ class Programs:
             "CUTE_DSL_CACHE_DIR": str(self._tmp_path / "own"),
             "CUDA_TILE_CACHE_DIR": str(self._tmp_path / "own"),
             "TILELANG_CACHE_DIR": str(self._tmp_path / "own"),
+            "TORCH_EXTENSIONS_DIR": str(self._tmp_path / "own"),
             "TMPDIR": str(self._tmp_path),
             "LOCKCACHE_DIR": str(self.directory),
             **ENVIRONMENT[self.name],

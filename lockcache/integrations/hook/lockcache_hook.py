@@ -20,6 +20,7 @@ from typing import Any
 
 # The module after whose import a framework can be adapted, if it is not the one of that name.
 _MODULES = {
+    "cpp_extension": "torch.utils.cpp_extension",
     "cute": "cutlass.cute",
     "cutile": "cuda.tile",
     "inductor": "torch._inductor.compile_fx",
