@@ -133,7 +133,7 @@ SLIPS: Final = [
     ("lockcache run --max-size 10 -- true", "'10' has no unit"),
     ("lockcache run --daemon --dir kernels -- true", "kernels has no cap; give --max-size"),
     ("lockcache env", "Missing argument 'FRAMEWORK...'"),
-    ("lockcache env tritn", "'tritn' is not one of 'cupy', "),
+    ("lockcache env tritn", "'tritn' is not one of 'cpp_extension', "),
     ("lockcache ls --namespace tritn kernels", "no namespace 'tritn' here; there are: unknown"),
     ("lockcache ls --namespaces x kernels", "Did you mean '--namespace'?"),
     # The daemon.

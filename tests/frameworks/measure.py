@@ -22,7 +22,11 @@ from tests.frameworks.support import HERDS, PROGRAMS, VENVS, Programs, answer, s
 #: The most seconds from the first process's error to the second one's.
 MOST_ERROR_SECONDS = 0.5
 MOST_TRITON_WARM = 2.0
+MOST_EXTENSION_WARM = 1.1
 LEAST_JAX_PUT = 300.0
+
+#: Processes that load a warm extension of torch's, of which the least disturbed counts.
+EXTENSION_LOADS = 25
 
 LAUNCHERS = (6, range(1000, 1004))
 
@@ -46,6 +50,8 @@ def main() -> int:
     print("\n| | own cache | lockcache | ratio |\n|---|---|---|---|")
     if "triton" in wanted:
         _triton_warm(missed)
+    if "cpp_extension" in wanted:
+        _extension_warm(missed)
     if "jax" in wanted:
         _jax_put(missed)
     for line in missed:
@@ -116,6 +122,18 @@ def _triton_warm(missed: list[str]) -> None:
         print(f"| {title} | {own * 1e6:.0f} us | {ours * 1e6:.0f} us | {ours / own:.2f} |")
     if found["compile"]["ours"] > MOST_TRITON_WARM * found["compile"]["own"]:
         missed.append("a warm kernel of Triton's takes more than twice as long as in its own cache")
+
+
+def _extension_warm(missed: list[str]) -> None:
+    with _programs("cpp_extension") as programs:
+        seconds: dict[str, list[float]] = {"own": [], "one-folder": []}
+        for _ in range(EXTENSION_LOADS + 1):
+            for way, found in seconds.items():
+                found.append(programs.run(1, [0], way, "plain")[0]["seconds"])
+    own, ours = (min(found[1:]) for found in seconds.values())
+    print(f"| a warm extension of torch's | {own * 1e3:.1f} ms | {ours * 1e3:.1f} ms | {ours / own:.2f} |", flush=True)
+    if ours > MOST_EXTENSION_WARM * own:
+        missed.append(f"a warm extension takes {ours / own:.2f} of what it takes torch to load it")
 
 
 def _jax_put(missed: list[str]) -> None:

@@ -23,6 +23,7 @@ from lockcache.integrations.cpp_extension.baton import Baton
 from lockcache.integrations.cpp_extension.keys import Torch, parts_of
 from lockcache.integrations.cpp_extension.recipe import Recipe, read_recipe
 from lockcache.integrations.framework_keys import UnkeyableError, key_of, read_file
+from lockcache.integrations.key_parts import parts_of_extension
 from lockcache.integrations.staged import reap_folder, staged_name, write_whole
 from lockcache.single_flight import Turn
 
@@ -80,7 +81,7 @@ class Builds:
             return
         key = f"extension/{key_of(parts)}"
         label = os.path.splitext(recipe.target)[0]
-        found = self._shared.begin_files(key, label, lambda: parts)
+        found = self._shared.begin_files(key, label, lambda: parts_of_extension(parts))
         target = os.path.join(build_directory, recipe.target)
         if isinstance(found, dict):
             if not (_NAME in found and _place(target, found[_NAME])):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.integrations.key_parts.cpp_extension import parts_of_extension
     from lockcache.integrations.key_parts.cupy import parts_of_cupy
     from lockcache.integrations.key_parts.cute import parts_of_cute
     from lockcache.integrations.key_parts.cutile import parts_of_cutile

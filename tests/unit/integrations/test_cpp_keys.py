@@ -138,6 +138,22 @@ def test_what_cannot_be_described_is_not_shared(node: Node) -> None:
         node.key()
 
 
+@pytest.mark.parametrize("name, is_run", [("g++", False), ("x86_64-linux-gnu-gcc-12", False), ("clang++", True)])
+def test_a_gcc_that_the_linker_gave_a_number_is_not_run(name: str, is_run: bool, node: Node) -> None:
+    real = shutil.which("g++") or pytest.skip("needs gcc")
+    content = Path(real).read_bytes()
+    if b"\3\0\0\0GNU\0" not in content[: cpp._HEAD_BYTES]:
+        pytest.skip("needs a gcc with a build ID")
+    node.program = node.program.with_name(name)
+    node.program.write_bytes(content)
+    node.program.chmod(0o755)
+    before = node.key()
+    node.said = "another version"
+    assert (node.key() != before) == is_run
+    node.program.write_bytes(content.replace(b"\3\0\0\0GNU\0", b"\3\0\0\0GNU\0" + b"1" * 20))
+    assert node.key() != before
+
+
 def test_a_source_that_asks_for_the_time_is_not_shared(node: Node) -> None:
     node.write(node.headers / "inner.h", "const char* at = __TIME__;\n")
     with pytest.raises(UncacheableError):

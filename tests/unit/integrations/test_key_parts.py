@@ -25,6 +25,7 @@ from lockcache.integrations.key_parts import (
     parts_of_cupy,
     parts_of_cute,
     parts_of_cutile,
+    parts_of_extension,
     parts_of_graph,
     parts_of_helion,
     parts_of_jax,
@@ -41,6 +42,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "frameworks.md"
 SILENT: Final[dict[str, str]] = {}
 #: The rows of the table in the guide.
 ROWS: Final = {
+    "cpp_extension": "C++ extensions of torch",
     "cupy": "CuPy",
     "cute": "CuTe DSL",
     "cutile": "cuTile",
@@ -68,6 +70,11 @@ def cute(code: bytes = b"traced", level: int = 3) -> dict[str, object]:
 def cutile(code: bytes = b"bytecode", sm_arch: str = "sm_90") -> dict[str, object]:
     given = {"compiler_version": "13.1", "opt_level": 3, "device_debug": False, "preview_features": ()}
     return parts_of_cutile("f", {**given, "sm_arch": sm_arch, "bytecode": code, "linker_inputs": [("digest", "1.2")]})
+
+
+def cpp_extension(code: str = "int f();", compiler: str = "g++ 13") -> dict[str, object]:
+    steps = {"main.o": code, "my.so": "-lc"}
+    return parts_of_extension({"system": "linux", "torch": "2.13", "compiler": compiler, "environment": "", **steps})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,6 +163,7 @@ def warp(kernel: bytes = b"\1", mode: str = "release") -> dict[str, object]:
 
 #: Of each framework: the parts of a key, of one with other code, and of one with another option, with that part's name.
 SAMPLES: Final[dict[str, tuple[Callable[..., dict[str, object]], dict[str, Any], dict[str, Any], list[str]]]] = {
+    "cpp_extension": (cpp_extension, {"code": "int g();"}, {"compiler": "clang++ 19"}, ["compiler"]),
     "cupy": (cupy, {"source": "another"}, {"define": "-DN=2"}, ["define N"]),
     "cute": (cute, {"code": b"another"}, {"level": 2}, ["option opt-level"]),
     "cutile": (cutile, {"code": b"another"}, {"sm_arch": "sm_100"}, ["sm arch"]),
