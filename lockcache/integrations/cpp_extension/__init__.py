@@ -19,7 +19,7 @@ Tried with torch 2.13.0 for the CPU. If its private parts are others, torch buil
 Promises invariant 7 (never take the job down) for programs that build extensions: whatever fails here, torch does what
 it does without lockcache.
 
-May use: adapter, framework_keys, staged.
+May use: adapter, framework_keys, key_parts, staged.
 """
 
 from typing import TYPE_CHECKING
