@@ -5,7 +5,7 @@ all the same, and stays empty but for its marks of kernels that depend on how th
 
 Values are numba's pickles: who may write to the directory may run code in the processes that read it. Keys are numba's,
 without the path and time of the source file, and with what numba leaves out: the program of the kernel
-(:mod:`lockcache.integrations.framework_keys`), numba's settings, and the builds of NVVM, libdevice, NVRTC and the
+(``lockcache.integrations.framework_keys``), numba's settings, and the builds of NVVM, libdevice, NVRTC and the
 linker. A kernel whose program cannot be described, or whose key has an address in it, since an argument is an object
 without a name, stays in numba's own cache.
 
