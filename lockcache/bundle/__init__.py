@@ -17,7 +17,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.bundle.cache import BundleProgramCache
-    from lockcache.bundle.compression import DEFAULT_LEVEL, LEVELS, UNCOMPRESSED, compressing, is_compressed
+    from lockcache.bundle.compression import DEFAULT_LEVEL, LEVELS, UNCOMPRESSED, compressing, is_packed
     from lockcache.bundle.compression import why_no_zstd
     from lockcache.bundle.gathering import Choice, Gathered, describe_seeded
     from lockcache.bundle.making import make_bundle

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final, Protocol, cast
 
 from lockcache.errors import ArchiveError, how_to_install
+from lockcache.filestream.bundle_format import START_BYTES, begins
 
-__all__ = ["DEFAULT_LEVEL", "LEVELS", "UNCOMPRESSED", "Decompressed", "compressing", "is_compressed", "why_no_zstd"]
+__all__ = ["DEFAULT_LEVEL", "LEVELS", "UNCOMPRESSED", "Decompressed", "compressing", "is_packed", "why_no_zstd"]
 
 #: The level at which a bundle is not compressed.
 UNCOMPRESSED: Final = 0
@@ -31,10 +32,17 @@ class _Source(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-def is_compressed(path: str) -> bool:
-    """Returns whether a file begins as what zstd compressed. Raises :class:`OSError`."""
-    with open(path, "rb") as file:
-        return file.read(len(_ZSTD)) == _ZSTD
+def is_packed(path: str) -> bool:
+    """Returns whether a file begins as a bundle, compressed or not. Raises :class:`OSError`.
+
+    Of what is compressed that is not known without zstandard, and the answer is no.
+    """
+    with open(path, "rb") as file, contextlib.suppress(ArchiveError, ModuleNotFoundError):
+        source, start = Decompressed(file), b""
+        while len(start) < START_BYTES and (part := source.read(START_BYTES - len(start))):
+            start += part
+        return begins(start)
+    return False
 
 
 def why_no_zstd() -> str | None:

@@ -23,7 +23,7 @@ from lockcache.bundle.reading import Onlooker, StatedUse
 from lockcache.errors import ArchiveError
 from lockcache.filestream import EntryHead, EntryWriter
 from lockcache.filestream.bundle import BundleStream
-from lockcache.filestream.entry import HEAD_BYTES, LARGEST_RECORD_BYTES, is_understood, is_whole, unpack
+from lockcache.filestream.entry import HEAD_BYTES, LARGEST_RECORD_BYTES, is_signed, is_understood, is_whole, unpack
 from lockcache.lowlevel import CacheDirectory, load_keys
 from lockcache.sizes import counted
 
@@ -92,13 +92,16 @@ def unpack_bundle(
     directory: CacheDirectory,
     acceptance: Acceptance | None = None,
     progress: Callable[[int], object] = lambda read_bytes: None,
+    *,
+    done: Unpacked | None = None,
 ) -> Unpacked:
     """Store the entries of a bundle. ``progress`` is given the bytes of the file that were read so far.
+    ``done`` is counted in as it goes on, for a caller that reports also what was done before an error.
 
     Raises :class:`ArchiveError` for a file that is damaged or cut off (what came before stays, whole), and the
     :class:`OSError` of a directory that may not be written.
     """
-    unpacking = _Unpacking(directory, acceptance or Acceptance())
+    unpacking = _Unpacking(directory, acceptance or Acceptance(), done or Unpacked())
     try:
         for count, head in enumerate(packed.entries, 1):
             if count > _ALWAYS_ALLOWED + packed.source.packed_bytes // _LEAST_ENTRY_BYTES:
@@ -111,16 +114,16 @@ def unpack_bundle(
 
 
 class _Unpacking:
-    def __init__(self, directory: CacheDirectory, acceptance: Acceptance) -> None:
+    def __init__(self, directory: CacheDirectory, acceptance: Acceptance, done: Unpacked) -> None:
         self._directory = directory
         self._acceptance = acceptance
         self._use = StatedUse(directory.layout.root)
         directory.recency = self._use
-        keys = load_keys(None)
+        self._keys = keys = load_keys(None)
         self._reader = Onlooker(directory.layout, keys)
         timeout = directory.locks[0].timeout_seconds
         self._writer = EntryWriter(directory, timeout, fsync=False, use_record_files=False, keys=keys)
-        self.done = Unpacked()
+        self.done = done
 
     def take(self, head: EntryHead, read: Callable[[], tuple[bytes, bytes]]) -> None:
         """Store one entry, or count why not. Unless ``read`` is called nothing of it is in memory."""
@@ -138,14 +141,26 @@ class _Unpacking:
             return self._tell(name, f"{size_bytes} bytes are more than the directory's cap leaves", fatal=False)
         # Looked for before the payload is read: the two need not be in memory at once.
         is_there = not self._acceptance.overwrite and self._reader.load(name) is not None
-        blob, payload = read()
-        if not is_understood(blob) or not is_whole(blob, name, payload):
+        try:
+            blob, payload = read()
+        except MemoryError:
+            raise ArchiveError(f"an entry of {size_bytes} bytes does not fit into memory; see --max-entry") from None
+        if is_signed(blob) and not (self._keys is not None and self._keys.knows(blob)):
+            done.refused += 1
+            self._tell(name, "signed with a key that is not here")
+        elif not self._is_whole(blob, name, payload):
             done.damaged += 1
-            return self._tell(name, "not what was packed: its digest is another")
-        if is_there:
+            self._tell(name, "not what was packed: its digest is another")
+        elif is_there:
             done.kept += 1
-            return None
-        return self._store(head, blob, payload)
+        else:
+            self._store(head, blob, payload)
+        return None
+
+    def _is_whole(self, blob: bytes, name: str, payload: bytes) -> bool:
+        if self._keys is not None and is_signed(blob):
+            return self._keys.is_whole(blob, name, payload)
+        return is_understood(blob) and is_whole(blob, name, payload)
 
     def _store(self, head: EntryHead, blob: bytes, payload: bytes) -> None:
         done, record = self.done, possible(unpack(blob))._replace(payload_bytes=len(payload))

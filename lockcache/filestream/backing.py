@@ -2,10 +2,11 @@
 
 Each node trusts its directory first. An entry that the directory lacks is fetched from the server, and stored in the
 directory unless there is one by then. A value that is stored is offered to the server in the background. A removal asks
-the server first, and then removes the entry here, so that no look-up in between copies it back.
+the server first, and then removes the entry here, so that no look-up that begins in between copies it back. One of
+another process that began before may.
 
 The server is a source: it may have another value of a key than the directory had, and either is right, since keys are
-digests of content. Promised is that a process never reads an older value than its own last write
+digests of content. Promised is that a process reads no older value than its own last write
 (:class:`.remote.node_state.UnsentWrites`). Keeps invariant 7 (never take the job down): see :mod:`.remote`.
 """
 
@@ -53,6 +54,22 @@ class Backing:
         # Flushed before the report, so that lost writes are counted.
         report_at_end(self, self.report, self.store.flush)
 
+    def writing(self, writer: EntryWriter) -> BackedWriter:
+        """Returns a writer of one cache object to the directory and the server."""
+        return BackedWriter(writer, self.store)
+
+    def reading(
+        self,
+        writer: EntryWriter,
+        load: Load,
+        lookups: EntryReader,
+        implicit: ImplicitTurns | None,
+        timeout_seconds: float | None,
+        counts: dict[str, int],
+    ) -> BackedReads:
+        """Returns the reads of one cache object, which counts look-ups in ``lookups`` and evictions in ``counts``."""
+        return BackedReads(self.store, writer, load, lookups, implicit, timeout_seconds, counts)
+
     def prefetch(self, path: str, writer: EntryWriter, counts: dict[str, int]) -> None:
         """Fetch what the manifest at ``path`` (empty: none) lists, once in this process, by one process of a node."""
         if path and path not in self._prefetches:
@@ -91,8 +108,11 @@ class BackedWriter(EntryWriter):
         return written
 
     def store_copy(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
-        """Store in the directory alone: a copy comes from behind it."""
-        return self._writer.store_copy(name, loaded)
+        """Store in the directory alone: a copy comes from behind it. Not what this process removed meanwhile."""
+        written = self._writer.store_copy(name, loaded)
+        if written.dropped is None and name in self._store.removed:
+            self._writer.remove(name)
+        return written
 
     def remove(self, name: str) -> bool:
         """Remove from both. Returns whether one of the two had it."""

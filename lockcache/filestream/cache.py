@@ -56,7 +56,8 @@ class FileStreamProgramCache(ProgramCacheResource):
     """Compiled programs in a directory that any number of threads and processes share.
 
     A read takes no lock and returns only bytes that some writer stored under that key, proven by a digest. Once a write
-    has returned, no later read in any process gives an older value. With a cap, entries and writes in progress never
+    has returned, no later read in any process gives an older value from the directory; a seed or a server behind it is
+    asked for what the directory lacks, and may have another value. With a cap, entries and writes in progress never
     exceed it, whichever process writes. A killed process leaves nothing that anybody waits for.
 
     Args:

@@ -124,12 +124,10 @@ class Parts:
         files, fsync = arguments["record_files"], arguments["fsync"]
         writer = EntryWriter(self.directory, timeout, fsync=fsync, use_record_files=files, keys=keys)
         self.backed: BackedReads | None = None
+        if self.backing is not None:
+            writer = self.backing.writing(writer)
         if self.backing is not None and self.renewed is None:
-            from lockcache.filestream.backing import BackedReads, BackedWriter  # few have a server
-
-            store = self.backing.store
-            writer = BackedWriter(writer, store)
-            self.backed = BackedReads(store, writer, load, self.reader, self.implicit, lease_timeout, self.counts)
+            self.backed = self.backing.reading(writer, load, self.reader, self.implicit, lease_timeout, self.counts)
             load = self.backed.load
             self.backing.prefetch(manifest, writer, self.counts)
         self.load, self.writer = in_mode(self.reader, load, writer, self.renewed)

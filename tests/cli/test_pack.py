@@ -127,7 +127,7 @@ def test_what_is_damaged_makes_exit_1_and_the_rest_is_stored(tmp_path: Path) -> 
     assert "digest" in ended.stderr
     assert len(FileStreamProgramCache(tmp_path / "other")) == 2
     strict = run("unpack", "--strict", bundle, tmp_path / "strict")
-    assert (strict.returncode, strict.stdout) == (1, "")
+    assert (strict.returncode, "stored   1\n" in strict.stdout, "damaged  1\n" in strict.stdout) == (1, True, True)
     assert len(FileStreamProgramCache(tmp_path / "strict")) == 1
 
 
@@ -201,7 +201,7 @@ def test_a_directory_of_other_things_is_not_made_a_cache(filled: Path, tmp_path:
 
 @pytest.mark.long
 def test_packing_over_a_bundle_replaces_it_whole_and_through_a_symlink(filled: Path, tmp_path: Path) -> None:
-    (tmp_path / "real").write_bytes(FRAME_HEADER + b"of before")
+    (tmp_path / "real").write_bytes(compress(packed_of()))
     (tmp_path / "link").symlink_to("real")
     assert run("pack", tmp_path / "link", filled).returncode == 0
     assert (tmp_path / "link").is_symlink()
@@ -361,3 +361,26 @@ def test_an_architecture_that_nothing_has_is_refused_before_anything_is_written(
     ended = run("pack", "--arch", arch, tmp_path / "warm.lcb.zst", filled)
     assert (ended.returncode, ended.stderr) == (2, f"lockcache: no arch {arch!r} here; there are: sm_90\n")
     assert not (tmp_path / "warm.lcb.zst").exists()
+
+
+def test_what_is_signed_is_unpacked_with_its_key_alone(filled: Path, tmp_path: Path) -> None:
+    keys = {"LOCKCACHE_SIGNING_KEY_FILE": str(tmp_path / "keys")}
+    assert run("key", "new", tmp_path / "keys").returncode == 0
+    with FileStreamProgramCache(tmp_path / "signed", signing_key_file=tmp_path / "keys") as signed:
+        signed["k"] = b"code"
+    assert run("bundle", "make", "-o", tmp_path / "k.lcb", tmp_path / "signed", **keys).returncode == 0
+    refused = run("unpack", "--json", tmp_path / "k.lcb", tmp_path / "without")
+    assert (refused.returncode, json.loads(refused.stdout)["refused"]) == (1, 1)
+    assert run("unpack", tmp_path / "k.lcb", tmp_path / "with", **keys).returncode == 0
+    with FileStreamProgramCache(tmp_path / "with", signing_key_file=tmp_path / "keys") as unpacked:
+        assert unpacked["k"] == b"code"
+
+
+def test_something_else_that_is_compressed_is_not_replaced(filled: Path, tmp_path: Path) -> None:
+    backup = tmp_path / "backup.tar.zst"
+    backup.write_bytes(compress(b"not a bundle"))
+    before = backup.read_bytes()
+    assert run("pack", backup, filled).returncode == 2
+    assert backup.read_bytes() == before
+    assert run("pack", tmp_path / "k.lcb.zst", filled).returncode == 0
+    assert run("pack", tmp_path / "k.lcb.zst", filled).returncode == 0, "a packed cache is replaced"

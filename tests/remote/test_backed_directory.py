@@ -105,8 +105,8 @@ def test_what_cannot_be_removed_from_the_server_is_counted_and_this_process_does
     with FileStreamProgramCache(tmp_path) as cache:
         assert cache._backing is not None
         del cache["k"]
-        assert cache._backing.store.counts.lost_removals == 1
         assert cache.get("k") is None
+    assert cache._backing.store.counts.lost_removals == 1
 
 
 def test_clear_leaves_the_server_alone(server: Valkey, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_an_operator_clears_the_server_too(server: Valkey, tmp_path: Path) -> No
         other["k"] = b"v"
     assert run("clear", "--yes", tmp_path).stdout == f"removed 300 entries from {tmp_path}\n"
     assert server.client.dbsize() == 301, "left alone"
-    refused = run("clear", "--remote", tmp_path, stdin="y\nn\n")
+    refused = run("clear", "--remote", tmp_path, stdin="n\n")
     assert (refused.returncode, server.client.dbsize()) == (1, 301)
     done = run("clear", "--yes", "--remote", "--json", tmp_path)
     assert json.loads(done.stdout)["removed_from_server"] == 300
@@ -288,3 +288,43 @@ def test_a_server_that_cannot_be_cleared_is_one_line(tmp_path: Path, monkeypatch
     assert "HTTP has no request that lists" in done.stderr
     monkeypatch.delenv("LOCKCACHE_REMOTE")
     assert run("clear", "--yes", "--remote", tmp_path).returncode == 2
+
+
+def test_a_copy_on_its_way_does_not_bring_back_what_this_process_removed(server: Valkey, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "one") as one:
+        one["k"] = b"v"
+    with FileStreamProgramCache(tmp_path / "other") as other:
+        assert other._backed is not None
+        found = other._backed._store.load(entry_name(b"k"))
+        assert found is not None
+        del other["k"]
+        other._backed._kept(entry_name(b"k"), found)
+        assert other.get("k") is None
+        assert len(other) == 0
+        other["k"] = b"again"
+        assert other["k"] == b"again"
+
+
+def test_a_deletion_waits_no_longer_than_any_call_for_a_write_that_does_not_arrive(
+    server: Valkey, tmp_path: Path, proxy_to: Callable[..., FaultProxy]
+) -> None:
+    os.environ["LOCKCACHE_REMOTE"] = proxy_to(server.port, "silence").url
+    with FileStreamProgramCache(tmp_path) as cache:
+        assert cache._backing is not None
+        cache["large"] = bytes(30_000_000)
+        cache["k"] = b"v"
+        for key in ("k", "large"):
+            del cache[key]
+        assert cache._backing.store.patience.spent_seconds < 1.5
+
+
+def test_what_is_compiled_again_replaces_what_the_server_has(
+    server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileStreamProgramCache(tmp_path / "one") as one:
+        one["k"] = b"older"
+    monkeypatch.setenv("LOCKCACHE_RECACHE", "1")
+    with FileStreamProgramCache(tmp_path / "one") as one:
+        one["k"] = b"newer"
+    monkeypatch.delenv("LOCKCACHE_RECACHE")
+    assert _read_elsewhere(tmp_path / "other", "k") == "b'newer'"

@@ -40,11 +40,12 @@ def command(directory: str | None, yes: bool, remote: bool, as_json: bool) -> No
     url = options.server_of(None) if remote else None
     catalogue = open_catalogue(directory)
     root = catalogue.layout.root
+    # First: look-ups in between would copy its entries back.
+    there = None if url is None else _clear_server(url, yes)
     if isinstance(catalogue, Guest):
         removed, kept = _clear_guest(catalogue, yes)
     else:
         removed, kept = _clear(catalogue, yes), 0
-    there = None if url is None else _clear_server(url, yes)
     if as_json:
         print_json({"path": root, "removed_entries": removed, "kept_entries": kept, **_facts(url, there)})
         return

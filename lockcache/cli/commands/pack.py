@@ -19,7 +19,7 @@ from lockcache.bundle import (
     Gathered,
     compressing,
     describe_seeded,
-    is_compressed,
+    is_packed,
     make_bundle,
     why_no_zstd,
 )
@@ -191,5 +191,5 @@ def refuse_other_kind(file: str, kind: str) -> None:
 _KINDS: Final[dict[str, Callable[[str], bool]]] = {
     "a bundle": is_bundle,
     "a manifest": is_manifest,
-    "a packed cache": lambda path: is_compressed(path) or is_bundle(path),
+    "a packed cache": is_packed,
 }

@@ -58,35 +58,49 @@ def command(
     layout = Layout(resolve_path(directory))
     refuse_other_things(layout)
     with _open(file) as source:
-        done = _unpack(context, source, layout, acceptance, default_cap(directory))
+        packed, done = _begun(source), Unpacked()
+        try:
+            _unpack(packed, source, layout, acceptance, default_cap(directory), done)
+        except KeyboardInterrupt:
+            _report(layout, done, as_json)
+            click.echo("lockcache: interrupted: what was stored stays, and unpacking again stores the rest", err=True)
+            raise
+        except ArchiveError as error:
+            _report(layout, done, as_json)
+            click.echo(f"lockcache: {plain(f'{_called(source)}: {error}')}", err=True)
+            context.exit(1)
     _report(layout, done, as_json)
     context.exit(0 if done.is_complete else 1)
 
 
-def _unpack(
-    context: click.Context, file: BinaryIO, layout: Layout, acceptance: Acceptance, first_cap_bytes: int | None
-) -> Unpacked:
-    called = "stdin" if file is sys.stdin.buffer else os.fsdecode(file.name)
+def _called(file: BinaryIO) -> str:
+    return "stdin" if file is sys.stdin.buffer else os.fsdecode(file.name)
+
+
+def _begun(file: BinaryIO) -> Packed:
     try:
-        packed = Packed(file)
+        return Packed(file)
     except ArchiveError as error:
-        raise ArchiveError(f"{called}: {error}") from error  # the wrong file: a mistake
+        raise ArchiveError(f"{_called(file)}: {error}") from error  # the wrong file: a mistake
+
+
+def _unpack(
+    packed: Packed,
+    file: BinaryIO,
+    layout: Layout,
+    acceptance: Acceptance,
+    first_cap_bytes: int | None,
+    done: Unpacked,
+) -> None:
     status = os.fstat(file.fileno())
     of_bytes = status.st_size if stat.S_ISREG(status.st_mode) else 0
     opened: list[CacheDirectory] = []
-    try:
-        with recounted_when_interrupted(opened), progress_bar("unpacking") as show:
-            # Only now, for a file that is a bundle: this may make the directory.
-            directory = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS, first_cap_bytes=first_cap_bytes)
-            opened.append(directory)
-            directory.usage()  # one that may only be read is an error before anything is unpacked
-            return unpack_bundle(packed, directory, acceptance, lambda read_bytes: show(read_bytes, of_bytes))
-    except KeyboardInterrupt:
-        click.echo("lockcache: interrupted: what was stored stays, and unpacking again stores the rest", err=True)
-        raise
-    except ArchiveError as error:
-        click.echo(f"lockcache: {plain(f'{called}: {error}')}", err=True)
-        context.exit(1)
+    with recounted_when_interrupted(opened), progress_bar("unpacking") as show:
+        # Only now, for a file that is a bundle: this may make the directory.
+        directory = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS, first_cap_bytes=first_cap_bytes)
+        opened.append(directory)
+        directory.usage()  # one that may only be read is an error before anything is unpacked
+        unpack_bundle(packed, directory, acceptance, lambda read_bytes: show(read_bytes, of_bytes), done=done)
 
 
 def _report(layout: Layout, done: Unpacked, as_json: bool) -> None:

@@ -1,8 +1,8 @@
 """State of a process and of a node towards a server: the process's unsent writes, and whether the server answers.
 
-:class:`UnsentWrites` keeps the promise that a process which stored or removed an entry never reads an older one from
-the server, whether the server took the write or not, and whatever the clocks say. Other processes may: a server is a
-source, and keys are digests of content, so either value is right.
+:class:`UnsentWrites` keeps the promise that an object through which an entry was stored or removed reads no older one
+from the server, whether the server took the write or not. Others may: a server is a source, and keys are digests of
+content, so either value is right.
 
 Keeps invariant 7 (never take the job down): a file that cannot be read counts as missing; a failed write is a debugging
 message. All files are in one folder for each server, below the directory's own.
@@ -22,7 +22,7 @@ from lockcache.filestream.remote.transport import RemoteUrl
 from lockcache.filestream.remote.wait_limits import PROBE_AFTER_SECONDS, Breaker
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["SharedBreaker", "UnsentWrites", "make_server_folder"]
+__all__ = ["BoundedNames", "SharedBreaker", "UnsentWrites", "make_server_folder"]
 
 _log = logging.getLogger("lockcache")
 
@@ -99,10 +99,21 @@ class SharedBreaker(Breaker):
         return until if until <= time.time() + 2 * PROBE_AFTER_SECONDS else 0.0
 
 
-class UnsentWrites:
-    """The names that this process stored or removed last, as long as the server has not confirmed that.
+class BoundedNames(set[str]):
+    """A set of names, which begins again after 65,536."""
 
-    Beyond 65,536 names, all that was stored before that moment counts as replaced.
+    def add(self, name: str) -> None:
+        """Add a name."""
+        if len(self) >= _MOST_UNSENT:
+            self.clear()
+        super().add(name)
+
+
+class UnsentWrites:
+    """The names that one object stored or removed last, as long as the server has not confirmed that.
+
+    Beyond 65,536 names, all that was stored before that moment counts as replaced. A forked child keeps those of its
+    parent, and does not read them from the server.
     """
 
     def __init__(self) -> None:

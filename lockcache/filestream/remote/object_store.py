@@ -123,7 +123,8 @@ class ObjectTransport:
 
     def names(self) -> Iterator[str]:
         with _in_words():
-            for found in obstore.list(self._store, prefix=self._prefix):
+            # By whole segments of the path, which a prefix need not end with.
+            for found in obstore.list(self._store, prefix=self._prefix.rpartition("/")[0] or None):
                 for each in found:
                     if (name := name_in(each["path"].encode(), self._prefix)) is not None:
                         yield name

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from typing import Final, TypeVar
 
 from lockcache.filestream.entry import KeyRing, Record, RefusedEntryError, unpack
 from lockcache.filestream.remote.calls import call_within, forget_calls
-from lockcache.filestream.remote.node_state import UnsentWrites
+from lockcache.filestream.remote.node_state import BoundedNames, UnsentWrites
 from lockcache.filestream.remote.sealing import seal, unseal
 from lockcache.filestream.remote.sending import Sender
 from lockcache.filestream.remote.transport import (
@@ -97,6 +98,8 @@ class RemoteStore:
         # For faults of this process alone, which do not concern the others of its node.
         self._own_breaker = Breaker()
         self.unsent = UnsentWrites()
+        #: The names that this process removed, and has not stored since: a copy on its way must not bring them back.
+        self.removed = BoundedNames()
         self._keys = keys
         self._transport: Transport | None = None
         self._inherited: list[Transport] = []
@@ -138,23 +141,36 @@ class RemoteStore:
     def offer(self, name: str, payload: bytes, record: Record) -> None:
         """Send an entry in the background. This process reads no other one until the server has taken it."""
         serial, value = self.unsent.begin(name), seal(name, payload, record, self._keys)
+        self.removed.discard(name)
         if len(value) > LARGEST_VALUE_BYTES:
             self.lose()
             return
         self.sender().send(partial(self._send, name, serial, value), self.lose, len(value))
 
     def remove(self, name: str) -> None:
-        """Remove an entry, within this process's patience.
+        """Remove an entry, behind own offers of it. Waits for that within this process's patience, and no longer.
 
-        If the server does not answer in time, other processes may read the entry again, and that is counted.
+        If the server does not take it, other processes may read the entry again, and that is counted.
         """
-        serial = self.unsent.begin(name)
-        # Behind own offers, which would bring it back.
-        are_sent = self._sender is None or self._sender.flush()
-        if self.ask(partial(_remove, name)) and are_sent:
-            self.unsent.confirm(name, serial)
-        else:
+        serial, is_over = self.unsent.begin(name), threading.Event()
+        began = time.monotonic()
+        self.removed.add(name)
+
+        def remove() -> bool:
+            was_removed = self.tell(lambda transport: transport.remove(name))
+            if was_removed:
+                self.unsent.confirm(name, serial)
+                is_over.set()
+            return was_removed
+
+        def lose() -> None:
             self.counts.lost_removals += 1
+            is_over.set()
+
+        self.sender().send(remove, lose)
+        if not self.is_given_up():
+            was_answered = is_over.wait(self.patience.for_call())
+            self.patience.charge(time.monotonic() - began, is_answered=was_answered)
 
     def sender(self) -> Sender:
         """Returns the sender, which works in the background."""
@@ -367,11 +383,6 @@ def _read(transport: Transport, names: list[str]) -> dict[str, bytes]:
         return transport.get_many(names)
     value = transport.get(names[0])
     return {} if value is None else {names[0]: value}
-
-
-def _remove(name: str, transport: Transport) -> bool:
-    transport.remove(name)
-    return True
 
 
 def _abort(transport: Transport) -> None:

@@ -94,11 +94,10 @@ def take_away(directory: CacheDirectory) -> None:
 
 
 def _take_file(layout: Layout) -> None:
-    # Unlinked first: who finds the copy withdrawn opens what stands there.
     with opened_seed(layout, UPDATE) as fd:
-        _unlink(layout, layout.seed)
         if fd is not None:
             withdraw(fd)
+        _unlink(layout, layout.seed)
 
 
 def _copy_bytes(layout: Layout, space: Space) -> int:
@@ -138,6 +137,7 @@ def _copy(layout: Layout, source_fd: int, size_bytes: int, wanted: Seed) -> None
         if not is_in_order(fd):
             raise ArchiveError(f"{wanted.path} was changed while it was copied: replace a bundle by rename")
         with opened_seed(layout, UPDATE) as older_fd:
-            rename_below(layout, _staged(layout), layout.seed)
             if older_fd is not None:
-                withdraw(older_fd)  # who has it open opens the newer one
+                # First: after a death in between it is copied again, and nobody reads the older one for ever.
+                withdraw(older_fd)
+            rename_below(layout, _staged(layout), layout.seed)
