@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final, Protocol, cast
 
 from lockcache.errors import ArchiveError, how_to_install
-from lockcache.filestream.bundle_format import START_BYTES, begins
+from lockcache.filestream import START_BYTES, begins
 
 __all__ = ["DEFAULT_LEVEL", "LEVELS", "UNCOMPRESSED", "Decompressed", "compressing", "is_packed", "why_no_zstd"]
 

@@ -18,6 +18,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.backing import Backing
+    from lockcache.filestream.bundle_format import START_BYTES, begins
     from lockcache.filestream.bundle_format import EntryHead, Place, bundle_bytes, entry_bytes
     from lockcache.filestream.cache import FileStreamProgramCache
     from lockcache.filestream.directory import CacheDirectory

@@ -44,6 +44,7 @@ __all__ = [
     "EntryHead",
     "Place",
     "Table",
+    "begins",
     "bundle_bytes",
     "encode_end",
     "encode_entry_head",
