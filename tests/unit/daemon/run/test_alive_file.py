@@ -85,7 +85,7 @@ def test_one_that_cannot_be_made_ends_the_start_with_one_line(cache_path: Path, 
     with pytest.raises(AliveFileError, match="No such file or directory"):
         AliveService(settings(tmp_path / "nowhere" / "alive"), report).open([])
     ended = run_daemon("--max-size", "1M", "--alive-file", tmp_path / "nowhere" / "alive", cache_path)
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
     ended = run_daemon("--max-size", "1M", "--alive-file", "", cache_path)
     assert (ended.returncode, "is not a file; accepted: a path" in ended.stderr) == (2, True)
 
