@@ -6,7 +6,9 @@ by :mod:`lockcache.lowlevel`.
 
 The names stand once, in imports under ``TYPE_CHECKING``, where type checkers, linters and editors see them. They never
 run, and their names stand in the compiled code of the package, where :func:`door` finds them. ``make layers`` fails for
-a name that is imported and not promised, and a test asks each door for each of its names.
+a name that is imported and not promised, and a test asks each door for each of its names. Imports of one module
+stand next to each other: of one that comes twice, with another in between, the second list is not found. Compilers that
+drop such a block leave the door empty.
 """
 
 from __future__ import annotations

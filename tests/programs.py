@@ -8,6 +8,7 @@ differs. Tests with real starts cover the start of the scripts, and their messag
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import logging
 import multiprocessing
@@ -122,6 +123,8 @@ def _be(
     cwd: Path | None,
 ) -> None:
     """Become the program, in the child: drop what the test has and a started process has not."""
+    # Garbage of the test is not collected here: it would close descriptors that are closed below, with words on stderr.
+    gc.freeze()
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))

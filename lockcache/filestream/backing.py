@@ -33,7 +33,7 @@ from lockcache.filestream.remote import (
     require_client,
     take_turn,
 )
-from lockcache.filestream.writer import EntryWriter, Written
+from lockcache.filestream.writer import Writer, Written
 
 _log = logging.getLogger("lockcache")
 
@@ -54,13 +54,13 @@ class Backing:
         # Flushed before the report, so that lost writes are counted.
         report_at_end(self, self.report, self.store.flush)
 
-    def writing(self, writer: EntryWriter) -> BackedWriter:
+    def writing(self, writer: Writer) -> BackedWriter:
         """Returns a writer of one cache object to the directory and the server."""
         return BackedWriter(writer, self.store)
 
     def reading(
         self,
-        writer: EntryWriter,
+        writer: Writer,
         load: Load,
         lookups: EntryReader,
         implicit: ImplicitTurns | None,
@@ -70,7 +70,7 @@ class Backing:
         """Returns the reads of one cache object, which counts look-ups in ``lookups`` and evictions in ``counts``."""
         return BackedReads(self.store, writer, load, lookups, implicit, timeout_seconds, counts)
 
-    def prefetch(self, path: str, writer: EntryWriter, counts: dict[str, int]) -> None:
+    def prefetch(self, path: str, writer: Writer, counts: dict[str, int]) -> None:
         """Fetch what the manifest at ``path`` (empty: none) lists, once in this process, by one process of a node."""
         if path and path not in self._prefetches:
             prefetch = Prefetch(writer, self.store, self._keys, self._folder, path, counts)
@@ -80,7 +80,7 @@ class Backing:
     def fetch(
         self,
         directory: CacheDirectory,
-        writer: EntryWriter,
+        writer: Writer,
         keys: Collection[str],
         seconds: float,
         progress: Callable[[int, int], object],
@@ -91,12 +91,12 @@ class Backing:
         )
 
 
-class BackedWriter(EntryWriter):
+class BackedWriter:
     """Stores and removes in the directory and on the server behind it."""
 
-    __slots__ = ("_store", "_writer")
+    __slots__ = ("_store", "_writer", "directory")
 
-    def __init__(self, writer: EntryWriter, store: RemoteStore) -> None:
+    def __init__(self, writer: Writer, store: RemoteStore) -> None:
         self._writer = writer
         self._store = store
         self.directory = writer.directory
@@ -132,7 +132,7 @@ class BackedReads:
     def __init__(
         self,
         store: RemoteStore,
-        writer: EntryWriter,
+        writer: Writer,
         load: Load,
         lookups: EntryReader,
         implicit: ImplicitTurns | None,

@@ -53,6 +53,7 @@ __all__ = [
     "is_whole",
     "largest_table_bytes",
     "lay_out",
+    "matches",
     "padding_bytes",
     "read_end",
     "read_entry_head",
@@ -200,7 +201,7 @@ def encode_end(start: bytes, table: bytes, offset: int, entries: int) -> bytes:
     """Returns the end of a file with this head and this table at ``offset``."""
     numbers = offset, len(table) // SLOT.size, entries
     unsigned = _END.pack(_END_MAGIC, *numbers, b"")
-    return _END.pack(_END_MAGIC, *numbers, _digest(start, (table,), unsigned))
+    return _END.pack(_END_MAGIC, *numbers, _digest(start, xxh3_128_digest(table), unsigned))
 
 
 def refuse_start(start: bytes) -> None:
@@ -230,11 +231,16 @@ def read_end(start: bytes, end: bytes, size_bytes: int) -> Table:
 
 def is_whole(start: bytes, table: Iterable[memoryview | bytes], end: bytes) -> bool:
     """Returns whether head, table and end match their digest. The table comes in parts: it may exceed the memory."""
-    return end[_DIGESTED_END_BYTES : _DIGESTED_END_BYTES + 16] == _digest(start, table, end)
-
-
-def _digest(start: bytes, table: Iterable[memoryview | bytes], end: bytes) -> bytes:
     digest = xxh3_128()
     for part in table:
         digest.update(part)
-    return xxh3_128_digest(start + digest.digest() + end[:_DIGESTED_END_BYTES])
+    return matches(start, digest.digest(), end)
+
+
+def matches(start: bytes, table_digest: bytes, end: bytes) -> bool:
+    """Returns what :func:`is_whole` does, by the xxh3-128 of the table."""
+    return end[_DIGESTED_END_BYTES : _DIGESTED_END_BYTES + 16] == _digest(start, table_digest, end)
+
+
+def _digest(start: bytes, table_digest: bytes, end: bytes) -> bytes:
+    return xxh3_128_digest(start + table_digest + end[:_DIGESTED_END_BYTES])

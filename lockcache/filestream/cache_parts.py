@@ -33,13 +33,13 @@ from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.closures import ClosureFile
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
 from lockcache.filestream.entry import CountedReads, EntryReader, KeyRing, Loader, load_keys, loader_of, make_reader
-from lockcache.filestream.modes import in_mode, open_in_mode
+from lockcache.filestream.modes import Load, in_mode, open_in_mode
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.room import apply_policy
 from lockcache.filestream.seed_marks import has_seed
 from lockcache.filestream.seeding import detach_before_cap, seed_if_possible
 from lockcache.filestream.viewer import Viewer
-from lockcache.filestream.writer import EntryWriter
+from lockcache.filestream.writer import EntryWriter, Writer
 from lockcache.resource import renewed_keys
 
 if TYPE_CHECKING:
@@ -120,17 +120,11 @@ class Parts:
         self.renewed = renewed_keys(layout.root)
         is_alone = self.directory.is_read_only or self.renewed is not None
         self.implicit = ImplicitTurns(self.once, reader) if compile_once and not is_alone else None
-        load = reader.load if self.implicit is None else self.implicit.load
+        load: Load = reader.load if self.implicit is None else self.implicit.load
         files, fsync = arguments["record_files"], arguments["fsync"]
         writer = EntryWriter(self.directory, timeout, fsync=fsync, use_record_files=files, keys=keys)
-        self.backed: BackedReads | None = None
-        if self.backing is not None:
-            writer = self.backing.writing(writer)
-        if self.backing is not None and self.renewed is None:
-            self.backed = self.backing.reading(writer, load, self.reader, self.implicit, lease_timeout, self.counts)
-            load = self.backed.load
-            self.backing.prefetch(manifest, writer, self.counts)
-        self.load, self.writer = in_mode(self.reader, load, writer, self.renewed)
+        load, backed_writer = self._add_backing(load, writer, lease_timeout, manifest)
+        self.load, self.writer = in_mode(self.reader, load, backed_writer, self.renewed)
         if recorder is not None and self.renewed is not None:  # where most is hidden from the reader
             self.load = recorder.recording(self.load).load
         self.viewer = Viewer(self.directory, self.writer, timeout, self.counts, keys, is_seeded=self.seeded is not None)
@@ -158,6 +152,20 @@ class Parts:
         if self.reader.run is not None:
             reader = CountedReads(self.reader, reader)
         return reader if recorder is None else recorder.recording(reader.load)
+
+    def _add_backing(
+        self, load: Load, writer: EntryWriter, lease_timeout: float | None, manifest: str
+    ) -> tuple[Load, Writer]:
+        """Returns how this object loads and stores: with the server behind the directory, if there is one."""
+        self.backed: BackedReads | None = None
+        if self.backing is None:
+            return load, writer
+        backed_writer = self.backing.writing(writer)
+        if self.renewed is not None:
+            return load, backed_writer
+        self.backed = self.backing.reading(backed_writer, load, self.reader, self.implicit, lease_timeout, self.counts)
+        self.backing.prefetch(manifest, backed_writer, self.counts)
+        return self.backed.load, backed_writer
 
     def _find_backing(self, keys: KeyRing | None, key_file: str) -> Backing | None:
         """Returns the server behind the directory, if a variable names one."""

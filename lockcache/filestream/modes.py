@@ -29,7 +29,7 @@ from lockcache.filestream.entry import EntryReader, Record
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.seed_marks import has_seed
-from lockcache.filestream.writer import EntryWriter, Written
+from lockcache.filestream.writer import EntryWriter, Writer, Written
 
 _log = logging.getLogger("lockcache")
 
@@ -110,9 +110,7 @@ def _without(root: str, error: OSError, read_only: bool | Literal["auto"]) -> Ca
     raise PermissionError(error.errno, why, root) from error
 
 
-def in_mode(
-    reader: EntryReader, load: Load, writer: EntryWriter, renewed: Collection[str] | None
-) -> tuple[Load, EntryWriter]:
+def in_mode(reader: EntryReader, load: Load, writer: Writer, renewed: Collection[str] | None) -> tuple[Load, Writer]:
     """Returns the reader and the writer of the directory of ``writer`` in its mode, given those of the usual mode.
 
     ``renewed``: the names that this process has stored, if nothing else is to be read.

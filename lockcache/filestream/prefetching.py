@@ -30,7 +30,7 @@ from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.manifest import read_manifest
 from lockcache.filestream.remote import RemoteError, RemoteStore, read_bulk
 from lockcache.filestream.seed_marks import has_seed
-from lockcache.filestream.writer import IS_THERE, EntryWriter, Written
+from lockcache.filestream.writer import IS_THERE, Writer, Written
 from lockcache.fork import after_fork_in_child
 from lockcache.serving import watch
 
@@ -123,7 +123,7 @@ class Prefetch:
 
     def __init__(
         self,
-        writer: EntryWriter,
+        writer: Writer,
         store: RemoteStore,
         signing: KeyRing | None,
         folder: str,

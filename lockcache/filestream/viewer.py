@@ -28,7 +28,7 @@ from lockcache.filestream.entry import (
     reserved_view_bytes,
 )
 from lockcache.filestream.room import Room
-from lockcache.filestream.writer import EntryWriter
+from lockcache.filestream.writer import Writer
 
 _log = logging.getLogger("lockcache")
 
@@ -44,7 +44,7 @@ class Viewer:
     def __init__(
         self,
         directory: CacheDirectory,
-        writer: EntryWriter,
+        writer: Writer,
         timeout_seconds: float,
         counts: dict[str, int],
         keys: KeyRing | None,

@@ -61,6 +61,24 @@ class Written(NamedTuple):
     evicted: Evicted
 
 
+class Writer(Protocol):
+    """What a cache object stores and removes by: in its directory alone, or also behind it."""
+
+    directory: CacheDirectory
+
+    def store(self, name: str, payload: bytes, record: Record, note: bytes = b"") -> Written:
+        """See :meth:`EntryWriter.store`."""
+
+    def store_copy(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
+        """See :meth:`EntryWriter.store_copy`."""
+
+    def remove(self, name: str) -> bool:
+        """See :meth:`EntryWriter.remove`."""
+
+    def remove_all(self) -> None:
+        """See :meth:`EntryWriter.remove_all`."""
+
+
 class EntryWriter:
     """Stores and removes the entries of one directory."""
 

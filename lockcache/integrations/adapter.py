@@ -327,18 +327,13 @@ def open_shared(
     """
     resolve_path(path)
     stated = coerce_lease_timeout(None)
-    cache = FileStreamProgramCache(
-        path,
-        max_size_bytes=cap_bytes,
-        compile_once=False,
-        lease_timeout_seconds=patience_seconds if stated is None else stated,
-    )
+    patience = patience_seconds if stated is None else stated
+    cache = FileStreamProgramCache(path, max_size_bytes=cap_bytes, compile_once=False, lease_timeout_seconds=patience)
     if cache._directory.is_nowhere:
         raise UnsupportedError(f"{cache.path} has no place to store anything")
     if runs_code and cache.is_forgeable:
-        raise UnsupportedError(
-            f"{cache.path} is shared with a group, and loading its values runs code: sign them (lockcache key new)"
-        )
+        why = "is shared with a group, and loading its values runs code: sign them (lockcache key new)"
+        raise UnsupportedError(f"{cache.path} {why}")
     return Shared(framework, version, cache)
 
 

@@ -36,9 +36,7 @@ from tests.daemon.daemon_process import until
         ("head -c 3000000 /dev/zero > $K/large", "is larger than 2.0 MB"),
     ],
 )
-def test_a_folder_that_holds_what_cannot_be_stored_is_skipped_with_one_line(
-    plant: str, why: str, tmp_path: Path
-) -> None:
+def test_a_folder_with_what_cannot_be_stored_is_skipped_with_one_line(plant: str, why: str, tmp_path: Path) -> None:
     make = f"K=$KERNELS/.b; mkdir $K && echo x > $K/f && {plant}; mkdir $KERNELS/k2; echo y > $KERNELS/.c"
     script = f"{make}; mv $K $KERNELS/k1; mkdir $KERNELS/.d; echo z > $KERNELS/.d/f; mv $KERNELS/.d $KERNELS/good"
     code, _, err = finish(tmp_path / "cache", tmp_path / "a", script, "--max-size", "2M")

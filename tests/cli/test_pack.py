@@ -384,3 +384,14 @@ def test_something_else_that_is_compressed_is_not_replaced(filled: Path, tmp_pat
     assert backup.read_bytes() == before
     assert run("pack", tmp_path / "k.lcb.zst", filled).returncode == 0
     assert run("pack", tmp_path / "k.lcb.zst", filled).returncode == 0, "a packed cache is replaced"
+
+
+def test_a_table_that_was_changed_is_damage_whatever_is_stored(filled: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "warm.lcb"
+    assert run("pack", bundle, filled).returncode == 0
+    content = bytearray(bundle.read_bytes())
+    content[-300] ^= 1
+    bundle.write_bytes(content)
+    ended = run("unpack", "--json", bundle, tmp_path / "other")
+    assert (ended.returncode, json.loads(ended.stdout)["stored"]) == (1, len(KEYS))
+    assert "its table" in ended.stderr

@@ -33,6 +33,14 @@ def kernel(out):
     out[1] = helper.scaled(out[2])
     out[3] = helper.OTHER
 """
+_NUMBA_HELPER = """
+from numba import cuda
+FAST = False
+OTHER = 7001
+@cuda.jit(device=True)
+def scaled(x):
+    return x ^ 5001
+"""
 _PYTHON = """
 import {module}
 import helper
@@ -56,25 +64,11 @@ extern "C" __global__ void kernel(long long *p) { p[0] = FACTOR; p[1] = scaled(p
     },
     "numba": {
         "kernel.py": _NUMBA,
-        "helper.py": """
-from numba import cuda
-FAST = False
-OTHER = 7001
-@cuda.jit(device=True)
-def scaled(x):
-    return x ^ 5001
-""",
+        "helper.py": _NUMBA_HELPER,
     },
     "numba_mlir": {
         "kernel.py": _NUMBA.replace("numba", "numba_cuda_mlir"),
-        "helper.py": """
-from numba_cuda_mlir import cuda
-FAST = False
-OTHER = 7001
-@cuda.jit(device=True)
-def scaled(x):
-    return x ^ 5001
-""",
+        "helper.py": _NUMBA_HELPER.replace("numba", "numba_cuda_mlir"),
     },
     "warp": {
         "kernel.py": """
@@ -87,13 +81,8 @@ def kernel(out: wp.array(dtype=wp.int32)):
     out[1] = helper.scaled(0)
     out[2] = helper.OTHER
 """,
-        "helper.py": """
-import warp as wp
-OTHER = wp.constant(7001)
-@wp.func
-def scaled(x: int):
-    return x + 5001
-""",
+        "helper.py": "import warp as wp\nOTHER = wp.constant(7001)\n"
+        "@wp.func\ndef scaled(x: int):\n    return x + 5001\n",
     },
     "triton": {
         "kernel.py": """

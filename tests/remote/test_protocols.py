@@ -233,6 +233,10 @@ assert clear_server(url, removed.append) == removed[-1] == 40
 assert clear_server(url) == 0
 assert RemoteProgramCache(sys.argv[1]).get("k1") is None
 assert RemoteProgramCache(sys.argv[1] + "other:")["k0"] == b"v"
+within = sys.argv[1] + "team-"  # not a whole segment of a path
+with RemoteProgramCache(within) as cache:
+    cache["k"] = b"v"
+assert clear_server(parse_url(within)) == 1
 """
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
+from xxhash import xxh3_128
+
 from lockcache.errors import ArchiveError
 from lockcache.filestream.bundle_format import (
     END_BYTES,
@@ -17,6 +19,7 @@ from lockcache.filestream.bundle_format import (
     EntryHead,
     encode_start,
     largest_table_bytes,
+    matches,
     padding_bytes,
     read_end,
     read_entry_head,
@@ -84,15 +87,18 @@ class BundleStream:
 
     def _finish(self, table_offset: int, read: bytes) -> None:
         """Read what follows the entries, of which ``read`` is the beginning, and compare it with them."""
-        last = read
+        last, digest = read, xxh3_128()
         most_bytes = largest_table_bytes(self._entries) + END_BYTES
         while self._offset - table_offset <= most_bytes and (part := self._read_up_to(_CHUNK_BYTES)):
-            last = (last + part)[-END_BYTES:]
+            last += part
+            digest.update(last[:-END_BYTES])
+            last = last[-END_BYTES:]
         try:
             table = read_end(self._start, last, self._offset)
         except ValueError as error:
             raise ArchiveError(f"{error}") from None
-        if (table.offset, table.entries) != (table_offset, self._entries):
+        is_of_these = (table.offset, table.entries) == (table_offset, self._entries)
+        if not (is_of_these and matches(self._start, digest.digest(), last)):
             raise ArchiveError("it is damaged: its table is not that of its entries")
 
     def _read_exactly(self, size_bytes: int) -> bytes:

@@ -138,6 +138,9 @@ class UnsentWrites:
             if self._writes.get(name) == serial:
                 del self._writes[name]
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._writes
+
     def replace_all(self, now_ns: int) -> None:
         """Let nothing count that was stored before ``now_ns``."""
         with self._noting:

@@ -169,8 +169,8 @@ class RemoteStore:
 
         self.sender().send(remove, lose)
         if not self.is_given_up():
-            was_answered = is_over.wait(self.patience.for_call())
-            self.patience.charge(time.monotonic() - began, is_answered=was_answered)
+            is_over.wait(self.patience.for_call())
+            self.patience.charge(time.monotonic() - began, is_answered=name not in self.unsent)
 
     def sender(self) -> Sender:
         """Returns the sender, which works in the background."""
