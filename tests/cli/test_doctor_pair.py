@@ -122,6 +122,8 @@ def test_one_is_interrupted_while_it_waits_and_nothing_is_left(tmp_path: Path) -
 def test_one_is_killed_with_all_its_processes_and_the_next_run_removes_what_it_left(tmp_path: Path) -> None:
     dies, stays = start_half(tmp_path, "--json"), start_half(tmp_path, "--json", "--timeout", "8s")
     until(lambda: has_begun(tmp_path))
+    dies.send_signal(signal.SIGSTOP)  # or it starts another worker, which is not listed, and removes what it leaves
+    until(lambda: psutil.Process(dies.pid).status() == psutil.STATUS_STOPPED)
     workers = psutil.Process(dies.pid).children(recursive=True)
     for process in (dies, *workers):
         process.send_signal(signal.SIGKILL)
