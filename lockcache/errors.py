@@ -7,7 +7,6 @@
     ├── FormatError (OSError)                   opening: the directory was made by a newer lockcache
     ├── NoDefaultDirError (OSError)             a directory is not named, and there is no home for the default one
     ├── SigningKeyError (ValueError)            opening: not a file of keys, or one that others could know
-    ├── PolicyError (ValueError)                opening: policy.json says what no version understands
     ├── LockTimeoutError (TimeoutError)         a shard lock was not free in time (internal: becomes a dropped write)
     ├── ArchiveError (ValueError)               a file is not a bundle of lockcache, or is damaged
     ├── ReentrantComputeError (RuntimeError)    compute() asked for the very key that it was called to compute
@@ -30,7 +29,6 @@ __all__ = [
     "LockTimeoutError",
     "LockcacheError",
     "NoDefaultDirError",
-    "PolicyError",
     "ReentrantComputeError",
     "SealedError",
     "SigningKeyError",
@@ -106,10 +104,6 @@ class FormatError(_PathError, OSError):
 
 class NoDefaultDirError(LockcacheError, OSError):
     """No directory is named, and the default one has no place: this user has no home, or may not write to it."""
-
-
-class PolicyError(_PathError, ValueError):
-    """``policy.json`` cannot be understood."""
 
 
 class SigningKeyError(_PathError, ValueError):

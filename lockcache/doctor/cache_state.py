@@ -14,7 +14,8 @@ from typing import Final
 
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, Subject
 from lockcache.doctor.probe_dir import PREFIX
-from lockcache.errors import LockcacheError, PolicyError
+from lockcache.errors import LockcacheError
+from lockcache.filestream.accounting import head_of
 from lockcache.filestream.disk import (
     FORMAT_VERSION,
     Owner,
@@ -24,12 +25,11 @@ from lockcache.filestream.disk import (
     nearest_seen,
     parse_staged_name,
     probe_space,
-    stated_space,
 )
 from lockcache.lowlevel import (
     SHARDS,
     Layout,
-    PolicyFile,
+    StatedPolicy,
     accounted,
     check_directory,
     count_shard,
@@ -85,11 +85,16 @@ def policy(subject: Subject) -> list[Finding]:
     """Check whether the policy can be understood, and report what it says."""
     if subject.kind != "cache":
         return []
+    layout = Layout(subject.root)
+    advice = f"lockcache policy set --max-size SIZE {shlex.quote(subject.root)}"
     try:
-        now = PolicyFile(Layout(subject.root)).load()
-    except (PolicyError, OSError) as error:
-        advice = f"lockcache policy set --max-size SIZE {shlex.quote(subject.root)}"
+        now = StatedPolicy(layout).load()
+        is_damaged = os.path.lexists(layout.state) and head_of(layout) is None
+    except (LockcacheError, OSError) as error:
         return [Finding("policy", UNUSABLE, str(error), "programs refuse to open it", advice)]
+    if is_damaged:
+        means = "what the directory holds is counted again when it is opened, and its cap is lost"
+        return [Finding("policy", DEGRADED, f"{layout.state} is damaged", means, advice)]
     cap = "no cap" if now.max_size_bytes is None else f"cap {format_size(now.max_size_bytes)}"
     by = ", set by an operator" if now.by_operator else ", the default" if now.is_default else ""
     return [Finding("policy", GOOD, cap + by, measured=asdict(now))]
@@ -109,22 +114,20 @@ def daemon(subject: Subject) -> list[Finding]:
 def accounting(subject: Subject) -> list[Finding]:
     """Compare what is accounted for with what the disk holds, and report the size of its blocks."""
     layout = Layout(subject.root)
-    if subject.kind != "cache" or not os.path.lexists(layout.usage):
+    if subject.kind != "cache" or not os.path.lexists(layout.state):
         return []
     return [*_drift(subject, layout), *_blocks(layout)]
 
 
 def _blocks(layout: Layout) -> list[Finding]:
     """Returns a finding if the directory counts in other blocks than its file system has: mostly it was copied."""
-    stated, real = stated_space(layout), probe_space(layout.root)
-    if stated is None or stated == real:
+    head, real = head_of(layout), probe_space(layout.root)
+    if head is None or head.space == real:
         return []
-    found = f"{layout.format} states {_numbers(stated)}; this file system has {_numbers(real)}"
-    means = (
-        "all count as the directory states, so the cap holds in other blocks than the disk's: it was probably copied"
-    )
-    files = f"{shlex.quote(layout.format)} {shlex.quote(layout.usage)}"
-    advice = f"stop the processes that use it, then rm {files}: it is counted again"
+    stated = head.space
+    found = f"{layout.state} states {_numbers(stated)}; this file system has {_numbers(real)}"
+    means = "all count as the directory states, so the cap holds in other blocks than the disk's"
+    advice = f"stop the processes that use it, then rm {shlex.quote(layout.state)}: it is counted again, without a cap"
     return [Finding("blocks", NOTE, found, means, advice, {"stated": stated._asdict(), "real": real._asdict()})]
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding, Subject
 from lockcache.errors import LockcacheError
-from lockcache.lowlevel import SHARDS, Layout, PolicyFile, count_shard, measure_shard
+from lockcache.lowlevel import SHARDS, Layout, StatedPolicy, count_shard, measure_shard
 from lockcache.sizes import format_size
 
 # A first opening makes a few files, a put two and perhaps a directory and a lock.
@@ -66,7 +66,7 @@ def _cap(subject: Subject) -> int | None:
     if subject.kind != "cache":
         return None
     try:
-        return PolicyFile(Layout(subject.root)).load().max_size_bytes
+        return StatedPolicy(Layout(subject.root)).load().max_size_bytes
     except (LockcacheError, OSError):
         return None  # reported by the policy's own check
 

@@ -101,7 +101,6 @@ class FileStreamProgramCache(ProgramCacheResource):
         UnsafeCacheDirError: Someone else owns the directory, or may write to it.
         FormatError: The directory was made by a newer lockcache.
         SigningKeyError: The file of keys holds none, or others could know them.
-        PolicyError: Its ``policy.json`` cannot be understood.
         OSError: It cannot be made, or is not a directory.
 
     Where only reading is allowed, ``del``, :meth:`clear` and :meth:`recount` raise :class:`PermissionError`. Objects

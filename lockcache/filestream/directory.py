@@ -9,25 +9,40 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import re
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import (
+    NOT_COUNTED,
+    Head,
     NfsPage,
     ReopenedPage,
     Slot,
-    UsagePage,
+    StatedPolicy,
+    StatePage,
+    decode_head,
+    encode_head,
     encode_page,
+    folder_of,
+    is_of,
     measure_shard,
     names_in,
+    read_state,
+    replace_state,
+    space_of,
     total_of,
+    write_state,
 )
 from lockcache.filestream.disk import (
+    DISK_FULL,
     FRESH_SECONDS,
     SHARDS,
     UPDATE,
@@ -38,30 +53,25 @@ from lockcache.filestream.disk import (
     ShardLocks,
     Sharing,
     Space,
-    StagedName,
     UnstatedRecency,
     check_folders,
     check_format,
     check_root,
     close_inherited,
-    encode_format,
     leave_tag,
     make_folder,
     make_root,
-    myself,
-    next_serial,
     open_below,
     probe_space,
-    rename_below,
-    replace_file,
+    refuse_newer,
     resolve_sharing,
     revalidate,
-    space_of,
-    stated_space,
     unlink_below,
 )
-from lockcache.filestream.policy import PolicyFile
+from lockcache.filestream.policy import Policy
 from lockcache.fork import after_fork_in_child
+
+_log = logging.getLogger("lockcache")
 
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Invariant 7 (never take the job down): on a full disk, existing entries can be read.
@@ -69,6 +79,8 @@ _NOT_WRITABLE: Final = (*_READ_ONLY, errno.ENOSPC, errno.EDQUOT)
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 # Errors of a mount that does not support O_DIRECT, or only for whole blocks.
 _NOT_DIRECT: Final = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+# Pages, each of which is replaced before it can be changed.
+_MOST_PAGES: Final = 3
 _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
 
@@ -97,8 +109,8 @@ class CacheDirectory:
         ``between_shards`` is called again and again, also within a shard, while a directory without accounting is
         counted (3 s for a million entries), and may raise to give up; nothing is half done then.
 
-        Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, :class:`PolicyError`, or the plain :class:`OSError`
-        of a path that cannot be made or is not a directory. A directory that can be read and not written opens.
+        Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, or the plain :class:`OSError` of a path that
+        cannot be made or is not a directory. A directory that can be read and not written opens.
         """
         #: Whether nothing may be made or changed: asked for, or decided by :meth:`only_read`.
         self.is_read_only, self.why_read_only = is_read_only, ""
@@ -106,25 +118,26 @@ class CacheDirectory:
         self.layout = Layout(root, is_shared=self._sharing.is_shared)
         #: Whether a group shares it, so that files must be made for all of its members.
         self.is_shared = self._sharing.is_shared
-        self.policy = PolicyFile(self.layout, is_shared=self.is_shared)
+        self.policy: StatedPolicy = _OwnPolicy(self)
         #: The shard locks, by shard number.
         self.locks = ShardLocks(self.layout, lock_timeout_seconds, is_shared=self.is_shared)
         #: Of the head of the queue for room.
         self.room_lock = ProcessLock(self.layout.room_lock, lock_timeout_seconds, layout=self.layout)
-        self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds, layout=self.layout)
+        #: Of what the directory states of itself, and of its counters.
+        self.lock = ProcessLock(self.layout.directory_lock, lock_timeout_seconds, layout=self.layout)
         self._between_shards = between_shards
         self._first_cap_bytes = first_cap_bytes
         self._attaching = threading.RLock()  # a signal handler may ask during it
-        self._usage: UsagePage | None = None
-        # What the format file says, as it was read at opening, until the page is attached.
-        self._stated: Space | None = None
+        self._usage: StatePage | None = None
+        # Of the page that was attached last.
+        self._identity: tuple[int, int, int] | None = None
         after_fork_in_child(self)
         self._prepare()
         self.recency = Recency(root, self.layout.is_network)  # a root that was just made
         if is_read_only:
             self.only_read()
-        self.policy.load()
-        self.usage_if_writable()
+        if self.usage_if_writable() is None:
+            self.policy.load()
 
     def only_read(self, why: str = "it was asked for") -> None:
         """Make and change nothing from now on: :meth:`usage` raises, and uses of entries are not stated."""
@@ -137,7 +150,7 @@ class CacheDirectory:
             what = f"this cache only reads the directory, and changes nothing ({self.why_read_only})"
             raise PermissionError(errno.EROFS, what, self.layout.root)
 
-    def usage(self) -> UsagePage:
+    def usage(self) -> StatePage:
         """Returns the accounting page; attaches it again if the directory was deleted or replaced.
 
         Raises :class:`OSError` where it cannot be: on a read-only directory, EROFS or EACCES.
@@ -145,11 +158,11 @@ class CacheDirectory:
         if self.is_read_only:
             self.refuse_if_read_only()
         usage = self._usage
-        if usage is None or not usage.is_at(self.layout.usage):
+        if usage is None or not usage.is_at(self.layout.state):
             usage = self._attach(usage)
         return usage
 
-    def usage_if_writable(self) -> UsagePage | None:
+    def usage_if_writable(self) -> StatePage | None:
         """Returns :meth:`usage`, but ``None`` for a directory that may not be written, or has no page and a full disk.
 
         Returns ``None`` also while another process counts it for longer than the lock timeout: its entries can be read.
@@ -162,6 +175,34 @@ class CacheDirectory:
             if error.errno not in _NOT_WRITABLE:
                 raise
             return None
+
+    def usage_if_attached(self) -> StatePage | None:
+        """Returns the page that is attached, if the directory still has it."""
+        usage = self._usage
+        return usage if usage is not None and usage.is_at(self.layout.state) else None
+
+    def usage_if_there(self) -> StatePage | None:
+        """Returns the page, and makes none. Raises :class:`OSError`."""
+        return self.usage_if_attached() or self._open_page()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[StatePage]:
+        """Yields the page, to change what stands in its head. Raises :class:`OSError`.
+
+        Where the lock cannot be had (no locks here, a holder that hangs) it is changed without.
+        """
+        for _ in range(_MOST_PAGES):
+            usage, hold = self.usage(), None
+            with contextlib.suppress(OSError):
+                hold = self.lock.hold(self.lock.timeout_seconds)
+            try:
+                if usage.is_at(self.layout.state):
+                    yield usage
+                    return
+            finally:
+                if hold is not None:
+                    hold.release()
+        raise LockTimeoutError(f"{self.layout.state}: replaced again and again", self.layout.state)
 
     def held(self) -> Slot:
         """Returns what the directory holds: as accounted, or as measured where there is no accounting.
@@ -185,7 +226,7 @@ class CacheDirectory:
         """Returns what entries and reservations may add up to now; ``None`` for no limit. Raises :class:`OSError`."""
         return self.policy.current().entries_limit_bytes(self.space)
 
-    def attached(self) -> UsagePage:
+    def attached(self) -> StatePage:
         """Returns :meth:`usage`, but does not check a page that is attached: a writer does so under a lock."""
         usage = self._usage
         return self.usage() if usage is None else usage
@@ -212,7 +253,7 @@ class CacheDirectory:
         self._close_locks()
 
     def _close_locks(self) -> None:
-        for lock in [*self.locks.values(), self.room_lock, self._init_lock]:
+        for lock in [*self.locks.values(), self.room_lock, self.lock]:
             lock.close()
 
     def _after_fork_in_child(self) -> None:
@@ -235,7 +276,6 @@ class CacheDirectory:
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
-        self._stated = check_format(self.layout)
 
     def _make(self) -> None:
         root, *below = self.layout.directories()
@@ -243,41 +283,53 @@ class CacheDirectory:
         for path in below:
             make_folder(self.layout, path)
 
-    def _attach(self, seen: UsagePage | None) -> UsagePage:
+    def _attach(self, seen: StatePage | None) -> StatePage:
         with self._attaching:
             if self._usage is not None and self._usage is not seen:
                 return self._usage  # another thread was faster
             if seen is not None:
                 self._close_locks()  # they may be those of a directory that was moved away
-            self._usage = self._open_page() or self._create_page()
-            self.policy.restore()
-            return self._usage
+            before, older = self.policy.latest, self._identity
+            usage = self._open_page() or self._create_page()
+            self._usage, self._identity = usage, usage.identity
+            if older not in (None, usage.identity) and self.policy.latest == Policy():
+                # Deleted underneath, and made again by a process that did not know the policy.
+                self.policy.replace(before)
+            return usage
 
-    def _open_page(self) -> UsagePage | None:
+    def _open_page(self) -> StatePage | None:
+        """Returns the page, unless it has to be made: it is missing, damaged, or a copy of another directory's."""
+        layout = self.layout
         for is_last in (False, False, True):
             try:
-                space, self._stated = self._stated or stated_space(self.layout), None
-                if space is None:
-                    return None  # of format 1, which counted otherwise
-                self.layout.space = space
                 page = self._opened_page()
-                return page if page.is_at(self.layout.usage) and page.is_ours_alone() else None
+                image = page.image()
+                refuse_newer(layout, image)
+                head = decode_head(image)
+                if head is None or not is_of(head, layout) or not page.is_ours_alone():
+                    return None
+                if not page.is_at(layout.state):
+                    return None
+                layout.space = head.space
+                self.policy.stated_in(image)
+                page.keep_young()
+                return page
             except FileNotFoundError:
                 return None
             except OSError as error:
                 if error.errno != errno.ESTALE or is_last:
                     raise
-            revalidate(self.layout, self.layout.own)  # another host replaced it while we opened it
+            revalidate(layout, layout.own)  # another host replaced it while we opened it
         return None
 
-    def _opened_page(self) -> UsagePage:
+    def _opened_page(self) -> StatePage:
         layout = self.layout
         if layout.is_fuse:
-            return ReopenedPage(open_below(layout, layout.usage, UPDATE))
+            return ReopenedPage(open_below(layout, layout.state, UPDATE))
         if layout.is_network:
             # The client of such a file system caches reads and writes of an open file, even if another file is locked.
             try:
-                page = self._page_of(open_below(layout, layout.usage, UPDATE | _DIRECT))
+                page = self._page_of(open_below(layout, layout.state, UPDATE | _DIRECT))
                 if not layout.is_nfs:
                     page.slot(1)  # refused where only whole blocks can be read so
                 return page
@@ -285,10 +337,10 @@ class CacheDirectory:
                 # After any other error (a stale handle), this process would not see others change the page.
                 if error.errno not in _NOT_DIRECT:
                     raise
-        return self._page_of(open_below(layout, layout.usage, UPDATE))
+        return self._page_of(open_below(layout, layout.state, UPDATE))
 
-    def _page_of(self, file: Descriptor) -> UsagePage:
-        return NfsPage(file, self.layout) if self.layout.is_nfs else UsagePage(file)
+    def _page_of(self, file: Descriptor) -> StatePage:
+        return NfsPage(file, self.layout) if self.layout.is_nfs else StatePage(file)
 
     def _is_new(self) -> bool:
         """Returns whether no shard was ever locked and none has anything that counts, so that none has to be measured.
@@ -318,61 +370,93 @@ class CacheDirectory:
         finally:
             lock.release()
 
-    def _create_page(self) -> UsagePage:
+    def _create_page(self) -> StatePage:
         """Make the page at the first use of this directory by any lockcache: count what cuda.core, say, has stored.
 
-        Also where the page was lost or is of an older format. There may be writers that have an older page attached:
-        from its removal on they find out, each under a shard's lock, before they account for anything, and wait for the
-        new one. So the new page has every reservation that stands.
+        Also where the page was lost, damaged, or copied with the directory. There may be writers that have an older
+        page attached: once it is replaced they find out, each under a shard's lock, before they account for anything,
+        and wait for the new one. So the new page has every reservation that stands.
 
         Other threads of this process wait in :meth:`_attach` meanwhile, a second for some 300,000 entries and one on
         NFS, whatever their deadline: there is nothing that they could account on. Readers do not come here.
         """
         self._make()
-        with self._init_lock:
+        with self.lock:
             # The process before us may be on another host, and this host may remember its files as missing.
             revalidate(self.layout, self.layout.own)
             page = self._open_page()
             if page is not None:
                 return page
-            check_format(self.layout)  # a newer version may have been there since we opened
             self._replace_page_locked()
             page = self._open_page()
         if page is None:
-            raise FileNotFoundError(errno.ENOENT, "the directory is being deleted underneath", self.layout.usage)
+            raise FileNotFoundError(errno.ENOENT, "the directory is being deleted underneath", self.layout.state)
         return page
 
     def _replace_page_locked(self) -> None:
-        """Replace the page, and the format of an older version. Requires: init lock.
+        """Replace the page. Requires: the directory's lock.
 
-        The older page is renamed first, which its writers notice, and renamed back if the disk is too full for the new
-        format: it has what they accounted for, and a directory of format 1 stays one. Only then is it removed, last, so
-        that the new page finds its block on a full disk. On NFS its writers notice within a second.
+        First by one that says that it is not counted, which its writers notice, and which has the policy: a death while
+        this counts must not lose the cap. On NFS its writers notice within a second.
         """
         layout = self.layout
-        aside = layout.staged(StagedName(0, 0, *myself(), next_serial()))
-        with contextlib.suppress(FileNotFoundError):
-            rename_below(layout, layout.usage, aside)
+        head = self._next_head(read_state(layout))
         try:
-            space = stated_space(layout)
-            if space is None:
-                space = probe_space(layout.root)
-                replace_file(layout, layout.format, encode_format(space))
-            layout.space = space
-        except BaseException:
-            with contextlib.suppress(OSError):  # what brought us here says more
-                rename_below(layout, aside, layout.usage)
-            raise
-        try:
-            is_new = self._is_new()
-            if layout.is_nfs and not is_new:
-                time.sleep(FRESH_SECONDS)  # until no writer relies on a look at the older page, see NfsPage.was_at
-            slots = [Slot(0, 0)] * SHARDS if is_new else [self._measure(shard) for shard in range(SHARDS)]
-        finally:
+            replace_state(layout, encode_page(head._replace(folder=NOT_COUNTED)))
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            # It may well be this cache that fills the disk, and nothing can be evicted without a page.
             with contextlib.suppress(FileNotFoundError):
-                unlink_below(layout, aside)
+                unlink_below(layout, layout.state)
+            replace_state(layout, encode_page(head._replace(folder=NOT_COUNTED)))
+        layout.space = head.space
+        is_new = self._is_new()
+        if layout.is_nfs and not is_new:
+            time.sleep(FRESH_SECONDS)  # until no writer relies on a look at the older page, see NfsPage.was_at
+        slots = [Slot(0, 0)] * SHARDS if is_new else [self._measure(shard) for shard in range(SHARDS)]
         if is_new:
             leave_tag(layout, names_in(layout, layout.root))
-        if self._first_cap_bytes is not None and not any(slot.bytes for slot in slots):
-            self.policy.begin_with(self._first_cap_bytes)
-        replace_file(layout, layout.usage, encode_page(slots))
+        if self._first_cap_bytes is not None and head.policy == Policy() and not any(slot.bytes for slot in slots):
+            head = head._replace(policy=Policy(self._first_cap_bytes, is_default=True))
+        # In place: on a full disk there may be no room for a second one.
+        write_state(layout, encode_page(head, slots))
+
+    def _next_head(self, older: bytes) -> Head:
+        """Returns the head of the next page: what the older one stated, or else this process knows.
+
+        The sizes that count are those of the file system, unless it is the same directory.
+        """
+        stated, folder = decode_head(older), folder_of(self.layout)
+        if stated is None:
+            if older:
+                _log.warning("%s is damaged: what the directory holds is counted again", self.layout.state)
+            return Head(folder, probe_space(self.layout.root), replace(self.policy.latest, seed=None))
+        if stated.folder == NOT_COUNTED or is_of(stated, self.layout):
+            return stated._replace(folder=folder)
+        return Head(folder, probe_space(self.layout.root), stated.policy)
+
+
+class _OwnPolicy(StatedPolicy):
+    """The policy of an open directory, read and published by way of its page."""
+
+    def __init__(self, directory: CacheDirectory) -> None:
+        super().__init__(directory.layout)
+        # Weak: the directory's descriptors are closed once nothing else refers to it.
+        self._directory = weakref.ref(directory)
+
+    def _image(self) -> bytes:
+        directory = self._directory()
+        usage = None if directory is None else directory.usage_if_attached()
+        return super()._image() if usage is None else usage.image()
+
+    def _change(self, change: Callable[[Policy], Policy]) -> None:
+        directory = self._directory()
+        if directory is None:
+            raise ReferenceError(f"{self._layout.root}: the directory is gone that this is the policy of")
+        with directory.locked() as usage:
+            image = usage.image()
+            policy = change(self.stated_in(image))
+            head = decode_head(image) or Head(folder_of(self._layout), space_of(self._layout), policy)
+            usage.write(0, written := encode_head(head._replace(policy=policy)), fsync=True)
+            self.stated_in(written)

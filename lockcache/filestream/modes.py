@@ -22,12 +22,11 @@ from typing import Final, Literal
 from lockcache.arguments import is_disabled, warn_once
 from lockcache.default_directory import NOWHERE
 from lockcache.errors import UnsafeCacheDirError, in_words
-from lockcache.filestream.accounting import UsagePage, has_entry
+from lockcache.filestream.accounting import StatedPolicy, StatePage, has_entry
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, Layout, Space, nearest_seen, ownership
 from lockcache.filestream.entry import EntryReader, Record
 from lockcache.filestream.eviction import Evicted
-from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.seed_marks import has_seed
 from lockcache.filestream.writer import EntryWriter, Writer, Written
 
@@ -47,13 +46,13 @@ class _NoDirectory(CacheDirectory):
         self.layout = Layout(NOWHERE)
         self.layout.space = Space(1)
         self.is_shared = False
-        self.policy = PolicyFile(self.layout)
+        self.policy = StatedPolicy(self.layout)
         self.only_read()
 
     def refuse_if_read_only(self) -> None:
         """Do nothing: what is not there may be removed."""
 
-    def usage(self) -> UsagePage:
+    def usage(self) -> StatePage:
         """Raise :class:`PermissionError`: nothing is accounted for."""
         raise PermissionError(errno.EROFS, "this cache has no directory", self.layout.root)
 

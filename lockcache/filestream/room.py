@@ -30,9 +30,9 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from lockcache.filestream.accounting import Slot, UsagePage, bytes_beside
+from lockcache.filestream.accounting import Slot, StatePage, bytes_beside, space_of
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import DISK_FULL, Hold, Queue, Woken, grant, refuse_symlink, space_of, wake_next
+from lockcache.filestream.disk import DISK_FULL, Hold, Queue, Woken, grant, refuse_symlink, wake_next
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy, Priority
 from lockcache.filestream.repair import reap, recount_drifted
@@ -259,7 +259,7 @@ class _Progress:
         self._image = b""
         self._changed_at = 0.0
 
-    def has_ended(self, usage: UsagePage) -> bool:
+    def has_ended(self, usage: StatePage) -> bool:
         """Returns whether the accounting has not changed for a while. The next while begins then."""
         image, now = usage.image(), time.monotonic()
         is_same = image == self._image
@@ -278,7 +278,7 @@ def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority 
     is_writable = directory.usage_if_writable() is not None
     if is_writable and not directory.layout.is_network:
         reap_if_possible(directory)  # a network file system is spared that until something is written
-    wanted = policy = directory.policy.current()
+    wanted = policy = directory.policy.latest  # which opening has read a moment ago
     if priority is not None and policy.priority == Policy.priority and not policy.states_priority:
         wanted = replace(wanted, priority=priority)
     if cap is not None:
@@ -293,7 +293,7 @@ def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority 
                 cap,
                 policy.max_size_bytes,
             )
-    return done + evict_to_policy(directory, directory.policy.current())
+    return done + evict_to_policy(directory, directory.policy.latest)
 
 
 def reap_if_possible(directory: CacheDirectory) -> None:

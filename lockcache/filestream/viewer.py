@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lockcache.calling import parted_files
-from lockcache.filestream.accounting import folder_bytes
+from lockcache.filestream.accounting import folder_bytes, space_of
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import ViewName, space_of
+from lockcache.filestream.disk import ViewName
 from lockcache.filestream.entry import (
     KeyRing,
     StagedView,

@@ -13,7 +13,7 @@ import os
 import time
 from typing import Final, NamedTuple, Protocol
 
-from lockcache.filestream.accounting import scan_shard
+from lockcache.filestream.accounting import bytes_in, scan_shard
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, SHARDS
 from lockcache.filestream.entry import (
@@ -228,12 +228,15 @@ class _Write:
         is_published = False
         try:
             staged.reserve()
-            # Read after the reservation: a process that lowers the limit does so before it reads the reservations.
-            policy = directory.policy.current()
+            # Cap and sum by one read, after the reservation: a process that lowers the limit does so before it reads
+            # the reservations.
+            image = staged.usage.whole()
+            policy = directory.policy.stated_in(image)
             refusal = self._refusal(policy, size)
             if refusal:
                 return refusal
-            if not self._has_room(staged, policy.entries_limit_bytes(space), size):
+            limit_bytes = policy.entries_limit_bytes(space)
+            if limit_bytes is not None and not self._has_room(staged, limit_bytes, bytes_in(image), size):
                 return _NO_ROOM
             staged.set_attribute(attribute)
             staged.set_note(note)
@@ -255,8 +258,8 @@ class _Write:
             return ""
         return f"{size_bytes} bytes on disk are more than the directory's cap leaves ({limit_bytes})"
 
-    def _has_room(self, staged: StagedEntry, limit_bytes: int | None, size_bytes: int) -> bool:
-        if limit_bytes is not None and staged.usage.total_bytes() > limit_bytes:
+    def _has_room(self, staged: StagedEntry, limit_bytes: int, held_bytes: int, size_bytes: int) -> bool:
+        if held_bytes > limit_bytes:
             staged.give_way()
             if self._room is None:
                 self._room = Room(self._directory, self._deadline)

@@ -49,7 +49,7 @@ def recognise(root: str) -> tuple[str, list[str]]:
     """
     _refuse_parts(root)
     guests = guests_in(root)
-    if has_entries(root) or os.path.lexists(Layout(root).format):
+    if has_entries(root) or os.path.lexists(Layout(root).state):
         return _whose_entries(root), guests
     if len(guests) > 1:
         raise WrongLayoutError(
@@ -69,7 +69,7 @@ def _refuse_parts(root: str) -> None:
     for above in list(Path(real).parents)[:3]:
         layout = Layout(str(above))
         parts = (layout.entries, layout.own, layout.tmp)
-        if os.path.lexists(layout.format) and f"{real}/".startswith(tuple(f"{part}/" for part in parts)):
+        if os.path.lexists(layout.state) and f"{real}/".startswith(tuple(f"{part}/" for part in parts)):
             raise WrongLayoutError(f"{root} is a part of the cache in {above}: use that directory")
 
 

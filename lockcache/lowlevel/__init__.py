@@ -5,13 +5,13 @@ are built on, by the action that it is for:
 
 - **directories**: ``Layout`` makes every path, ``CacheDirectory`` opens one (locks, accounting, policy); ``is_cache``,
   ``check_directory``, ``entry_name``, ``SHARDS``
-- **policy**: ``Policy``, ``PolicyFile``, ``Priority``; a running daemon: ``keeper_of``, ``read_status``
+- **policy**: ``Policy``, ``StatedPolicy``, ``Priority``; a running daemon: ``keeper_of``, ``read_status``
 - **list** names and sizes: ``all_entries``, ``scan_shard``, ``count_shard``, ``find_entry``, ``find_names``, ``Found``,
   and by a filter ``Selection``, ``select_entries``
 - **inspect** one entry without using it: ``describe_entry``, ``Described``, ``read_entry``, ``Read``; signed ones with
   ``load_keys``, ``KeyRing``, ``Record``
 - **measure** what the disk holds, and **account**: ``measured``, ``measure_shard``, ``measure_quarantine``, ``staged``,
-  ``accounted``, ``UsagePage``, ``find_drift``, ``Drift``, ``Slot``, ``Counters``, ``read_counters``
+  ``accounted``, ``StatePage``, ``find_drift``, ``Drift``, ``Slot``, ``Counters``, ``read_counters``
 - **choose** and **evict**: ``sweep``, ``Goal``, ``choose_victims``, ``remove_victims``, ``choose_selected``,
   ``evict_selected``, ``Evicted``
 - **verify** and **repair**: ``verify_in_steps``, ``Verdict``, ``recount_shard``, ``recount_all``, ``reap``, ``Repair``
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lockcache.filestream import (
         CacheDirectory as CacheDirectory,
         Policy as Policy,
-        PolicyFile as PolicyFile,
         Priority as Priority,
     )
     from lockcache.filestream.accounting import (
@@ -37,7 +36,8 @@ if TYPE_CHECKING:
         Drift as Drift,
         Found as Found,
         Slot as Slot,
-        UsagePage as UsagePage,
+        StatedPolicy as StatedPolicy,
+        StatePage as StatePage,
         accounted as accounted,
         count_shard as count_shard,
         find_drift as find_drift,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -12,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from lockcache.filestream.accounting.usage import Slot, encode_page
+from lockcache.filestream.accounting import Head, Slot, encode_page
+from lockcache.filestream.disk import Space
 from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName, entry_name
 from lockcache.filestream.disk.owners import myself
+from lockcache.filestream.policy import Policy
 
 KEY: Final = b"k"
 NAME: Final = entry_name(KEY)
@@ -36,13 +37,10 @@ PLACES: Final[dict[str, str]] = {
     "stranger's staged file": "tmp/stranger",
     "tmp": "tmp",
     "own": "lockcache",
-    "format": "lockcache/format",
-    "policy": "lockcache/policy.json",
-    "usage": "lockcache/usage",
-    "costs": "lockcache/costs",
+    "state": "lockcache/state",
     "locks": "lockcache/locks",
     "lock": f"lockcache/locks/{NAME[:2]}",
-    "init lock": "lockcache/locks/init",
+    "directory lock": "lockcache/locks/directory",
     "room lock": "lockcache/locks/room",
     "leases": "lockcache/leases",
     "lease": f"lockcache/leases/{NAME}.0",
@@ -66,12 +64,9 @@ PLACES: Final[dict[str, str]] = {
 #: Files that are read, and never written in place if they have a second name. A hard link in the place of one is like a
 #: copy, which its maker could have made as well; hard-linked copies (backups) of a cache directory have to work.
 READABLE: Final = (
-    "format",
+    "state",
     "layout",
-    "policy",
-    "usage",
     "counters",
-    "costs",
     "record",
     "scrub",
     "daemon status",
@@ -90,13 +85,20 @@ class Outside:
         for path in PLACES.values():
             self._fill(root / path)
         # The names that are looked up in a folder, for the case that a symlink leads to this one.
-        for file in (NAME[2:], f"{NAME[:2]}/{NAME[2:]}", _DEAD, f"{NAME}.0", NAME[:2], "init", "room", "thesis.tex"):
+        for file in (
+            NAME[2:],
+            f"{NAME[:2]}/{NAME[2:]}",
+            _DEAD,
+            f"{NAME}.0",
+            NAME[:2],
+            "directory",
+            "room",
+            "thesis.tex",
+        ):
             self._fill(root / file)
-        (root / "policy.json").write_text(json.dumps({"max_size_bytes": 1, "by_operator": True}))
-        shutil.copy(root / "policy.json", root / "lockcache" / "policy.json")
-        (root / "usage").write_bytes(encode_page([Slot(10**6, 10)] * SHARDS))
-        shutil.copy(root / "usage", root / "lockcache" / "usage")
-        (root / "format").write_bytes(b"99\n")
+        head = Head((root / "lockcache").stat().st_ino, Space(1), Policy(1, by_operator=True))
+        (root / "state").write_bytes(encode_page(head, [Slot(10**6, 10)] * SHARDS))
+        shutil.copy(root / "state", root / "lockcache" / "state")
         self.file = root / "secret"
         self.file.write_bytes(FORGED)
         for path in [*root.rglob("*"), root]:

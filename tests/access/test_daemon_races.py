@@ -173,7 +173,7 @@ def _make(folder_fd: int, folders: str, name: str, content: bytes) -> None:
 
 def _outside_of(case: Case, outside: Path) -> None:
     """Make all that such a directory has, so that what is done there by a name finds something."""
-    _fill(outside, {**FILES[case.layout], f"lockcache/staged/{DEAD}": b"dead", "lockcache/policy.json": b"{}"})
+    _fill(outside, {**FILES[case.layout], f"lockcache/staged/{DEAD}": b"dead", "lockcache/policy": b"{}"})
     os.mkfifo(outside / "fifo")
 
 

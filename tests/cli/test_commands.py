@@ -16,9 +16,11 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.cli.program import cli
 from lockcache.errors import how_to_install
+from lockcache.filestream.policy import Policy
 from lockcache.lowlevel import entry_name
 from tests.cli.command import LOCKCACHE, run
 from tests.daemon.daemon_process import RunningDaemon
+from tests.state_pages import damage, set_policy
 
 
 def test_path_prints_the_directory_that_the_environment_names(cache_path: Path) -> None:
@@ -151,17 +153,17 @@ def test_looking_at_a_directory_that_is_no_cache_makes_none(command: str, tmp_pa
 @pytest.mark.long
 @pytest.mark.parametrize("command", ["stats", "recount", "policy get", "clear"])
 def test_looking_at_a_cache_over_its_cap_evicts_nothing(command: str, filled: Path) -> None:
-    policy = {"max_size_bytes": 1000, "by_operator": True}
-    (filled / "lockcache" / "policy.json").write_text(json.dumps(policy))
+    set_policy(filled, Policy(1000, by_operator=True))
     run(*command.split(), str(filled))
     assert len(list((filled / "entries").glob("*/*"))) == 2
 
 
 def test_setting_a_policy_repairs_a_damaged_one(filled: Path) -> None:
-    (filled / "lockcache" / "policy.json").write_text("{")
-    assert "set it again" in run("stats", str(filled)).stderr
+    damage(filled)
     ended = run("policy", "set", "--max-size", "1M", str(filled))
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.returncode == 0
+    assert f"{filled}/lockcache/state is damaged" in ended.stderr
+    assert run("stats", str(filled)).stderr == ""
     assert json.loads(run("policy", "get", "--json", str(filled)).stdout)["max_size_bytes"] == 1_000_000
 
 

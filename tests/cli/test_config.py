@@ -10,10 +10,11 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.arguments import PROGRAM_VARIABLES, SWITCHES, VARIABLES, unknown_variables
-from lockcache.lowlevel import Layout, Policy, PolicyFile
+from lockcache.lowlevel import Policy
 from lockcache_daemon.settings.model import DirectorySettings, Settings, settings_of
 from lockcache_daemon.settings.sources import variable_of
 from tests.cli.command import run
+from tests.state_pages import policy_of, set_policy
 
 
 def config(*words: str, **variables: str) -> dict[str, object]:
@@ -32,7 +33,7 @@ def test_each_setting_says_where_it_comes_from(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path, max_size_bytes=10**7):
         assert config(str(cache_path))["max_size_bytes"] == {
             "value": 10**7,
-            "origin": "set by a program, in policy.json",
+            "origin": "set by a program, in the directory",
         }
 
 
@@ -45,10 +46,10 @@ def test_a_path_is_whole_where_a_program_reads_it(tmp_path: Path) -> None:
 
 def test_an_operators_cap_counts_over_the_variable_and_says_so(cache_path: Path) -> None:
     FileStreamProgramCache(cache_path).close()
-    PolicyFile(Layout(str(cache_path))).replace(Policy(10**7, by_operator=True))
+    set_policy(cache_path, Policy(10**7, by_operator=True))
     found = config(str(cache_path), LOCKCACHE_MAX_SIZE="20G")["max_size_bytes"]
     assert found["value"] == 10**7
-    assert found["origin"].startswith("set by an operator, in policy.json; $LOCKCACHE_MAX_SIZE=20.0 GB")
+    assert found["origin"].startswith("set by an operator, in the directory; $LOCKCACHE_MAX_SIZE=20.0 GB")
 
 
 def test_the_default_directory_is_shown_with_the_cap_that_it_will_have(tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_commands_do_not_obey_the_variables_of_programs(cache_path: Path) -> Non
     stated = {"LOCKCACHE_MAX_SIZE": "5G", "LOCKCACHE_POLICY": "cost"} | dict.fromkeys(SWITCHES, "1")
     assert run("clear", "--yes", str(cache_path), **stated).returncode == 0
     assert run("doctor", str(cache_path), **{**stated, "LOCKCACHE_MAX_SIZE": "1B"}).returncode == 0
-    assert PolicyFile(Layout(str(cache_path))).load() == Policy(10**7)
+    assert policy_of(cache_path) == Policy(10**7)
     assert len(cache) == 0
 
 

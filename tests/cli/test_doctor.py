@@ -25,6 +25,7 @@ from tests.cli.doctor import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, everythin
 from tests.daemon.daemon_process import RunningDaemon
 from tests.matrix_sampling import all_but
 from tests.processes.crowd import HANG_SECONDS, run_all
+from tests.state_pages import damage, make_newer
 
 
 @pytest.fixture
@@ -94,8 +95,8 @@ def test_where_the_path_comes_from_is_said_and_keys_are_not(tmp_path: Path) -> N
     "damage, check, advice",
     [
         (lambda root: root.chmod(0o770), "safety", "chmod -R go-w"),
-        (lambda root: (root / "lockcache/format").write_text("99\n"), "safety", "upgrade lockcache"),
-        (lambda root: (root / "lockcache/policy.json").write_text("{}"), "policy", "lockcache policy set"),
+        (make_newer, "safety", "upgrade lockcache"),
+        (damage, "policy", "lockcache policy set"),
         pytest.param(lambda root: os.chown(root, 65534, 65534), "safety", "as its owner", marks=pytest.mark.root),
     ],
     ids=["writable by others", "newer", "damaged policy", "another's"],
@@ -161,8 +162,7 @@ def test_a_directory_that_was_copied_to_a_disk_of_other_blocks_is_told(
     checks = examined(copied)[1]
     assert checks["blocks"]["verdict"] == NOTE
     assert checks["blocks"]["measured"]["real"]["block_bytes"] == 1024
-    for name in ("format", "usage"):
-        (copied / "lockcache" / name).unlink()
+    assert checks["accounting"]["verdict"] == DEGRADED
     FileStreamProgramCache(copied).close()
     checks = examined(copied)[1]
     assert "blocks" not in checks
@@ -180,14 +180,14 @@ def test_two_shards_that_are_wrong_by_as_much_are_not_taken_for_none(filled: Pat
 
 @pytest.mark.parametrize("page", all_but(["short"], ["short", "directory", "symlink"]))
 def test_an_accounting_page_that_cannot_be_read_is_not_called_true(page: str, filled: Path, tmp_path: Path) -> None:
-    usage = filled / "lockcache" / "usage"
-    usage.rename(tmp_path / "usage")
+    usage = filled / "lockcache" / "state"
+    usage.rename(tmp_path / "state")
     if page == "short":
         usage.write_bytes(b"0123456789")
     elif page == "directory":
         usage.mkdir()
     else:
-        usage.symlink_to(tmp_path / "usage")
+        usage.symlink_to(tmp_path / "state")
     _, checks = examined(filled)
     assert checks["accounting"]["verdict"] == DEGRADED
 

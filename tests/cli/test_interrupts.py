@@ -11,7 +11,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.cli.program import run
-from lockcache.filestream.accounting.usage import Slot, UsagePage
+from lockcache.filestream.accounting.state import Slot, StatePage
 from tests.unit.material import entry_path
 
 
@@ -20,14 +20,14 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """``interrupt(n)``: Ctrl-C comes in place of the n-th change of the accounting from now on."""
 
     def arm(number: int) -> None:
-        changes, change = iter(range(1, number + 1)), UsagePage.add_locked
+        changes, change = iter(range(1, number + 1)), StatePage.add_locked
 
-        def add_locked(self: UsagePage, *arguments: Any) -> Slot:
+        def add_locked(self: StatePage, *arguments: Any) -> Slot:
             if next(changes, None) == number:
                 raise KeyboardInterrupt
             return change(self, *arguments)
 
-        monkeypatch.setattr(UsagePage, "add_locked", add_locked)
+        monkeypatch.setattr(StatePage, "add_locked", add_locked)
 
     return arm
 

@@ -19,6 +19,7 @@ from lockcache.filestream.disk.locks import ProcessLock
 from tests.cli.command import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
 from tests.matrix_sampling import EXHAUSTIVE, all_but
+from tests.state_pages import make_newer
 
 # How each command that takes a directory is called. A new command has to be added here.
 ON_A_DIRECTORY = {
@@ -98,11 +99,11 @@ BAD_VALUES = [
     (("unpack", "/dev/null", "{filled}"), "cut off"),
     (("unpack", "", "{filled}"), "must not be empty"),
     (("policy", "set", "--max-size", "1G", "{filled}/no-such"), "no-such"),
-    (("policy", "set", "--max-size", "1G", "{filled}/lockcache/format"), "is a file"),
+    (("policy", "set", "--max-size", "1G", "{filled}/lockcache/state"), "is a file"),
     (("unpack", "--max-entry", "much", "/dev/null", "{filled}"), "'much'"),
     (("pack", "--arch", "x86", "/dev/null", "{filled}"), "'x86'"),
     (("policy", "set", "--policy", "size", "{filled}"), "'size'"),
-    (("manifest", "ls", "{filled}/lockcache/format"), "line 1: this is not a manifest"),
+    (("manifest", "ls", "{filled}/lockcache/state"), "line 1: this is not a manifest"),
     (("manifest", "make", "{filled}"), "--output"),
 ]
 
@@ -169,8 +170,8 @@ def _below_a_file(filled: Path) -> tuple[Path, object]:
 
 
 def _newer(filled: Path) -> tuple[Path, object]:
-    (filled / "lockcache" / "format").write_text("99\n")
-    return filled, "format 99"
+    make_newer(filled)
+    return filled, "format 4"
 
 
 def _unsafe(filled: Path) -> tuple[Path, object]:
@@ -189,12 +190,6 @@ def test_a_directory_that_is_none_is_named_with_what_to_do_and_left_as_it_is(
     refused(ended, named)
     assert "\x1b" not in ended.stderr
     assert sorted(filled.parent.rglob("*")) == before
-
-
-@pytest.mark.parametrize("command", ["clear", "evict", "policy", "recount", "stats"])
-def test_a_damaged_policy_says_how_to_mend_it(command: str, filled: Path) -> None:
-    (filled / "lockcache" / "policy.json").write_text('{"max_size_bytes": "much"}')
-    refused(run(*ON_A_DIRECTORY[command], filled), "policy.json")
 
 
 @pytest.mark.long
@@ -251,8 +246,8 @@ def test_a_bundle_is_neither_written_to_a_terminal_nor_read_from_one(command: st
 @pytest.mark.long
 def test_a_lock_that_hangs_is_no_mistake_of_who_typed_the_command(filled: Path) -> None:
     layout = Layout(str(filled))
-    os.unlink(layout.usage)  # so that the next process has to make it, under the lock
-    busy = ProcessLock(layout.init_lock, 1.0)
+    os.unlink(layout.state)  # so that the next process has to make it, under the lock
+    busy = ProcessLock(layout.directory_lock, 1.0)
     with busy:
         ended = run("recount", filled)
     busy.close()

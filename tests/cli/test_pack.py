@@ -15,11 +15,12 @@ from zstandard import FRAME_HEADER
 
 from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
 from lockcache.errors import how_to_install
-from lockcache.lowlevel import Layout, Policy, PolicyFile
+from lockcache.lowlevel import Policy
 from tests.cli.command import LOCKCACHE, give_to_somebody, run, run_as_somebody
 from tests.crash.measure import assert_one_recount_repairs_all
 from tests.processes.crowd import HANG_SECONDS, crowd
 from tests.processes.provable_values import prove, value_for
+from tests.state_pages import policy_of
 from tests.unit.bundle.packed import compress, entry, packed_of
 
 KEYS = [b"%d" % number for number in range(300)]
@@ -115,7 +116,7 @@ def test_a_fifo_is_written_as_it_is_and_stays_one(filled: Path, tmp_path: Path) 
 def test_the_default_directory_has_its_cap_also_where_it_is_made_by_unpacking(filled: Path, tmp_path: Path) -> None:
     run("pack", tmp_path / "warm.lcb.zst", filled)
     assert run("unpack", tmp_path / "warm.lcb.zst", XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="").returncode == 0
-    found = PolicyFile(Layout(str(tmp_path / "lockcache"))).load()
+    found = policy_of(tmp_path / "lockcache")
     assert found == Policy(10 * 10**9, is_default=True)
 
 

@@ -213,7 +213,7 @@ def test_an_operators_seed_is_shown_and_taken_away(filled: Path, tmp_path: Path)
     assert f"bytes): serves {served} programs\n" in run("stats", node).stdout
     assert run("ls", node).stderr == f"lockcache: for the programs of the seed: lockcache bundle ls {path}\n"
     config = json.loads(run("config", "--json", node, LOCKCACHE_SEED="/elsewhere").stdout)
-    assert (config["seed"]["value"], config["seed"]["origin"]) == (str(path), "set by an operator, in policy.json")
+    assert (config["seed"]["value"], config["seed"]["origin"]) == (str(path), "set by an operator, in the directory")
     assert FileStreamProgramCache(node)[b"0"] == b"0" * 100
     assert run("policy", "set", "--max-size", "1G", node).returncode == 0
     assert FileStreamProgramCache(node)[b"0"] == b"0" * 100
@@ -314,7 +314,7 @@ def test_whatever_is_wrong_with_the_bundle_leaves_the_exit_code(filled: Path, tm
     assert not (tmp_path / "k.lcb").exists()
 
 
-@pytest.mark.parametrize("word, code", [("no-such-command", 127), ("{filled}/lockcache/format", 126)])
+@pytest.mark.parametrize("word, code", [("no-such-command", 127), ("{filled}/lockcache/state", 126)])
 def test_the_last_of_a_node_promotes_though_its_command_is_not_there(
     filled: Path, tmp_path: Path, word: str, code: int
 ) -> None:

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.lowlevel import Layout, PolicyFile, keeper_of
+from lockcache.lowlevel import Layout, keeper_of
 from tests.cli.command import KEPT, LOCKCACHE, ROOT, RUN, run, start, until_free
+from tests.state_pages import policy_of
 
 # A framework, as one is on disk: what it imports last is there when its adapter is installed.
 FRAMEWORK = "import sys\nis_whole = False\nfrom cupy import inner\nis_whole = True\n"
@@ -317,7 +318,7 @@ def test_the_cap_of_a_run_with_a_daemon_binds_no_later_program(
     process = start("--daemon", "--dir", str(cache_path), *words, "--", *program, **variables)
     assert "pid" in process.stdout.readline()
     assert process.communicate(timeout=60)[1].startswith("lockcache: no process found")
-    policy = PolicyFile(Layout(str(cache_path))).load()
+    policy = policy_of(cache_path)
     assert (policy.max_size_bytes, policy.by_operator) == (1_000_000_000, False)
     with FileStreamProgramCache(cache_path, max_size_bytes=2_000_000_000) as cache:
         assert cache.max_size_bytes == 2_000_000_000
@@ -343,4 +344,4 @@ def test_a_daemon_keeps_the_cap_that_an_operator_set_and_runs_nothing_of_where_i
     process = start(*words, *program, cwd=tmp_path / "here")
     assert "pid" in process.stdout.readline()
     process.communicate(timeout=60)
-    assert PolicyFile(Layout(str(cache_path))).load().max_size_bytes == 50_000_000
+    assert policy_of(cache_path).max_size_bytes == 50_000_000

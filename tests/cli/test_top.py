@@ -21,6 +21,7 @@ from lockcache.cli.top.sample import Watch
 from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.cli.command import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
+from tests.state_pages import make_newer
 
 
 def test_without_a_terminal_it_is_one_look(filled: Path) -> None:
@@ -58,7 +59,7 @@ def _delete(terminal: OnTerminal, filled: Path) -> None:
 
 
 def _spoil_the_policy(terminal: OnTerminal, filled: Path) -> None:
-    (filled / "lockcache" / "policy.json").write_text("{}")
+    make_newer(filled)
 
 
 def _ask_for_help(terminal: OnTerminal, filled: Path) -> None:

@@ -142,7 +142,7 @@ def assert_nothing_is_held(cache: FileStreamProgramCache) -> None:
     """Assert that no lock is held, by trying each through another open file, as other processes do; and close all."""
     _assert_nothing_is_open(cache)
     directory = cache._directory
-    for lock in (*directory.locks.values(), directory.room_lock, directory._init_lock):
+    for lock in (*directory.locks.values(), directory.room_lock, directory.lock):
         assert not lock._holders, f"a thread holds {lock.path}"
     for file in Path(directory.layout.own).glob("lea*/*"):
         assert _is_free(file), f"{file} is held"
@@ -180,4 +180,4 @@ def _assert_nothing_is_open(cache: FileStreamProgramCache) -> None:
 
 def _is_kept(path: str) -> bool:
     """Returns whether a cache keeps such a file open, which is a lock or the usage page."""
-    return path.endswith("/lockcache/usage") or "/lockcache/locks/" in path
+    return path.endswith("/lockcache/state") or "/lockcache/locks/" in path

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk import parse_staged_name
+from lockcache.filestream.accounting import NOT_COUNTED, head_of, read_state, slots_in
+from lockcache.filestream.disk import Layout, parse_staged_name
 from lockcache_stress.experiments.kill_points import deaths
+from tests.state_pages import space_stated
 
 Shards = dict[int, tuple[int, int]]
 
@@ -24,8 +24,7 @@ def on_disk(root: Path) -> Shards:
     Counts as the directory states: in blocks, with inodes, attributes and folders where the file system counts those.
     """
     found: Shards = {}
-    _, *lines = (root / "lockcache/format").read_text().split()
-    block, inode, shows_blocks = (int(line.partition("=")[2]) for line in lines)
+    block, inode, shows_blocks = space_stated(root)
 
     def size(path: Path) -> int:
         status = path.lstat()
@@ -62,14 +61,14 @@ def staged_files(root: Path) -> list[Path]:
 
 def accounted(root: Path) -> Shards:
     """Returns the accounting page's numbers of each shard that is not empty."""
-    numbers = struct.unpack(f"<{2 * _SHARDS}q", (root / "lockcache/usage").read_bytes())
-    slots = {shard: (numbers[2 * shard], numbers[2 * shard + 1]) for shard in range(_SHARDS)}
-    return {shard: slot for shard, slot in slots.items() if slot != (0, 0)}
+    slots = slots_in(read_state(Layout(str(root))))
+    return {shard: slot for shard, slot in enumerate(slots) if slot != (0, 0)}
 
 
 def assert_accounting_is_not_too_low(root: Path) -> None:
     """Assert that no shard holds more than its accounting, which would let writers overshoot the cap."""
-    if not os.path.exists(root / "lockcache/usage"):
+    head = head_of(Layout(str(root)))
+    if head is None or head.folder == NOT_COUNTED:
         return  # the process died before the first opening was complete, and the next process counts
     said = accounted(root)
     for shard, (bytes_, _) in on_disk(root).items():

@@ -177,4 +177,4 @@ def test_a_process_that_dies_at_any_step_of_counting_a_directory_of_cuda_core_le
         return lambda: FileStreamProgramCache(cache_path)
 
     steps = every_death(prepare, partial(_check, cache_path), CHANGES)
-    assert any("usage" in step and "rename" in step for step in steps)
+    assert any("state" in step and "rename" in step for step in steps)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.accounting import usage
+from lockcache.filestream.accounting import state
 
 KEY, OLD, NEW = b"key", b"old" * 3000, b"new" * 4000
 
@@ -134,7 +134,7 @@ def test_stats_of_a_disk_that_gives_no_answer_are_the_last_that_it_gave(
     with monkeypatch.context() as broken:
         for name in ("open", "lstat", "stat", "scandir", "pread"):
             broken.setattr(os, name, fail)
-        broken.setattr(usage, "_lstat", fail)
+        broken.setattr(state, "_lstat", fail)
         during = cache.stats()
     assert (during.bytes, during.entries) == (before.bytes, before.entries)
     assert during.entries == 2

@@ -11,8 +11,9 @@ from typing import Any
 from lockcache.filestream.accounting.scan import measure_shard
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import SHARDS
-from lockcache.filestream.disk.space import Space, encode_format
+from lockcache.filestream.disk.space import Space
 from lockcache.filestream.repair.recount import recount_all
+from tests.state_pages import state_of, state_space
 
 
 def make_directory(root: Path) -> None:
@@ -21,10 +22,8 @@ def make_directory(root: Path) -> None:
     Directories that tests make in their own process are like this (tests/conftest.py); one that a daemon makes counts
     in blocks.
     """
-    root.mkdir(mode=0o700, exist_ok=True)
-    (root / "lockcache").mkdir(mode=0o700, exist_ok=True)
-    if not (root / "lockcache" / "format").exists():
-        (root / "lockcache" / "format").write_bytes(encode_format(Space(1)))
+    if not state_of(root).exists():
+        state_space(root, Space(1))
 
 
 def fill(root: Path, entries: int, size_bytes: int, first: int = 0) -> list[Path]:

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.policy import Policy
 from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
 from tests.daemon.directories import accounting_is_exact, bytes_on_disk, fill, is_accounted_for, names_on_disk
 from tests.daemon.directory_kinds import KINDS
 from tests.daemon.pyptx_crowd import SUFFIXES, bytes_of, key_of, store
+from tests.state_pages import policy_of
 
 
 def once(*arguments: object) -> list[dict[str, Any]]:
@@ -62,7 +64,7 @@ def test_the_number_of_entries_is_kept_while_a_stranger_writes(cache_path: Path)
             fill(cache_path, 200, 100, first=first)
             until(lambda: len(names_on_disk(cache_path)) <= 95)
         assert daemon.end(signal.SIGTERM) == 0
-    assert not (cache_path / "lockcache" / "policy.json").exists()  # no cap was asked for
+    assert policy_of(cache_path) == Policy()  # no cap was asked for
 
 
 # ---- age -------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.accounting import NOT_COUNTED, head_of
+from lockcache.filestream.accounting.state import Slot
 from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import Layout
 from lockcache.lowlevel import measure_shard
 from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, until
 
@@ -56,7 +58,9 @@ def test_the_first_count_and_a_recount_of_a_large_shard_end_at_a_signal(large: P
     with daemon:
         end_within_the_shard(large, daemon.process.pid)
         assert daemon.process.wait(HANG_SECONDS) == 0
-    assert not (large / "lockcache" / "usage").exists()  # it was not counted to its end
+    head = head_of(Layout(str(large)))
+    assert head is not None
+    assert head.folder == NOT_COUNTED, "it was not counted to its end"
 
     directory = CacheDirectory(str(large), 1.0)
     assert measure_shard(directory.layout, LAST) == Slot(0, FILES)

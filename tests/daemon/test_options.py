@@ -15,9 +15,10 @@ import pytest
 
 from lockcache import FileStreamProgramCache, __version__
 from lockcache.filestream.disk.layout import Layout
-from lockcache.filestream.policy import Policy, PolicyFile
+from lockcache.filestream.policy import Policy
 from lockcache_daemon.keeper.single_instance import Instance
 from tests.daemon.daemon_process import RunningDaemon, run_daemon
+from tests.state_pages import damage, make_newer, policy_of, state_of
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_a_directory_that_has_a_cap_needs_no_budget_and_keeps_its_cap_a_programs
     assert (done.returncode, done.stderr) == (0, "")
     assert "cap 10.0 MB" in done.stdout
     assert "evicted" in done.stdout
-    assert PolicyFile(Layout(str(root))).load() == Policy(10_000_000)
+    assert policy_of(root) == Policy(10_000_000)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_no_cap_is_written_before_all_directories_are_accepted(
             ended = run_daemon("--max-size", "1M", *extra, cache_path, other)
             assert (ended.returncode, ended.stdout) == (3 if other is managed else 2, ""), ended
             assert why in ended.stderr
-            assert PolicyFile(Layout(str(cache_path))).load() == Policy(50_000_000)
+            assert policy_of(cache_path) == Policy(50_000_000)
     finally:
         instance.release()
 
@@ -213,7 +214,7 @@ def test_a_default_directory_that_it_makes_has_a_cap(tmp_path: Path, has_cap: bo
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "LOCKCACHE_DIR": ""}
     budget = ["--max-size", "1M"] if has_cap else ["--max-age", "1d"]
     assert run_daemon("--once", *budget, env=environment).returncode == 0
-    found = PolicyFile(Layout(str(tmp_path / "lockcache"))).load()
+    found = policy_of(tmp_path / "lockcache")
     assert found == (Policy(10**6, by_operator=True) if has_cap else Policy(10 * 10**9, is_default=True))
 
 
@@ -231,7 +232,8 @@ def test_a_directory_that_may_not_be_kept_is_one_line_and_exit_code_2(
     else:
         (cache_path / "lockcache").mkdir(parents=True)
         cache_path.chmod(0o777 if kind == "unsafe" else 0o700)
-        (cache_path / "lockcache" / "format").write_bytes(b"99\n" if kind == "newer" else b"1\n")
+        if kind == "newer":
+            make_newer(cache_path)
     if kind == "below a file" and extra == ["--dry-run"]:
         pytest.skip("nothing is there, and a dry run does not try to make it")
     done = run_daemon("--max-size", "1G", *extra, cache_path)
@@ -240,40 +242,21 @@ def test_a_directory_that_may_not_be_kept_is_one_line_and_exit_code_2(
     assert str(cache_path.parent if kind == "below a file" else cache_path) in done.stderr
 
 
-@pytest.fixture
-def damaged(cache_path: Path) -> Path:
-    """A cache whose policy cannot be understood."""
-    FileStreamProgramCache(cache_path).close()
-    (cache_path / "lockcache" / "policy.json").write_bytes(b"{")
-    return cache_path
-
-
 @pytest.mark.long
-def test_a_damaged_policy_is_replaced_at_start_by_the_daemons_own_and_the_log_says_so(damaged: Path) -> None:
-    with RunningDaemon("--max-size", "1M", damaged, starts=0) as daemon:
-        said = daemon.wait_for("policy")
-        assert said["max_size_bytes"] == 1_000_000
-        assert "policy.json is not a policy" in said["error"]["message"]
+def test_a_cap_that_was_lost_with_the_page_is_the_daemons_again_at_start(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path, max_size_bytes=2_000_000).close()
+    damage(cache_path)
+    with RunningDaemon("--max-size", "1M", cache_path, starts=0) as daemon:
         assert daemon.wait_for("start")["max_size_bytes"] == 1_000_000
-        policy = json.loads((damaged / "lockcache" / "policy.json").read_bytes())
-        assert policy == {"max_size_bytes": 1_000_000, "by_operator": True}
+        assert policy_of(cache_path) == Policy(1_000_000, by_operator=True)
 
 
-def test_a_second_daemon_leaves_a_damaged_policy_to_the_one_that_keeps_the_directory(damaged: Path) -> None:
-    first = Instance(Layout(str(damaged)))
-    first.acquire()
-    try:
-        assert run_daemon("--max-size", "2M", damaged).returncode == 3
-        assert (damaged / "lockcache" / "policy.json").read_bytes() == b"{"
-    finally:
-        first.release()
-
-
-def test_a_dry_run_says_that_a_policy_is_damaged_and_leaves_it(damaged: Path) -> None:
-    done = run_daemon("--max-size", "1M", "--dry-run", damaged)
-    assert done.returncode == 0
-    assert "policy.json is not a policy" in done.stderr
-    assert (damaged / "lockcache" / "policy.json").read_bytes() == b"{"
+def test_a_dry_run_leaves_a_damaged_page_as_it_is(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path).close()
+    damage(cache_path)
+    damaged = state_of(cache_path).read_bytes()
+    assert run_daemon("--max-size", "1M", "--dry-run", cache_path).returncode == 0
+    assert state_of(cache_path).read_bytes() == damaged
 
 
 @pytest.mark.root
@@ -309,7 +292,7 @@ def test_without_a_directory_the_default_one_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "default"
     done = run_daemon("--max-size", "1G", "--once", env={**os.environ, "LOCKCACHE_DIR": str(path)})
     assert done.returncode == 0
-    assert (path / "lockcache" / "policy.json").exists()
+    assert policy_of(path).by_operator
 
 
 def test_a_directory_that_is_named_twice_is_kept_once(cache_path: Path) -> None:

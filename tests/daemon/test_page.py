@@ -250,7 +250,7 @@ def test_a_phone_shows_all_of_it(width: int, tmp_path: Path) -> None:
 def test_a_browser_shows_what_is_wrong(cache_path: Path, tmp_path: Path) -> None:
     browser = Browser(tmp_path / "profile")
     with Watched("--max-size", "1M", cache_path) as daemon:
-        usage = cache_path / "lockcache" / "usage"
+        usage = cache_path / "lockcache" / "state"
         usage.unlink()
         usage.mkdir()
         daemon.wait_for("error")

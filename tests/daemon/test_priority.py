@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.disk.layout import Layout
-from lockcache.filestream.policy import Policy, PolicyFile
+from lockcache.filestream.policy import Policy
 from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
 from tests.daemon.directories import accounting_is_exact, bytes_on_disk, make_directory
 from tests.processes.crowd import crowd
+from tests.state_pages import policy_of, set_policy
 
 SIZE = 5000
 EXPENSIVE = 40
@@ -71,8 +71,7 @@ def test_writers_evict_by_the_policy_that_a_daemon_left(cache_path: Path) -> Non
     put_cheap(str(cache_path), 0)
     assert read(cache_path, keys) == keys
     assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 0
-    policy = json.loads((cache_path / "lockcache" / "policy.json").read_bytes())
-    assert policy == {"max_size_bytes": 1_000_000, "by_operator": True}
+    assert policy_of(cache_path) == Policy(1_000_000, by_operator=True)
     put_cheap(str(cache_path), 1)
     assert read(cache_path, keys) == []
 
@@ -81,7 +80,7 @@ def test_writers_evict_by_the_policy_that_a_daemon_left(cache_path: Path) -> Non
 def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path: Path) -> None:
     make_directory(cache_path)
     with RunningDaemon("--max-size", "1M", cache_path) as daemon:
-        PolicyFile(Layout(str(cache_path))).replace(Policy(1_000_000, by_operator=True, priority="cost"))
+        set_policy(cache_path, Policy(1_000_000, by_operator=True, priority="cost"))
         assert daemon.wait_for("cap")["policy"] == "cost"
         keys = put_expensive(cache_path)
         put_cheap(str(cache_path), 0)
@@ -102,7 +101,7 @@ def test_without_a_cap_of_its_own_the_daemon_goes_by_its_own_policy(cache_path: 
 def test_without_a_cap_and_a_policy_of_its_own_the_daemon_goes_by_the_directorys(cache_path: Path) -> None:
     keys = put_expensive(cache_path)
     put_cheap(str(cache_path), 0)
-    PolicyFile(Layout(str(cache_path))).replace(Policy(1_000_000, priority="cost"))
+    set_policy(cache_path, Policy(1_000_000, priority="cost"))
     assert run_daemon("--once", cache_path).returncode == 0
     assert bytes_on_disk(cache_path) <= 950_000
     assert read(cache_path, keys) == keys

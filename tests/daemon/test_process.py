@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting import space_of
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import SHARDS, Layout
-from lockcache.filestream.disk.space import space_of
 from lockcache.filestream.policy import Policy
 from lockcache.sizes import parse_size
 from tests.daemon.daemon_process import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
@@ -31,6 +31,7 @@ from tests.daemon.directory_kinds import KINDS, bytes_of
 from tests.matrix_sampling import all_but
 from tests.processes.crowd import crowd
 from tests.processes.sampler import watch_bytes_in_use
+from tests.state_pages import policy_of
 
 #: Above what a sweep begins, for a cap of 1M. A sweep that strangers write into ends between this and 900,000.
 HIGH = 950_000
@@ -73,7 +74,7 @@ def test_a_second_daemon_says_who_keeps_the_directory_and_exits_3(cache_path: Pa
         assert second.stderr.count("\n") == 1
         for item in (f"pid {first.process.pid}", status["host"], status["since"], str(cache_path)):
             assert item in second.stderr
-        assert json.loads((cache_path / "lockcache" / "policy.json").read_bytes())["max_size_bytes"] == 1_000_000
+        assert policy_of(cache_path).max_size_bytes == 1_000_000
 
 
 @pytest.mark.long

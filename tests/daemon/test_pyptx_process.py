@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 import subprocess
@@ -13,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from lockcache.filestream.accounting import StatedPolicy
+from lockcache.filestream.policy import Policy
 from lockcache.integrations.pyptx import CubinCache
-from lockcache.integrations.pyptx_directory import files as pyptx_files
+from lockcache.integrations.pyptx_directory import files as pyptx_files, guest_layout
 from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, run_daemon, until
 from tests.daemon.keepers import CAP, LOW, Kept
 from tests.daemon.pyptx_crowd import (
@@ -128,8 +129,7 @@ def test_entries_under_a_lock_that_somebody_keeps_are_passed_over(cache_path: Pa
 def test_an_operators_change_of_the_cap_is_obeyed(cache_path: Path, keep: Callable[..., Kept]) -> None:
     store(cache_path, range(50))
     kept = keep(cache_path, "pyptx")
-    policy = cache_path / "lockcache" / "policy.json"
-    policy.write_text(json.dumps({"max_size_bytes": 100_000, "by_operator": True}))
+    StatedPolicy(guest_layout(str(cache_path))).replace(Policy(100_000, by_operator=True))
     ticks(kept, 1)
     assert bytes_of(cache_path) <= 100_000
     assert kept.said("cap")[0]["max_size_bytes"] == 100_000

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.policy import Policy
 from tests.daemon.daemon_process import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
 from tests.daemon.directories import bytes_on_disk, fill, make_directory
 from tests.daemon.http_client import Watched, get
+from tests.state_pages import policy_of, set_policy
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def table(path: Path, **settings: str) -> str:
 
 
 def cap_of(path: Path) -> object:
-    return json.loads((path / "lockcache" / "policy.json").read_bytes())["max_size_bytes"]
+    return policy_of(path).max_size_bytes
 
 
 def reload(daemon: RunningDaemon, config: Path, text: str, event: str = "reload") -> dict[str, Any]:
@@ -169,9 +171,7 @@ def test_a_cap_that_did_not_change_leaves_what_an_operator_set_meanwhile(config:
     make_directory(cache_path)
     config.write_text(table(cache_path, max_size="1M"))
     with RunningDaemon("--config", config) as daemon:
-        staged = cache_path / "lockcache" / "staged"
-        staged.write_text(json.dumps({"max_size_bytes": 700_000, "by_operator": True}))
-        staged.rename(cache_path / "lockcache" / "policy.json")
+        set_policy(cache_path, Policy(700_000, by_operator=True))
         changed = daemon.wait_for("cap")
         assert (changed["max_size_bytes"], changed["reloaded"]) == (700_000, False)
         reload(daemon, config, table(cache_path, max_size="1M", max_entries="1M"))

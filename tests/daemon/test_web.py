@@ -218,11 +218,11 @@ def test_nothing_in_the_page_could_run_or_load_anything(port: int) -> None:
 
 def test_health_is_200_while_all_is_well_and_503_with_the_reason_else(port: int, board: Board) -> None:
     board.beat()
-    board.failed("/a", "policy.json: Input/output error")
+    board.failed("/a", "state: Input/output error")
     status, headers, body = get(port, "/healthz")
     said = json.loads(body)
     assert (status, headers["Content-Type"], said["status"]) == (503, "application/json", "problems")
-    assert said["problems"] == ["/a: policy.json: Input/output error"]
+    assert said["problems"] == ["/a: state: Input/output error"]
     assert said["directories"] == [{"directory": "/a", "state": "problem"}]
 
 
@@ -254,7 +254,7 @@ def test_a_directory_whose_step_hangs_is_not_up_while_the_others_are(
 def test_health_follows_a_directory_that_breaks_and_is_mended(cache_path: Path) -> None:
     with Watched("--max-size", "1M", cache_path) as daemon:
         assert get(daemon.port, "/healthz")[0] == 200
-        usage = cache_path / "lockcache" / "usage"
+        usage = cache_path / "lockcache" / "state"
         usage.unlink()
         usage.mkdir()
         daemon.wait_for("error")

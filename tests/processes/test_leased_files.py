@@ -37,7 +37,7 @@ def _lease(path: Path, meanwhile: str = "") -> subprocess.Popen[str]:
     return holder
 
 
-@pytest.mark.parametrize("file", ["usage", "locks/{shard}"])
+@pytest.mark.parametrize("file", ["state", "locks/{shard}"])
 def test_a_file_under_a_lease_is_opened_once_its_holder_gave_it_up(cache_path: Path, file: str) -> None:
     with FileStreamProgramCache(cache_path) as cache:
         cache.get_or_compute(b"key", lambda: b"value")

@@ -58,7 +58,7 @@ def test_a_cap_survives_a_deletion_after_which_somebody_without_one_was_first(ca
 
 def _snapshot(path: Path) -> None:
     """A second name for the accounting page, as ``cp -al`` makes one: the next to open the directory makes it again."""
-    os.link(Layout(str(path)).usage, path.with_name("snapshot"))
+    os.link(Layout(str(path)).state, path.with_name("snapshot"))
 
 
 @pytest.mark.parametrize("reserved_first", [False, True])
@@ -128,7 +128,7 @@ def test_one_flipped_bit_in_the_accounting_does_not_empty_the_cache(cache_path: 
     cache = FileStreamProgramCache(cache_path, max_size_bytes=MIB)
     for number in range(100):
         cache[f"{number}"] = bytes(1000)
-    with open(Layout(str(cache_path)).usage, "r+b") as page:
+    with open(Layout(str(cache_path)).state, "r+b") as page:
         page.seek(5)
         page.write(b"\x01")  # 2**40 bytes more in the first shard
     cache["one more"] = bytes(1000)
@@ -139,7 +139,7 @@ def test_a_page_cut_under_a_live_cache_does_not_lift_the_cap(cache_path: Path) -
     cache = FileStreamProgramCache(cache_path, max_size_bytes=MIB)
     for number in range(10):
         cache[f"{number}"] = bytes(100_000)
-    os.truncate(Layout(str(cache_path)).usage, 0)
+    os.truncate(Layout(str(cache_path)).state, 0)
     for number in range(10):
         cache[f"more {number}"] = bytes(100_000)
     assert _bytes_on_disk(cache_path) <= MIB

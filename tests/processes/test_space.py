@@ -14,7 +14,8 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.explain import state
-from lockcache.filestream.disk.space import Space, space_of, stated_space
+from lockcache.filestream.accounting import space_of
+from lockcache.filestream.disk.space import Space
 from lockcache.filestream.entry import StagedEntry
 from lockcache.lowlevel import CacheDirectory, Layout, Policy, entry_name, find_drift
 from lockcache_stress.run.sampler import used_bytes
@@ -22,6 +23,7 @@ from tests.daemon.daemon_process import until
 from tests.matrix_sampling import EXHAUSTIVE, all_but
 from tests.processes.crowd import run_all
 from tests.processes.sampler import watch_bytes_in_use
+from tests.state_pages import make_newer, space_stated, state_of
 
 MIB = 1 << 20
 PROCESSES = 4
@@ -126,38 +128,22 @@ def test_what_is_counted_is_what_du_says(place: tuple[Path, int]) -> None:
         cache[b"%d" % number] = b"noted" * number
     counted = cache.stats().bytes
     assert cache.recount() == []
-    if stated_space(Layout(cache.path)).inode_bytes:
+    if space_stated(cache.path).inode_bytes:
         counted -= len(cache) * 512  # which statvfs shows, and du does not
     os.sync()
-    # Folders of its own, made since: locks, a page each of counters and costs, and the ring of misses.
+    # Folders of its own, made since: locks, a page of counters, and the ring of misses.
     assert 0 <= _du(root / "cache") - counted - own <= (5 + 8) * 4096
-
-
-def test_a_directory_of_format_1_is_counted_anew_and_keeps_its_entries(cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path) as cache:
-        for number in range(10):
-            cache[b"%d" % number] = b"x" * 500
-    layout = Layout(str(cache_path))
-    Path(layout.format).write_text("1\n")
-    page = bytearray(Path(layout.usage).read_bytes())
-    page[::2] = bytes(len(page) // 2)
-    Path(layout.usage).write_bytes(page)
-    with FileStreamProgramCache(cache_path) as cache:
-        assert [cache[b"%d" % number] for number in range(10)] == [b"x" * 500] * 10
-        assert cache.stats().bytes >= 10 * 4096
-        assert cache.recount() == []
-    assert stated_space(layout).block_bytes == os.statvfs(cache_path).f_frsize
 
 
 def test_all_processes_count_as_the_directory_states(cache_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FileStreamProgramCache(cache_path).close()
-    stated = stated_space(Layout(str(cache_path)))
+    stated = space_stated(cache_path)
     monkeypatch.setattr("lockcache.filestream.disk.space._space_on", lambda mount, fragment_bytes: Space(1 << 20))
     with FileStreamProgramCache(cache_path) as cache:
         cache[b"k"] = b"v"
         assert cache.stats().bytes < 1 << 20
         assert cache.recount() == []
-    assert stated_space(Layout(str(cache_path))) == stated
+    assert space_stated(cache_path) == stated
 
 
 @pytest.mark.slow
@@ -180,7 +166,7 @@ def test_names_that_others_chose_cannot_stop_the_page_from_being_made_anew(cache
         layout = Layout(cache.path)
         for serial in range(2):
             Path(layout.tmp, f"00.{2**63 - 1}.{'0' * 16}.1.1.{serial}").touch()
-        os.unlink(layout.usage)
+        os.unlink(layout.state)
         cache["l"] = b"v"
         assert cache.stats().entries == 2
 
@@ -188,12 +174,12 @@ def test_names_that_others_chose_cannot_stop_the_page_from_being_made_anew(cache
 def test_a_running_process_leaves_the_format_of_a_newer_version_alone(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path) as cache:
         cache["k"] = b"v"
-        layout = Layout(cache.path)
-        Path(layout.format).write_text("3\nnew=1\n")
-        os.unlink(layout.usage)
+        state_of(cache.path).unlink()
+        make_newer(cache.path)
+        newer = state_of(cache.path).read_bytes()
         cache["l"] = b"v"
         assert cache.stats().dropped_writes == 1
-        assert Path(layout.format).read_text() == "3\nnew=1\n"
+        assert state_of(cache.path).read_bytes() == newer
 
 
 def test_a_failed_rename_leaves_a_folder_that_is_accounted_for(
@@ -221,7 +207,7 @@ def test_who_abandons_a_write_gives_back_on_the_page_that_was_made_meanwhile(cac
     directory = CacheDirectory(str(cache_path), 5.0)
     staged = StagedEntry(directory, entry_name(b"k"), 1 << 20)
     staged.reserve()
-    os.unlink(directory.layout.usage)
+    os.unlink(directory.layout.state)
     FileStreamProgramCache(cache_path).close()
     staged.abandon()
     assert directory.usage().total() == (0, 0)

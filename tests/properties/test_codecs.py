@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import struct
 from datetime import timedelta
 from pathlib import Path
@@ -17,12 +16,14 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.errors import ArchiveError, PolicyError
+from lockcache.errors import ArchiveError
+from lockcache.filestream.accounting import HEAD_BYTES, Head, decode_head, encode_page
 from lockcache.filestream.accounting.counters import Counters, CountersReport, read_counters
 from lockcache.filestream.bundle import BundleStream, BundleWriter
 from lockcache.filestream.bundle_format import SLOT, START_BYTES, encode_end, encode_start, lay_out
+from lockcache.filestream.disk import Space
 from lockcache.filestream.disk.layout import Layout, QuarantinedName, entry_name, parse_quarantined_name
-from lockcache.filestream.policy import Policy, PolicyFile
+from lockcache.filestream.policy import PRIORITIES, Policy, Seed
 from lockcache.sizes import format_size, parse_duration, parse_share, parse_size
 from tests.properties.examples import examples
 from tests.unit.bundle.packed import packed, unpacked
@@ -37,17 +38,46 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     return Layout(str(root))
 
 
-# ---- policy.json -----------------------------------------------------------------------------------------------------
+# ---- the head of the state page --------------------------------------------------------------------------------------
 
-_policies = st.builds(Policy, st.none() | st.integers(1, 2**63 - 1), st.booleans(), st.sampled_from(["lru", "cost"]))
+_paths = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=100).map("/{}".format)
+_seeds = st.builds(Seed, _paths, st.integers(0, 2**63 - 1), st.text(max_size=30), st.booleans(), st.booleans())
+_policies = st.builds(
+    Policy,
+    st.none() | st.integers(1, 2**63 - 1),
+    st.booleans(),
+    st.sampled_from(PRIORITIES),
+    st.booleans(),
+    states_priority=st.booleans(),
+    seed=st.none() | _seeds,
+)
+_spaces = st.builds(Space, st.integers(1, 2**20), st.integers(0, 4096), st.booleans())
+_heads = st.builds(Head, st.integers(0, 2**64 - 1), _spaces, _policies)
 
 
-@examples(50)
-@given(policy=_policies)
-def test_a_policy_reads_back_as_it_was_set(layout, policy):
-    PolicyFile(layout).replace(policy)
-    assert PolicyFile(layout).load() == policy
-    assert PolicyFile(layout).current() == policy
+@examples(100)
+@given(head=_heads)
+def test_a_head_reads_back_as_it_was_written(head):
+    found = decode_head(encode_page(head))
+    assert found == head
+    assert (found.policy.seed, found.policy.states_priority) == (head.policy.seed, head.policy.states_priority)
+
+
+@examples(200)
+@given(head=_heads, at=st.integers(0, HEAD_BYTES - 1), bit=st.integers(0, 7))
+def test_a_head_with_one_bit_flipped_states_nothing_but_what_was_written(head, at, bit):
+    page = bytearray(encode_page(head))
+    page[at] ^= 1 << bit
+    found = decode_head(bytes(page))
+    assert found is None or found == head
+    assert found is None or found.policy.seed in (None, head.policy.seed)
+
+
+@examples(100)
+@given(page=st.binary(max_size=60) | st.binary(min_size=HEAD_BYTES, max_size=HEAD_BYTES))
+def test_any_other_page_states_nothing(page):
+    assert decode_head(page) is None
+    assert decode_head(b"LCstate\3" + page) is None
 
 
 _json = st.recursive(
@@ -55,29 +85,6 @@ _json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-
-
-@examples(100)
-@given(
-    raw=st.binary(min_size=1, max_size=60)
-    | _json.map(lambda value: json.dumps(value).encode())
-    | st.fixed_dictionaries({"max_size_bytes": _json}, optional={"priority": _json, "by_operator": _json}).map(
-        lambda value: json.dumps(value).encode()
-    )
-)
-def test_any_other_policy_is_refused_at_opening_and_leaves_the_last_one_in_force(layout, raw):
-    last = PolicyFile(layout)
-    last.replace(Policy(1234))
-    assert last.current() == Policy(1234)
-    Path(layout.policy).write_bytes(raw)
-    try:
-        found = PolicyFile(layout).load()
-    except PolicyError:
-        assert last.current() == Policy(1234)
-    else:
-        assert found.max_size_bytes is None or 0 < found.max_size_bytes < 2**63
-        assert found.priority in ("lru", "cost")
-        assert last.current() == found
 
 
 # ---- the page of counters --------------------------------------------------------------------------------------------

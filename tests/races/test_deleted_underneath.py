@@ -22,7 +22,7 @@ from tests.unit.material import on_disk, open_directory
     "step, what",
     diagonals(
         ["reserve", "set_attribute", "write", "publish", "rename"],
-        ["", "tmp", "entries", "lockcache", "lockcache/locks", "lockcache/usage"],
+        ["", "tmp", "entries", "lockcache", "lockcache/locks", "lockcache/state"],
         2,
     ),
 )
@@ -86,7 +86,7 @@ def test_a_page_that_is_made_again_has_what_is_written_meanwhile(cache_path, mon
 
         with alongside(write):
             assert has_written.wait(60)
-            os.unlink(Layout(str(cache_path)).usage)
+            os.unlink(Layout(str(cache_path)).state)
             with FileStreamProgramCache(cache_path) as maker:
                 made_with = maker.stats().entries
                 has_written.clear()
@@ -105,7 +105,7 @@ def test_many_caches_that_make_one_directory_at_once_agree_on_one_page(cache_pat
         start.wait(60)
         with FileStreamProgramCache(cache_path) as cache:
             cache[f"{number}"] = b"x" * 100
-            return os.stat(Layout(str(cache_path)).usage).st_ino
+            return os.stat(Layout(str(cache_path)).state).st_ino
 
     with ThreadPoolExecutor(threads) as pool:
         assert len(set(pool.map(work, range(threads)))) == 1

@@ -58,7 +58,7 @@ def test_the_page_of_the_kill_table_has_a_row_for_each_death(run_path: Path) -> 
     assert properties_of(document)["replay"] == "lockcache-stress kill-table sweep"
     assert all(row["ok"] for row in rows)
     assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
-    assert [row["step"] for row in rows][:2] == ["unlink(entries/SHARD/NAME)", "pwrite(lockcache/usage)"]
+    assert [row["step"] for row in rows][:2] == ["unlink(entries/SHARD/NAME)", "pwrite(lockcache/state)"]
 
 
 @pytest.mark.long

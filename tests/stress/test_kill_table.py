@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lockcache.filestream.accounting import PAGE_BYTES
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache_stress.experiments.kill_actions import ACTIONS, KEY
 from lockcache_stress.experiments.kill_table import Row, Survey, as_markdown, make_rows, survey
@@ -46,8 +47,9 @@ def test_an_entry_that_is_served_torn_and_a_page_that_is_too_low_are_wrong(tmp_p
     assert any("not a whole entry" in each for each in left.wrong)
     shutil.rmtree(root)
     ACTIONS["put"].prepare(root)()
-    with open(Layout(root).usage, "r+b") as file:
-        file.write(bytes(4096))
+    with open(Layout(root).state, "r+b") as file:
+        file.seek(PAGE_BYTES // 2)
+        file.write(bytes(PAGE_BYTES // 2))
     assert any("too little" in each for each in survey(root).wrong)
 
 

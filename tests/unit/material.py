@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import settings
 
 from lockcache.filestream.accounting.scan import measure_shard
-from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.accounting.state import Slot
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
 from lockcache.filestream.entry.codec import Record

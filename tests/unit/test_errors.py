@@ -17,7 +17,6 @@ from lockcache.errors import (
     LockcacheError,
     LockTimeoutError,
     NoDefaultDirError,
-    PolicyError,
     ReentrantComputeError,
     SealedError,
     SigningKeyError,
@@ -33,13 +32,12 @@ BASES = {
     FormatError: OSError,
     NoDefaultDirError: OSError,
     SigningKeyError: ValueError,
-    PolicyError: ValueError,
     LockTimeoutError: TimeoutError,
     ReentrantComputeError: RuntimeError,
     SealedError: RuntimeError,
     UncacheableError: ValueError,
 }
-OF_A_PATH = [UnsafeCacheDirError, FormatError, SigningKeyError, PolicyError, LockTimeoutError]
+OF_A_PATH = [UnsafeCacheDirError, FormatError, SigningKeyError, LockTimeoutError]
 
 
 def test_every_error_has_one_root_and_keeps_a_built_in_base():

@@ -11,9 +11,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from lockcache.errors import PolicyError
 from lockcache.filestream.eviction import Need, first_enough
-from lockcache.lowlevel import Evicted, Found, Goal, Policy, PolicyFile, Slot, check_directory, choose_victims
+from lockcache.lowlevel import Evicted, Found, Goal, Policy, Slot, StatedPolicy, check_directory, choose_victims
 from lockcache_daemon.budgets.choose import Room
 from lockcache_daemon.budgets.shared import SharedBudgets, look_at_file_system
 from lockcache_daemon.observe import Report
@@ -96,11 +95,7 @@ class Rehearsal:
         self._stop = stop
         seen = view(root, stop)
         check_directory(seen.layout, rules.group if view is view_lockcache else False)
-        try:
-            found = PolicyFile(seen.layout).load()
-        except PolicyError as error:
-            report.warned(f"{error}; a daemon would replace it")
-            found = Policy()
+        found = StatedPolicy(seen.layout).load()
         self._policy = found if rules.max_size_bytes is None else rules.policy
         self._store = UnchangedStore(seen, rules, self._policy)
         self.before = self._store.held()

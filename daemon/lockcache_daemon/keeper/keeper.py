@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from lockcache.errors import LockcacheError, LockTimeoutError, PolicyError
-from lockcache.filestream.disk import space_of
+from lockcache.errors import LockcacheError, LockTimeoutError
+from lockcache.filestream.accounting import space_of
 from lockcache.lowlevel import Evicted, Found, Layout, Slot
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.keeper.max_age import Ageing
-from lockcache_daemon.keeper.policy import Cap, repair_policy
+from lockcache_daemon.keeper.policy import Cap
 from lockcache_daemon.keeper.root_user import refuse_as_root
 from lockcache_daemon.keeper.safety_checks import MountCheck, SafetyCheck
 from lockcache_daemon.keeper.single_instance import Instance, Standby, Status
@@ -115,12 +115,7 @@ class Keeper:
         refuse_as_root(self.root, self.rules.group)
         opening = Opening(self.root, self.rules, self._stop, self._share_of_duty)
         was_there = os.path.lexists(self.root)
-        try:
-            store = self._open_store(opening)
-        except PolicyError as error:
-            repair_policy(self.root, self.rules.policy, self.rules.group)
-            self._report.policy_repaired(self.root, self.rules.policy, error)
-            store = self._open_store(opening)
+        store = self._open_store(opening)
         instance = Instance(store.layout)
         try:
             instance.acquire()

@@ -1,20 +1,17 @@
-"""The cap in force for one directory: the operator's, first from the settings and then from the policy file.
+"""The cap in force for one directory: the operator's, first from the settings and then from the directory's state.
 
 Keeps the promise that a change of the policy takes effect at the next tick, and that a full disk, which takes no new
 policy, is swept all the same. Without a cap in the settings the directory keeps the cap that it has. Keeps an
-operator's cap in force (invariant 3, hard cap, across changes): a policy that cannot be understood never keeps a daemon
-with a cap of its own from starting; and a cap that is restored is logged with the reason.
+operator's cap in force (invariant 3, hard cap, across changes): one that was damaged or taken away is put back, and
+logged with the reason.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
-from lockcache.errors import PolicyError
-from lockcache.lowlevel import Layout, Policy, PolicyFile, check_directory
+from lockcache.lowlevel import Policy, StatedPolicy
 from lockcache.sizes import format_size
-from lockcache_daemon.keeper.single_instance import Instance
 from lockcache_daemon.observe import Report
 from lockcache_daemon.settings import Rules
 from lockcache_daemon.stores import Store
@@ -44,7 +41,7 @@ class Cap:
 
     def obey(self, store: Store) -> None:
         """Put the cap of the settings in force, once; from then on what an operator writes into the policy counts."""
-        found, why = read_policy(store.policy, store.layout)
+        found, why = read_policy(store.policy)
         if self._is_unannounced:
             self._announce(store, found)
         elif self._rules.max_size_bytes is None:
@@ -85,32 +82,12 @@ class Cap:
                 self._report.cap_restored(self._root, wanted, why)
 
 
-def read_policy(file: PolicyFile, layout: Layout) -> tuple[Policy, str]:
-    """Returns the policy on disk (empty if it is damaged or missing), and why it would not count if no operator set it.
+def read_policy(file: StatedPolicy) -> tuple[Policy, str]:
+    """Returns the policy on disk (the default one if it is damaged), and why it would not count if no operator set it.
 
     Raises :class:`OSError` where it cannot be read.
     """
-    try:
-        found = file.load()
-    except PolicyError as error:
-        return Policy(), f"the policy was damaged ({error})"
+    found = file.load()
     if found.max_size_bytes is not None:
         return found, f"a program, and not an operator, had set it to {format_size(found.max_size_bytes)}"
-    if os.path.lexists(layout.policy):
-        return found, "it had been taken away, and as long as a daemon runs its --max-size or another cap holds"
-    return found, "policy.json had been removed"
-
-
-def repair_policy(root: str, policy: Policy, group: bool | str = False) -> None:
-    """Replace a policy that cannot be understood.
-
-    Raises :class:`AlreadyServedError` where another daemon keeps the directory: that daemon repairs the policy.
-    """
-    layout = Layout(root)
-    check_directory(layout, group)
-    instance = Instance(layout)
-    instance.acquire()
-    try:
-        PolicyFile(layout).replace(policy)
-    finally:
-        instance.release()
+    return found, "it had been taken away or lost, and as long as a daemon runs its --max-size or another cap holds"

@@ -88,10 +88,6 @@ class Report:
     def cap_restored(self, root: str, policy: Policy, why: str) -> None:
         self._say("cap", root, f"restored the cap of {_in_words(policy)}: {why}", **_cap(policy), restored=why)
 
-    def policy_repaired(self, root: str, policy: Policy, error: Exception) -> None:
-        text = f"replaced a policy that was damaged by a cap of {_in_words(policy)}: {in_words(error)}"
-        self._say("policy", root, text, **_cap(policy), error=_fields_of(error))
-
     def swept(self, root: str, sweep: Sweep) -> None:
         self.board.swept(root, sweep)
         reason = "" if sweep.budget == "max-size" else f" for {sweep.budget}:"

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from lockcache.errors import LockcacheError
-from lockcache.filestream.disk import space_of
+from lockcache.filestream.accounting import space_of
 from lockcache.filestream.remote import read_servers
 from lockcache.lowlevel import Layout, check_directory, is_cache, read_counters
 from lockcache_daemon.keeper import Keeper, refuse_as_root

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from lockcache.errors import PolicyError
+from lockcache.errors import FormatError
 from lockcache.filestream import PRIORITIES
 from lockcache.layouts import GUESTS, SETTLE_SECONDS
-from lockcache.lowlevel import Layout, PolicyFile, Priority
+from lockcache.lowlevel import Layout, Priority, StatedPolicy
 from lockcache_daemon.settings.values import (
     Address,
     Age,
@@ -131,8 +131,8 @@ def _contradictions_of(directory: DirectorySettings, total: int | None) -> Itera
 
 
 def _has_cap(path: str) -> bool:
-    with contextlib.suppress(OSError, PolicyError):
-        return PolicyFile(Layout(path)).load().max_size_bytes is not None
+    with contextlib.suppress(OSError, FormatError):
+        return StatedPolicy(Layout(path)).load().max_size_bytes is not None
     return False
 
 

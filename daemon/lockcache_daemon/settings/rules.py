@@ -17,7 +17,8 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-from lockcache.filestream.disk import Space, space_of
+from lockcache.filestream.accounting import space_of
+from lockcache.filestream.disk import Space
 from lockcache.layouts import SETTLE_SECONDS
 from lockcache.lowlevel import Evicted, Found, Goal, Layout, Policy, Priority, Slot
 from lockcache.sizes import format_size

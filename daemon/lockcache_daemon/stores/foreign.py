@@ -25,8 +25,8 @@ from lockcache.lowlevel import (
     Goal,
     Layout,
     Policy,
-    PolicyFile,
     Slot,
+    StatedPolicy,
     check_directory,
     choose_victims,
 )
@@ -68,7 +68,7 @@ class ForeignStore:
         except BaseException:
             self.files.close()
             raise
-        self._policy = PolicyFile(self.files.layout)
+        self._policy = StatedPolicy(self.files.layout)
         interval, share = opening.rules.interval_seconds, opening.share_of_duty
         self._walking = Throttle(_CHANGED_DUTY * share, interval)
         self._rotating = Throttle(_ROTATION_DUTY * share, interval)
@@ -90,7 +90,7 @@ class ForeignStore:
         return self.files.layout
 
     @property
-    def policy(self) -> PolicyFile:
+    def policy(self) -> StatedPolicy:
         return self._policy
 
     @property

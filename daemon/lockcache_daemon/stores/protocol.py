@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from lockcache.lowlevel import Evicted, Found, Goal, Layout, Policy, PolicyFile, Slot
+from lockcache.lowlevel import Evicted, Found, Goal, Layout, Policy, Slot, StatedPolicy
 from lockcache_daemon.observe import Repairs, Report
 from lockcache_daemon.settings import Rules
 from lockcache_daemon.signals import StopSignals
@@ -35,7 +35,7 @@ class Store(Protocol):
         """The layout that says where the daemon's own files are."""
 
     @property
-    def policy(self) -> PolicyFile:
+    def policy(self) -> StatedPolicy:
         """The directory's policy."""
 
     @property

@@ -21,8 +21,8 @@ from lockcache.lowlevel import (
     Goal,
     Layout,
     Policy,
-    PolicyFile,
     Slot,
+    StatedPolicy,
     all_entries,
     choose_victims,
     reap,
@@ -76,7 +76,7 @@ class ShardStore:
         return self.directory.layout
 
     @property
-    def policy(self) -> PolicyFile:
+    def policy(self) -> StatedPolicy:
         return self.directory.policy
 
     @property

@@ -28,7 +28,7 @@ from lockcache.cli.open_directory import no_cache
 from lockcache.cli.output import cap_in_words, in_one_word, plain, print_json, print_table, seed_in_words, size_in_words
 from lockcache.filestream import Seed, stated_policy
 from lockcache.filestream.remote import configured_url
-from lockcache.lowlevel import Layout, Policy, PolicyFile, is_cache
+from lockcache.lowlevel import Layout, Policy, StatedPolicy, is_cache
 from lockcache.serving import configured_seal
 
 
@@ -86,11 +86,11 @@ def _directory(given: str | None, layout: Layout) -> _Setting:
 
 
 def _rules(given: str | None, layout: Layout) -> list[_Setting]:
-    policy, (cap, stated_priority) = PolicyFile(layout).load(), stated_policy(None)
+    policy, (cap, stated_priority) = StatedPolicy(layout).load(), stated_policy(None)
     if default_cap(given) is not None and not is_cache(layout):
         policy = Policy(default_cap(given), is_default=True)  # as it will be made
     stated = "set by an operator" if policy.by_operator else "the default" if policy.is_default else "set by a program"
-    place = "in policy.json" if is_cache(layout) else "when it is made"
+    place = "in the directory" if is_cache(layout) else "when it is made"
     origin = f"{stated}, {place}" if policy.max_size_bytes is not None else "not set"
     size_bytes = policy.max_size_bytes
     if cap is not None and not policy.by_operator:
@@ -98,7 +98,7 @@ def _rules(given: str | None, layout: Layout) -> list[_Setting]:
     elif cap is not None:
         origin += f"; $LOCKCACHE_MAX_SIZE={size_in_words(cap)} does not count"
     priority: str = policy.priority
-    from_file = "policy.json" if policy.states_priority else "the default"
+    from_file = "set in the directory" if policy.states_priority else "the default"
     variable = ""
     if stated_priority is not None and priority == "lru" and not policy.by_operator and not policy.states_priority:
         priority, variable = stated_priority, "$LOCKCACHE_POLICY"
@@ -112,7 +112,7 @@ def _rules(given: str | None, layout: Layout) -> list[_Setting]:
 def _seed(stated: Seed | None) -> _Setting:
     wanted = coerce_seed(None)
     if stated is not None and (stated.by_operator or not wanted):
-        origin = f"set by {'an operator' if stated.by_operator else 'a program'}, in policy.json"
+        origin = f"set by {'an operator' if stated.by_operator else 'a program'}, in the directory"
         return _Setting("seed", stated.path, seed_in_words(stated), origin)
     return _Setting("seed", wanted or None, wanted or "none", _variable("LOCKCACHE_SEED") or "the default")
 

@@ -27,7 +27,7 @@ def import_target(directory: str | None, *, is_dry_run: bool) -> Iterator[FileSt
     """
     layout = Layout(resolve_path(directory))
     refuse_other_things(layout)
-    if is_dry_run and not os.path.lexists(layout.format):
+    if is_dry_run and not os.path.lexists(layout.state):
         yield None
         return
     with (

@@ -22,7 +22,7 @@ from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.output import elapsed, entry_heading, entry_line, plain
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.accounting import read_ahead
-from lockcache.lowlevel import SHARDS, Described, Found, PolicyFile, Selection
+from lockcache.lowlevel import SHARDS, Described, Found, Selection, StatedPolicy
 from lockcache.sizes import format_size
 
 # Ascending; each gives what people ask for first: the largest, the latest, the oldest, the most expensive.
@@ -97,7 +97,7 @@ def command(
 
 def _name_seed(catalogue: Catalogue) -> None:
     """Say where the programs are listed that the directory serves from its seed."""
-    seed = PolicyFile(catalogue.layout).load().seed
+    seed = StatedPolicy(catalogue.layout).load().seed
     if seed is not None and not seed.is_detached:
         file = shlex.quote(seed.path)
         click.echo(f"lockcache: for the programs of the seed: lockcache bundle ls {plain(file)}", err=True)

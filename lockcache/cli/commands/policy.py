@@ -20,14 +20,13 @@ from lockcache.cli.open_directory import (
     refuse_other_things,
 )
 from lockcache.cli.output import cap_in_words, print_facts, seed_in_words, size_in_words
-from lockcache.errors import PolicyError
 from lockcache.filestream import PRIORITIES, attach_seed, detach_seed, replace_policy
 from lockcache.lowlevel import (
     CacheDirectory,
     Layout,
     Policy,
-    PolicyFile,
     Priority,
+    StatedPolicy,
     check_directory,
     keeper_of,
     load_keys,
@@ -69,14 +68,14 @@ def policy_get(directory: str | None, as_json: bool) -> None:
         layout, now = opened.layout, opened.policy.current()
     else:
         layout = Guest(*guest).layout
-        now = PolicyFile(layout).load()
+        now = StatedPolicy(layout).load()
     found = {"path": layout.root, **_fields_of(now)}
     print_facts(found, as_json, _in_words(now), _LABELS)
 
 
 def _fields_of(policy: Policy) -> dict[str, Any]:
     fields = asdict(policy)
-    del fields["states_priority"]  # only of policy.json: the priority in force is shown
+    del fields["states_priority"]  # only on disk: the priority in force is shown
     return fields
 
 
@@ -185,20 +184,14 @@ def _set_seed(layout: Layout, policy: Policy, seed: str | None) -> Policy:
 def _set_policy(
     layout: Layout, max_size: int | str | None, priority: Priority | None, guest: GuestRoot | None
 ) -> Policy:
-    was, directory = Policy(), None
-    try:
-        if guest is not None:
-            Guest(*guest).prepare()
-            file = PolicyFile(layout)
-            was = file.load()
-        else:
-            directory = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
-            file = directory.policy
-            was = file.current()
-    except PolicyError:
-        # The policy is damaged, and setting it again repairs that. The rest of the directory was found in order.
-        check_directory(layout, None if guest is None else False)
-        file = PolicyFile(layout)
+    directory = None
+    if guest is not None:
+        Guest(*guest).prepare()
+        file = StatedPolicy(layout)
+    else:
+        directory = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
+        file = directory.policy
+    was = file.load()
     policy = replace(
         was, priority=priority or was.priority, states_priority=was.states_priority or priority is not None
     )

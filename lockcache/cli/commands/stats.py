@@ -22,8 +22,8 @@ from lockcache.lowlevel import (
     SHARDS,
     Counters,
     Layout,
-    PolicyFile,
     Slot,
+    StatedPolicy,
     accounted,
     find_drift,
     keeper_of,
@@ -136,7 +136,7 @@ def _survey_guest(guest: Guest) -> dict[str, Any]:
 
 
 def _common(layout: Layout, total: Slot) -> dict[str, Any]:
-    counters, keeper, policy = read_counters(layout), keeper_of(layout), PolicyFile(layout).load()
+    counters, keeper, policy = read_counters(layout), keeper_of(layout), StatedPolicy(layout).load()
     cap, seed = policy.max_size_bytes, policy.seed
     since = read_since(layout, counters)
     return {

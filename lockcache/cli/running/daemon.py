@@ -22,7 +22,7 @@ from lockcache.arguments import PROGRAM_VARIABLES, configured_cap, default_cap, 
 from lockcache.cli.output import plain, say
 from lockcache.cli.running.ranks import Leaving, is_first, is_rank, staying, wait_for_last
 from lockcache.errors import LockcacheError, in_words
-from lockcache.lowlevel import Layout, PolicyFile
+from lockcache.lowlevel import Layout, StatedPolicy
 from lockcache.sizes import parse_size
 
 _LOCK: Final = "run-daemon"
@@ -66,7 +66,7 @@ def _has_cap(layout: Layout, directory: str | None, max_size: str | None) -> boo
     The daemon keeps the directory's own cap: one that it was given would be an operator's, also after the run.
     """
     asked = configured_cap() if max_size is None else parse_size(max_size)
-    has_cap = PolicyFile(layout).load().max_size_bytes is not None
+    has_cap = StatedPolicy(layout).load().max_size_bytes is not None
     cap = asked if asked is not None or has_cap else default_cap(directory)
     if cap is None and not has_cap:
         raise click.UsageError(f"--daemon: {plain(layout.root)} has no cap; give --max-size")

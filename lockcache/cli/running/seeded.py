@@ -18,7 +18,7 @@ from lockcache.cli.running.ranks import Leaving, staying
 from lockcache.cli.signals import EndedBySignal, interruptible
 from lockcache.errors import LockcacheError, in_words
 from lockcache.filestream import largest_bundle_bytes
-from lockcache.lowlevel import Layout, PolicyFile
+from lockcache.lowlevel import Layout, StatedPolicy
 from lockcache.sizes import counted, parse_size
 
 # The lock of the processes of which one is the last.
@@ -106,5 +106,5 @@ def promote_with_bar(layout: Layout, file: str, max_size: int | None = None, *, 
 
 def _most_bytes(layout: Layout) -> int | None:
     """Returns the most bytes of a bundle that can seed a directory with the same cap; ``None``: no limit."""
-    cap = PolicyFile(layout).load().max_size_bytes
+    cap = StatedPolicy(layout).load().max_size_bytes
     return None if cap is None else largest_bundle_bytes(layout, cap)

@@ -21,9 +21,9 @@ from lockcache.lowlevel import (
     Described,
     Found,
     Layout,
-    PolicyFile,
     Selection,
     Slot,
+    StatedPolicy,
     accounted,
     describe_entry,
     keeper_of,
@@ -83,7 +83,7 @@ class Watch:
     def __init__(self, layout: Layout, program: str = "lockcache") -> None:
         self._layout = layout
         self._program = program
-        self._policy = PolicyFile(layout)
+        self._policy = StatedPolicy(layout)
         self._slots: list[Slot] = []
         self._measured: list[Slot] | None = None
         self._next_shard = 0

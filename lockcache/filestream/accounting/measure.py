@@ -10,9 +10,10 @@ import statistics
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from lockcache.filestream.accounting.head import decode_head
 from lockcache.filestream.accounting.scan import bytes_beside, measure_shard, measure_shard_in_full, staged_files
-from lockcache.filestream.accounting.usage import Slot, UsagePage
-from lockcache.filestream.disk import READ, SHARDS, Layout, open_below, stated_space
+from lockcache.filestream.accounting.state import Slot, is_of, read_state, slots_in
+from lockcache.filestream.disk import SHARDS, Layout
 
 # Two equal looks in a row are believed; a shard that is written all the time gives none.
 _LOOKS: Final = 4
@@ -42,10 +43,9 @@ class Drift(NamedTuple):
 def accounted(layout: Layout) -> list[Slot] | None:
     """Returns the accounting of each shard; ``None`` where no lockcache ever wrote, or it cannot be read."""
     try:
-        if stated_space(layout) is None:
-            return None  # of format 1, which counted otherwise
-        page = UsagePage(open_below(layout, layout.usage, READ))
-        return page.slots() if page.is_at(layout.usage) else None
+        image = read_state(layout)
+        head = decode_head(image)
+        return slots_in(image) if head is not None and is_of(head, layout) else None
     except OSError:
         return None
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.accounting.state import Slot, space_of
 from lockcache.filestream.disk import (
     FOLDER,
     Descriptor,
@@ -30,7 +30,6 @@ from lockcache.filestream.disk import (
     parse_quarantined_name,
     parse_staged_name,
     parse_view_name,
-    space_of,
 )
 
 # ELOOP: a symlink, which O_NOFOLLOW refuses (Linux says ENOTDIR where O_DIRECTORY is asked for too).
@@ -221,16 +220,18 @@ def bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
     return size
 
 
-def folder_bytes(layout: Layout, shard: int) -> int:
+def folder_bytes(layout: Layout, shard: int, has_records: bool = True) -> int:
     """Returns what the folders of a shard count for. A caller that changes them accounts for the difference.
 
-    A folder of views stands only next to one of records, so that each put asks for two folders, and not for three.
+    A folder of views stands only next to one of records. ``has_records``: whether there may be one of those; where it
+    is known that there is none, each put asks for one folder, and not for three.
     """
     space = space_of(layout)
     if not space.shows_blocks:
         return 0
     taken = 0
-    for path in (layout.entry_shard(shard), layout.record_shard(shard), layout.view_shard(shard)):
+    beside = (layout.record_shard(shard), layout.view_shard(shard)) if has_records else ()
+    for path in (layout.entry_shard(shard), *beside):
         try:
             status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):

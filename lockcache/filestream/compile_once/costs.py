@@ -1,9 +1,9 @@
 """The table of costs: what compiling a key took the last time, remembered past the entry's eviction.
 
 Decides how long a waiter waits for a lease holder, and what it reports to its user. The costs are advice, so a small
-table that forgets suffices: one file of 16 KiB with 1,024 slots of (tag, cost). The key's hash chooses the slot, and
-later keys replace earlier ones. Read and written without a lock; the tag tells a slot of another key. Not promised:
-that a cost is known.
+table that forgets suffices: 16 KiB behind the state page, with 1,024 slots of (tag, hits, cost). The key's hash chooses
+the slot, and later keys replace earlier ones. Read and written without a lock; the tag tells a slot of another key.
+Hits are for eviction by value, and nothing counts them yet. Not promised: that a cost is known.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import os
 import struct
 from typing import Final
 
-from lockcache.filestream.disk import UPDATE, Layout, is_alone, open_below, open_or_create, refuse_symlink, unlink_below
+from lockcache.filestream.accounting import PAGE_BYTES
+from lockcache.filestream.disk import UPDATE, Layout, is_alone, open_below, refuse_symlink
 
-_SLOT: Final = struct.Struct("<8sq")
+_SLOT: Final = struct.Struct("<6sHq")
 #: Sized for the kernels of one job (some hundred): those of them that share a slot know no cost.
 _SLOTS: Final = 1024
 _LARGEST: Final = 2**63 - 1
@@ -29,7 +30,7 @@ class CostTable:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._path = layout.costs
+        self._path = layout.state
 
     def cost_ns(self, name: str) -> int:
         """Returns the nanoseconds that the last compilation of ``name`` took; 0 if they are not known."""
@@ -40,9 +41,9 @@ class CostTable:
                 blob = os.pread(fd, _SLOT.size, offset)
         except OSError:
             return 0
-        if len(blob) < _SLOT.size or blob[:8] != tag:
+        if len(blob) < _SLOT.size or blob[: len(tag)] != tag:
             return 0
-        return max(0, int(_SLOT.unpack(blob)[1]))
+        return max(0, int(_SLOT.unpack(blob)[2]))
 
     def remember(self, name: str, cost_ns: int) -> None:
         """Note a cost, unless it is too short to say anything. Does nothing where the directory cannot be written."""
@@ -51,14 +52,12 @@ class CostTable:
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))
-            with open_or_create(self._layout, self._path, UPDATE) as fd:
+            with open_below(self._layout, self._path, UPDATE) as fd:
                 if is_alone(fd):
-                    os.pwrite(fd, _SLOT.pack(tag, min(max(0, cost_ns), _LARGEST)), offset)
-                else:
-                    unlink_below(self._layout, self._path)  # only this name of it, and the next cost finds a new file
+                    os.pwrite(fd, _SLOT.pack(tag, 0, min(max(0, cost_ns), _LARGEST)), offset)
         except OSError:
             return
 
 
 def _place(name: str) -> tuple[int, bytes]:
-    return int(name[-4:], 16) % _SLOTS * _SLOT.size, bytes.fromhex(name[:16])
+    return PAGE_BYTES + int(name[-4:], 16) % _SLOTS * _SLOT.size, bytes.fromhex(name[:12])

@@ -23,9 +23,22 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.folders import make_private_folder, open_below, open_folder, open_or_create
     from lockcache.filestream.disk.folders import refuse_symlink, rename_below, revalidate, revalidate_shard_locked
     from lockcache.filestream.disk.folders import share_file, unlink_below
-    from lockcache.filestream.disk.layout import FORMAT_VERSION, SHARDS, Layout, QuarantinedName, StagedName, ViewName
-    from lockcache.filestream.disk.layout import entry_name, is_entry_file, next_serial, parse_quarantined_name
-    from lockcache.filestream.disk.layout import parse_staged_name, parse_view_name
+    from lockcache.filestream.disk.layout import (
+        FORMAT_MAGIC,
+        FORMAT_VERSION,
+        SHARDS,
+        Layout,
+        QuarantinedName,
+        StagedName,
+    )
+    from lockcache.filestream.disk.layout import (
+        ViewName,
+        entry_name,
+        is_entry_file,
+        next_serial,
+        parse_quarantined_name,
+    )
+    from lockcache.filestream.disk.layout import parse_staged_name, parse_view_name, version_of
     from lockcache.filestream.disk.locks import Hold, Mark, ProcessLock, ShardLocks
     from lockcache.filestream.disk.mounts import FRESH_SECONDS, Mount, is_fresh, is_kind, is_network, is_network_mount
     from lockcache.filestream.disk.mounts import mount_of
@@ -34,10 +47,10 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.owners import is_abandoned, is_alive, is_given_up, myself
     from lockcache.filestream.disk.permissions import PRIVATE, Sharing, check_directory, check_folders, check_format
     from lockcache.filestream.disk.permissions import check_root, denial, make_root, nearest_seen, ownership
-    from lockcache.filestream.disk.permissions import resolve_sharing, user_name
+    from lockcache.filestream.disk.permissions import refuse_newer, resolve_sharing, user_name
     from lockcache.filestream.disk.recency import ReadRecency, Recency, UnstatedRecency, last_use_ns
     from lockcache.filestream.disk.recognise import is_cache
-    from lockcache.filestream.disk.space import Space, encode_format, probe_space, space_of, stated_space
+    from lockcache.filestream.disk.space import Space, is_sane, probe_space
     from lockcache.filestream.disk.wakeups import Queue, Sleeper, Woken, bell_of, grant, ring, wake_next
 else:
     __getattr__, __dir__ = door(__name__)

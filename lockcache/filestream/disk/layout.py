@@ -19,8 +19,10 @@ from lockcache.filestream.disk.mounts import is_kind, network_kind
 if TYPE_CHECKING:
     from lockcache.filestream.disk.space import Space
 
-#: What this version writes into ``lockcache/format``; a directory with a larger number is refused.
-FORMAT_VERSION: Final = 2
+#: What this version writes into ``lockcache/state``; a directory with a larger number is refused.
+FORMAT_VERSION: Final = 3
+#: What that file begins with; the version is the next byte.
+FORMAT_MAGIC: Final = b"LCstate"
 
 #: One per leading byte of a name. Sized so that 16 writers rarely meet (6 %) and that a shard of a million-entry cache
 #: (4,000 files) is still walked in some 12 ms.
@@ -67,11 +69,16 @@ class StagedName(NamedTuple):
 
     @property
     def is_own_file(self) -> bool:
-        """Whether this is a policy, a page or a status being replaced (or a record in shard 0, as small)."""
+        """Whether this is a page or a status being replaced (or a record in shard 0, as small)."""
         return self.shard == 0 and self.size_bytes == 0
 
     def __str__(self) -> str:
         return f"{self.shard:02x}.{self.size_bytes}.{self.host}.{self.pid}.{self.start_ticks}.{self.serial:x}"
+
+
+def version_of(state: bytes) -> int:
+    """Returns the format that ``lockcache/state`` states in its first bytes; 0 for damage, or something else."""
+    return state[len(FORMAT_MAGIC)] if state.startswith(FORMAT_MAGIC) and len(state) > len(FORMAT_MAGIC) else 0
 
 
 def next_serial() -> int:
@@ -146,21 +153,17 @@ class Layout:
         "_is_shared",
         "_network_kind",
         "closures",
-        "costs",
         "counters",
         "counters_base",
         "daemon_lock",
         "daemon_status",
+        "directory_lock",
         "entries",
-        "format",
-        "init_lock",
         "is_guest",
         "leases",
         "locks",
         "misses",
         "own",
-        "policy",
-        "policy_lock",
         "quarantine",
         "records",
         "remote",
@@ -173,8 +176,8 @@ class Layout:
         "seed",
         "seed_lock",
         "space",
+        "state",
         "tmp",
-        "usage",
         "views",
     )
 
@@ -196,7 +199,6 @@ class Layout:
         self.leases = os.path.join(self.own, "leases")
         self.quarantine = os.path.join(self.own, "quarantine")
         self.scrub = os.path.join(self.own, "scrub")
-        self.costs = os.path.join(self.own, "costs")
         self.closures = os.path.join(self.own, "closures")
         self.counters = os.path.join(self.own, "counters")
         self.counters_base = os.path.join(self.own, "counters.base")
@@ -204,11 +206,9 @@ class Layout:
         self.misses = os.path.join(self.own, "misses")
         self.runs = os.path.join(self.own, "runs")
         self.seed = os.path.join(self.own, "seed.lcb")
-        self.format = os.path.join(self.own, "format")
-        self.policy = os.path.join(self.own, "policy.json")
-        self.usage = os.path.join(self.own, "usage")
-        self.init_lock = os.path.join(self.locks, "init")
-        self.policy_lock = os.path.join(self.locks, "policy")
+        # In another program's directory, which is not accounted for, it is the policy alone.
+        self.state = os.path.join(self.own, "policy" if is_guest else "state")
+        self.directory_lock = os.path.join(self.locks, "directory")
         self.seed_lock = os.path.join(self.locks, "seed")
         self.room_lock = os.path.join(self.locks, "room")
         self.room_queue = os.path.join(self.locks, "room.queue")
@@ -242,6 +242,11 @@ class Layout:
     def is_fuse(self) -> bool:
         """Whether a process stands between the kernel and the file system, which may remember more than the kernel."""
         return is_kind(self._kind(), "fuse")
+
+    @property
+    def has_lasting_inodes(self) -> bool:
+        """Whether all hosts and mounts see a folder by the same inode, however often it is looked up."""
+        return not is_kind(self._kind(), "fuse", "cifs", "smb", "9p")
 
     def _kind(self) -> str:
         if self._network_kind is None:

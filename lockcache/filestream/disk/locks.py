@@ -6,8 +6,9 @@ lock while holding one) and 5 (death is free: the kernel frees a killed holder's
 both contend on the same file. Not promised (invariant 6, locks coordinate): that a lock excludes anybody. On some
 network mounts it does not, and nothing but the exact cap and the accounting may rest on it.
 
-Lock order: a thread holds at most one shard lock at a time. The init lock is held without any shard lock, or outside
-one: init, then one shard after the other. So is the lock of the queue for room (:mod:`.room`), which nobody needs.
+Lock order: a thread holds at most one shard lock at a time. The directory's lock is held without any shard lock, or
+outside one: directory, then one shard after the other. So is the lock of the queue for room (:mod:`.room`), which
+nobody needs.
 """
 
 from __future__ import annotations

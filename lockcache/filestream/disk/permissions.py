@@ -21,8 +21,7 @@ from lockcache.arguments import coerce_group
 from lockcache.errors import FormatError, UnsafeCacheDirError
 from lockcache.filestream.disk.files import read_small
 from lockcache.filestream.disk.folders import PlantedFolderError, is_shared, make_shared_folder, share_folder
-from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
-from lockcache.filestream.disk.space import FORMAT_BYTES, Space, parse_format
+from lockcache.filestream.disk.layout import FORMAT_MAGIC, FORMAT_VERSION, Layout, version_of
 
 
 class Sharing(NamedTuple):
@@ -130,32 +129,26 @@ def _membership(sharing: Sharing) -> str:
     return f" (you are not a member of group {_name_of(sharing.gid)}: only one can make a directory for it)"
 
 
-def check_format(layout: Layout) -> Space | None:
-    """Refuse a directory of a newer format. Returns what one of this format states of its blocks."""
+def check_format(layout: Layout) -> None:
+    """Refuse a directory of a newer format. Raises :class:`FormatError`, or :class:`OSError`."""
     try:
-        text = _read_format(layout)
+        # Looked at first: opening a device can do things.
+        if not stat.S_ISREG(os.lstat(layout.state).st_mode):
+            raise FormatError(f"{layout.state} is not a plain file; remove it", layout.state)
+        refuse_newer(layout, read_small(layout, layout.state, len(FORMAT_MAGIC) + 1))
     except FileNotFoundError:
-        return None
-    lines = text.splitlines()
-    if not lines:
-        return None  # a power cut may leave an empty file if it was not synced; no version ever wrote one
-    if not lines[0].strip().isdigit():
-        # The message does not quote the file: it may be a link to a file with secrets.
-        raise FormatError(f"{layout.format} holds no format version; remove the directory", layout.format)
-    if int(lines[0]) > FORMAT_VERSION:
+        return
+
+
+def refuse_newer(layout: Layout, state: bytes) -> None:
+    """Raise :class:`FormatError` if these first bytes of the state are of a newer version. Damage is none."""
+    version = version_of(state)
+    if version > FORMAT_VERSION:
         raise FormatError(
-            f"{layout.root} has format {int(lines[0])}, this lockcache knows up to {FORMAT_VERSION}: upgrade "
-            "lockcache, or use another directory",
-            layout.format,
+            f"{layout.root} has format {version}, this lockcache knows up to {FORMAT_VERSION}: upgrade lockcache, or "
+            "use another directory",
+            layout.state,
         )
-    return parse_format(text)
-
-
-def _read_format(layout: Layout) -> bytes:
-    # Looked at first: opening a device can do things.
-    if not stat.S_ISREG(os.lstat(layout.format).st_mode):
-        raise FormatError(f"{layout.format} is not a plain file; remove it", layout.format)
-    return read_small(layout, layout.format, FORMAT_BYTES)
 
 
 def _look(path: str) -> os.stat_result:

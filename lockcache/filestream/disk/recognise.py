@@ -18,7 +18,7 @@ _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
 def is_cache(layout: Layout) -> bool:
     """Returns whether a program began a cache there. Raises :class:`OSError` for a directory that may not be listed."""
-    return _is_there(layout.format) or _is_there(layout.usage) or _has_shards(layout.entries)
+    return _is_there(layout.state) or _has_shards(layout.entries)
 
 
 def _has_shards(entries: str) -> bool:

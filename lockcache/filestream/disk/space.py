@@ -5,9 +5,9 @@ goes (xfs), and one block more where its attributes did not fit into the inode (
 counts what the file system reports at the moment, except for that last block: allocation is delayed, compressed or
 cached, and the bytes reserved before a write must equal those given back after it.
 
-A directory states these numbers in ``lockcache/format`` when it is made, and all programs count by what it states, so
-that two that see the file system differently (a container, another host) still agree. Where nothing is stated, in a
-directory that only cuda.core wrote, they are those of the file system.
+A directory states these numbers in the head of ``lockcache/state`` when it is made, and all programs count by what it
+states, so that two that see the file system differently (a container, another host) still agree. Where nothing is
+stated, in a directory that only cuda.core wrote, they are those of the file system.
 
 Not promised: what a file system takes for itself (journals, trees of free space), copies and snapshots that it keeps,
 and a server's attributes and folders (NFS), of which clients see nothing.
@@ -18,8 +18,6 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk.files import read_small
-from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
 from lockcache.filestream.disk.mounts import Mount, is_network_mount, mount_of
 
 # statvfs of a network file system states the size of its transfers.
@@ -27,8 +25,6 @@ _NETWORK_BLOCK_BYTES: Final = 4096
 # A bound on unreasonable answers, and on what others may have put into the file.
 _LARGEST_BLOCK_BYTES: Final = 1 << 20
 _LARGEST_INODE_BYTES: Final = 4096
-#: The format file is shorter.
-FORMAT_BYTES: Final = 256
 # File systems on which the blocks of a file at rest are those of its length and of its attributes, and no more. Not
 # ext2 and ext3, which keep lists of blocks in blocks, nor what lies on top of another file system.
 _EXACT_KINDS: Final = ("ext4", "xfs")
@@ -75,43 +71,9 @@ class Space(NamedTuple):
         return status.st_blocks * _UNIT_BYTES if self.shows_blocks else 0
 
 
-def space_of(layout: Layout) -> Space:
-    """Returns how a directory counts, as it states or as its file system would have it. Raises :class:`OSError`."""
-    found: Space | None = layout.space
-    if found is None:
-        found = layout.space = stated_space(layout) or probe_space(layout.root)
-    return found
-
-
-def stated_space(layout: Layout) -> Space | None:
-    """Returns what a directory of this format states; ``None`` for one of format 1, or none yet."""
-    try:
-        return parse_format(read_small(layout, layout.format, FORMAT_BYTES))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def parse_format(content: bytes) -> Space | None:
-    """Returns what the file ``lockcache/format`` states: the inverse of :func:`encode_format`, ``None`` for another."""
-    try:
-        version, *lines = content.decode("ascii", "replace").splitlines()
-        stated = dict(line.split("=", 1) for line in lines)
-        block, inode, shows = (int(stated[name]) for name in Space._fields)
-    except (ValueError, KeyError):
-        return None
-    if (
-        version != str(FORMAT_VERSION)
-        or not 0 < block <= _LARGEST_BLOCK_BYTES
-        or not 0 <= inode <= _LARGEST_INODE_BYTES
-    ):
-        return None
-    return Space(block, inode, bool(shows))
-
-
-def encode_format(space: Space) -> bytes:
-    """Returns the file ``lockcache/format`` of a directory that counts so: the version, then a line for each number."""
-    numbers = "".join(f"{name}={int(value)}\n" for name, value in space._asdict().items())
-    return f"{FORMAT_VERSION}\n{numbers}".encode()
+def is_sane(space: Space) -> bool:
+    """Returns whether a directory may state this: arithmetic with other sizes could fail."""
+    return 0 < space.block_bytes <= _LARGEST_BLOCK_BYTES and 0 <= space.inode_bytes <= _LARGEST_INODE_BYTES
 
 
 def probe_space(root: str) -> Space:

@@ -25,8 +25,8 @@ from xxhash import xxh3_128_digest
 from lockcache import metadata
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
 from lockcache.explain import Part, decode_label, decode_parts
-from lockcache.filestream.accounting import Found, Slot, scan_shard
-from lockcache.filestream.disk import FOLDER, NOATIME, READ, Layout, is_entry_file, last_use_ns, open_below, space_of
+from lockcache.filestream.accounting import Found, Slot, scan_shard, space_of
+from lockcache.filestream.disk import FOLDER, NOATIME, READ, Layout, is_entry_file, last_use_ns, open_below
 from lockcache.filestream.entry.codec import (
     LARGEST_NOTE_BYTES,
     NOTE_XATTR,

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.accounting import UsagePage, bytes_of_entry, folder_bytes, scan_views
+from lockcache.filestream.accounting import StatePage, bytes_of_entry, folder_bytes, scan_views
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     FOLDER,
@@ -102,7 +102,7 @@ def leave_to_reap(layout: Layout, shard: int) -> None:
     file.close()
 
 
-def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool = True) -> bool:
+def remove_locked(layout: Layout, usage: StatePage, name: str, has_records: bool = True) -> bool:
     """Remove an entry like :func:`remove_entry`. Requires: shard lock."""
     shard = int(name[:2], 16)
     revalidate_shard_locked(layout, shard)

@@ -20,7 +20,7 @@ from typing import Final
 from filelock import lock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import Slot, UsagePage, bytes_on_disk, folder_bytes
+from lockcache.filestream.accounting import Slot, StatePage, bytes_on_disk, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     WRITE,
@@ -120,7 +120,7 @@ class StagedEntry:
         # The shard's slot, while that lock is kept.
         self._slot: Slot | None = None
         #: The page that holds the reservation.
-        self.usage: UsagePage = directory.attached()
+        self.usage: StatePage = directory.attached()
         self._lock = lock = directory.locks[shard]
         self._deadline = time.monotonic() + lock.timeout_seconds if deadline is None else deadline
 
@@ -187,7 +187,7 @@ class StagedEntry:
         The page is read under the lock, because a page that is replaced is measured under it: so a reservation is on
         the new page, or was measured for it; but see :meth:`.NfsPage.was_at`.
         """
-        lock, page = self._lock, self._directory.layout.usage
+        lock, page = self._lock, self._directory.layout.state
         while True:
             # Nearly always at once, and 1 us less than to begin with a deadline.
             hold = lock.try_hold() or lock.hold(max(0.0, self._deadline - time.monotonic()))
@@ -253,8 +253,9 @@ class StagedEntry:
         hold, self._kept = self._kept or self._hold(), None
         try:
             is_new = revalidate_shard_locked(layout, self._shard, makes=replaces)
-            folders = folder_bytes(layout, self._shard) if self.space.shows_blocks else 0
             has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
+            folders = folder_bytes(layout, self._shard, has_records)
+            makes_records = has_records or bool(self._record_path)
             replaced = None if is_new else bytes_on_disk(layout, self._name, has_records)
             if replaced is not None and not replaces:
                 return False
@@ -269,8 +270,7 @@ class StagedEntry:
             except OSError:
                 # A record that is in place counts, unless there is no entry for it. So does a folder that was made.
                 self._is_reserved = replaced is None or not self._record_path
-                if self.space.shows_blocks:
-                    self._add_locked(folder_bytes(layout, self._shard) - folders, 0)
+                self._add_locked(folder_bytes(layout, self._shard, makes_records) - folders, 0)
                 raise
             if record_bytes is not None:
                 truncate_below(layout, layout.record(self._name), record_bytes)
@@ -279,7 +279,7 @@ class StagedEntry:
             self._path = self._record_path = ""
             # Views of the older version go with it; a view that is in use goes later, with this entry.
             views = remove_views_locked(layout, self._name).bytes if has_records and replaced is not None else 0
-            growth = folder_bytes(layout, self._shard) - folders if self.space.shows_blocks else 0
+            growth = folder_bytes(layout, self._shard, makes_records) - folders
             bytes_ = growth - self._surplus - (replaced or 0) - views
             self._add_locked(bytes_, int(replaced is None) - self._entries)
             self._entries = 0
@@ -303,7 +303,7 @@ class StagedEntry:
         patience_seconds = min(lock.timeout_seconds, longest_seconds)
         try:
             hold = kept or lock.hold(patience_seconds)
-            if not self.usage.is_at(self._directory.layout.usage):
+            if not self.usage.is_at(self._directory.layout.state):
                 # The page was replaced, and what is staged was measured for the new one: there it is given back.
                 hold.release()
                 self.usage, self._entries, self._is_reserved = self._directory.usage(), 0, True

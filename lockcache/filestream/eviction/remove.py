@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from lockcache.filestream.accounting import Found, UsagePage, folder_bytes
+from lockcache.filestream.accounting import Found, StatePage, folder_bytes, space_of
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     READ,
@@ -27,7 +27,6 @@ from lockcache.filestream.disk import (
     last_use_ns,
     open_below,
     revalidate_shard_locked,
-    space_of,
 )
 from lockcache.filestream.entry import (
     orphan_views,
@@ -159,7 +158,7 @@ def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
 
 
 def _remove_from_shard(
-    directory: CacheDirectory, usage: UsagePage, victims: list[Found], in_use: set[str]
+    directory: CacheDirectory, usage: StatePage, victims: list[Found], in_use: set[str]
 ) -> Evicted | None:
     """Remove these victims of one shard. Returns what was removed; ``None`` if the shard's lock is taken."""
     layout, shard = directory.layout, int(victims[0].name[:2], 16)
@@ -200,7 +199,7 @@ def _state_use(directory: CacheDirectory, name: str) -> None:
         directory.recency.touch(fd)
 
 
-def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: list[Found]) -> Evicted:
+def _remove_plain_locked(layout: Layout, usage: StatePage, shard: int, victims: list[Found]) -> Evicted:
     """Remove entries without record files: two system calls each, and one give-back for all. Requires: shard lock."""
     of_file = space_of(layout).of_file
     entries = freed = 0

@@ -20,7 +20,7 @@ import time
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting import Slot, UsagePage, folder_bytes, quarantined_files
+from lockcache.filestream.accounting import Slot, StatePage, folder_bytes, quarantined_files, space_of
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     DISK_FULL,
@@ -30,7 +30,6 @@ from lockcache.filestream.disk import (
     below,
     make_folder,
     open_below,
-    space_of,
 )
 from lockcache.filestream.entry import remove_locked, remove_views_locked
 
@@ -88,7 +87,7 @@ def empty_quarantine(directory: CacheDirectory, *, waits: bool = False) -> None:
         _rmdir(directory.layout, directory.layout.quarantine)
 
 
-def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wrong: str) -> str | None:
+def quarantine_locked(directory: CacheDirectory, usage: StatePage, name: str, wrong: str) -> str | None:
     """Move an entry and its record into quarantine. Returns its path there; ``None`` if it was removed.
 
     An entry is removed if a full disk has no room for it, or it is an empty directory. Raises :class:`OSError` if
@@ -109,7 +108,7 @@ def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wr
         return None
 
 
-def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str:
+def _move_locked(layout: Layout, usage: StatePage, name: str, wrong: str) -> str:
     path, moved = layout.entry(name), QuarantinedName(_now(), name, wrong)
     folders = folder_bytes(layout, moved.shard)
     make_folder(layout, layout.quarantine)
@@ -126,7 +125,7 @@ def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str
     return f"{layout.quarantine}/{moved}"
 
 
-def _move_record_locked(layout: Layout, usage: UsagePage, moved: QuarantinedName, folder: int) -> None:
+def _move_record_locked(layout: Layout, usage: StatePage, moved: QuarantinedName, folder: int) -> None:
     with (
         contextlib.suppress(FileNotFoundError, NotADirectoryError),
         below(layout, layout.record(moved.entry)) as (shard_fd, record),
@@ -169,7 +168,7 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
     return True
 
 
-def _unlink_locked(layout: Layout, usage: UsagePage, shard: int, path: str, folder: int | None) -> None:
+def _unlink_locked(layout: Layout, usage: StatePage, shard: int, path: str, folder: int | None) -> None:
     try:
         status = os.stat(path, dir_fd=folder, follow_symlinks=False)
         os.unlink(path, dir_fd=folder)

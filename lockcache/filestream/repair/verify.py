@@ -22,7 +22,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, Protocol
 
-from lockcache.filestream.accounting import UsagePage
+from lockcache.filestream.accounting import StatePage, space_of
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     FOLDER,
@@ -33,7 +33,6 @@ from lockcache.filestream.disk import (
     is_entry_file,
     open_below,
     refuse_symlink,
-    space_of,
 )
 from lockcache.filestream.entry import (
     CORRUPT,
@@ -209,7 +208,7 @@ def _confirm(
         hold.release()
 
 
-def _repair_locked(directory: CacheDirectory, usage: UsagePage, found: Verdict, *, may_keep: bool) -> Verdict:
+def _repair_locked(directory: CacheDirectory, usage: StatePage, found: Verdict, *, may_keep: bool) -> Verdict:
     """Requires: shard lock."""
     try:
         if may_keep:

@@ -129,7 +129,7 @@ def detach_before_cap(directory: CacheDirectory, cap: int | None) -> None:
 
 
 def replace_policy(directory: CacheDirectory, policy: Policy) -> None:
-    """Publish a policy like :meth:`.policy.PolicyFile.replace`, after taking away a seed that its cap is too small for.
+    """Publish a policy like :meth:`.StatedPolicy.replace`, after taking away a seed that its cap is too small for.
 
     In this order: else a writer that comes in between evicts all entries for the seed. Raises :class:`OSError`.
     """

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from lockcache.errors import ArchiveError
+from lockcache.filestream.accounting import space_of
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     UPDATE,
@@ -23,7 +24,6 @@ from lockcache.filestream.disk import (
     create_below,
     naming,
     rename_below,
-    space_of,
     unlink_below,
     write_all,
 )

@@ -29,9 +29,9 @@ from multiprocessing.sharedctypes import Synchronized
 from typing import Any, Final
 
 from lockcache.filestream import PRIORITIES
-from lockcache.filestream.disk import space_of
+from lockcache.filestream.accounting import space_of
 from lockcache.filestream.entry import XATTR, Record, pack
-from lockcache.lowlevel import SHARDS, CacheDirectory, Layout, Policy, PolicyFile, Priority
+from lockcache.lowlevel import SHARDS, CacheDirectory, Layout, Policy, Priority
 from lockcache_stress.bench.base import Bar, Bench, Line, open_lockcache
 from lockcache_stress.bench.daemon import (
     cpu_seconds,
@@ -76,7 +76,7 @@ def measure(bench: Bench) -> list[Line]:
     name = f"daemon over {entries:,} entries"
     root = bench.kept_directory("million")
     reason = why_no_daemon() or (
-        "" if os.path.exists(Layout(root).usage) else lacking_room(root, entries, BYTES_ON_DISK)
+        "" if os.path.exists(Layout(root).state) else lacking_room(root, entries, BYTES_ON_DISK)
     )
     if reason:
         return [Line(name, skipped=reason)]
@@ -102,7 +102,8 @@ def _measure(bench: Bench, root: str, entries: int, priority: Priority) -> list[
             writers.open_gate(0)
             before = cpu_seconds(process)
             cap = _cap(root, held.bytes, entries)
-            PolicyFile(Layout(root)).replace(Policy(cap, by_operator=True, priority=priority))
+            directory = CacheDirectory(root, 5.0)
+            directory.policy.replace(Policy(cap, by_operator=True, priority=priority))
             bench.show(0.5, f"sweeping by {priority}")
             sweep, written = first_sweep(daemon, lambda: puts.value)
             worked = cpu_seconds(process) - before if daemon.is_alive() else 0.0
@@ -173,7 +174,7 @@ def make_entries(root: str, entries: int, show: Callable[[float, str], None]) ->
             show(done / SHARDS, f"making entries: {done * entries // SHARDS:,} of {entries:,}")
     directory = CacheDirectory(root, 5.0)
     try:
-        os.unlink(directory.layout.usage)  # so that the next opening counts all entries, as a first opening does
+        os.unlink(directory.layout.state)  # so that the next opening counts all entries, as a first opening does
         directory.usage()
     finally:
         directory.close()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from lockcache.filestream.disk import space_of
+from lockcache.filestream.accounting import space_of
 from lockcache.lowlevel import Layout, Policy
 from lockcache_stress.bench.base import Bench, Line, interleaved, open_lockcache, ratio_line
 

@@ -14,9 +14,10 @@ from glob import glob
 from typing import Final
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.disk import Space, encode_format, make_private_folder
+from lockcache.filestream.accounting import NOT_COUNTED, Head, encode_page, replace_state
+from lockcache.filestream.disk import Space, make_private_folder
 from lockcache.filestream.eviction import evict
-from lockcache.lowlevel import CacheDirectory, Goal, Layout, sweep
+from lockcache.lowlevel import CacheDirectory, Goal, Layout, Policy, sweep
 from lockcache_stress.experiments.kill_points import CHANGES, die
 
 KEY: Final = b"the key"
@@ -49,10 +50,9 @@ def _fill(root: str, older: Entry | None) -> FileStreamProgramCache:
     # Accounts as on a file system where neither folders nor attributes take blocks, so that the table is the same on
     # all file systems.
     layout = Layout(root)
-    for folder in (layout.root, layout.own):
+    for folder in (layout.root, layout.own, layout.tmp):
         make_private_folder(folder)
-    with open(layout.format, "wb") as file:
-        file.write(encode_format(_SPACE))
+    replace_state(layout, encode_page(Head(NOT_COUNTED, _SPACE, Policy())))
     cache = FileStreamProgramCache(root, lock_timeout_seconds=_LOCK_SECONDS)
     for key, entry in OTHERS.items():
         cache.put_entry(key, entry)

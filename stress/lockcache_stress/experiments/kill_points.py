@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-import lockcache.filestream.accounting.usage
+import lockcache.filestream.accounting.state
 import lockcache.filestream.compile_once.lease
 import lockcache.filestream.disk.locks
 import lockcache.filestream.disk.recency
@@ -36,9 +36,9 @@ _BOUND: Final = [
     (lockcache.filestream.disk.locks, "unlock_descriptor"),
     (lockcache.filestream.entry.staging, "lock_descriptor"),
     (lockcache.filestream.disk.recency, "_utime"),
-    (lockcache.filestream.accounting.usage, "_lstat"),
-    (lockcache.filestream.accounting.usage, "_pread"),
-    (lockcache.filestream.accounting.usage, "_pwrite"),
+    (lockcache.filestream.accounting.state, "_lstat"),
+    (lockcache.filestream.accounting.state, "_pread"),
+    (lockcache.filestream.accounting.state, "_pwrite"),
 ]
 _PATHS: Final = {"rename": 2}
 _DELETED: Final = re.compile(r" \(deleted\)$")

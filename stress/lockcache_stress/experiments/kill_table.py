@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Final
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.accounting import bytes_in, read_state
 from lockcache.lowlevel import Layout, entry_name
 from lockcache_stress.experiments.kill_actions import ACTIONS, KEY, NEWER, OLDER, OTHERS
 from lockcache_stress.experiments.kill_points import deaths
@@ -177,9 +177,7 @@ def _go_on(cache: FileStreamProgramCache, root: str) -> list[str]:
 
 
 def _page_bytes(root: str) -> int:
-    with open(Layout(root).usage, "rb") as file:
-        numbers = array("q", file.read())
-    return sum(numbers[::2])
+    return bytes_in(read_state(Layout(root)))
 
 
 def _count(root: str, *folder: str) -> int:

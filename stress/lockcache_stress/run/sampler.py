@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk import Space, parse_staged_name, space_of
+from lockcache.filestream.accounting import space_of
+from lockcache.filestream.disk import Space, parse_staged_name
 from lockcache.lowlevel import Layout
 
 # More than the columns of a plot; when there are twice as many samples, half of them are dropped.

@@ -17,7 +17,7 @@ from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 
 _KEYS = 32
-_PARTS = ("", "tmp", "lockcache", "entries", os.path.join("lockcache", "locks"), os.path.join("lockcache", "usage"))
+_PARTS = ("", "tmp", "lockcache", "entries", os.path.join("lockcache", "locks"), os.path.join("lockcache", "state"))
 _LONGEST_PAUSE_SECONDS = 0.1
 
 

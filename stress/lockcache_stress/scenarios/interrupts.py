@@ -22,7 +22,7 @@ _INTERRUPTED = 0.2
 # Operations take some 100 us, more on a busy machine and with an eviction.
 _LATEST_SECONDS = 0.001
 _LEASE_SECONDS = 10.0
-_KEPT: Final = ("/lockcache/locks/", "/lockcache/usage")
+_KEPT: Final = ("/lockcache/locks/", "/lockcache/state")
 
 _T = TypeVar("_T")
 

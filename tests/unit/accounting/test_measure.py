@@ -10,7 +10,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.accounting import measure
-from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.accounting.state import Slot
 from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
 
 
@@ -52,7 +52,7 @@ def test_a_shard_that_is_written_all_the_while_is_busy_and_no_drift(
 
 @pytest.mark.parametrize("plant", ["nothing", "short", "fifo", "directory", "symlink"])
 def test_a_page_that_is_none_is_no_accounting_and_nothing_is_made(layout: Layout, plant: str, tmp_path: Path) -> None:
-    page = Path(layout.usage)
+    page = Path(layout.state)
     (tmp_path / "page").write_bytes(page.read_bytes())
     page.unlink()
     {
@@ -81,6 +81,6 @@ def test_what_is_beside_the_entries_is_listed_once_and_not_for_each_shard(
     opened, real = [], os.open
     monkeypatch.setattr(os, "open", lambda path, *a, **k: (opened.append(path), real(path, *a, **k))[1])
     assert measure.find_drift(layout) == (0, 0, 0, 0)
-    assert [opened.count(path) for path in (layout.tmp, layout.quarantine, layout.usage)] == [1, 1, 1]
+    assert [opened.count(path) for path in (layout.tmp, layout.quarantine, layout.state)] == [1, 1, 2]
     measure.measured(layout)
     assert [opened.count(path) for path in (layout.tmp, layout.quarantine)] == [2, 2]

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from lockcache.filestream.accounting.scan import count_shard, measure_shard, scan_records, scan_shard, staged_files
-from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.accounting.state import Slot
 from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName
 from tests.crash.strace import run_traced
 from tests.unit.material import keys_in_shard, put

@@ -25,15 +25,15 @@ def read(path):
 
 def test_the_new_content_stands_under_the_path_and_nothing_is_left_staged(layout):
     for content in (b"first", b"", b"x" * 100_000):
-        replace_file(layout, layout.policy, content)
-        assert read(layout.policy) == content
+        replace_file(layout, layout.misses, content)
+        assert read(layout.misses) == content
         assert os.listdir(layout.tmp) == []
 
 
 def test_whoever_has_the_old_file_open_goes_on_reading_the_old_content(layout):
-    replace_file(layout, layout.policy, b"old")
-    with open(layout.policy, "rb") as file:
-        replace_file(layout, layout.policy, b"newer")
+    replace_file(layout, layout.misses, b"old")
+    with open(layout.misses, "rb") as file:
+        replace_file(layout, layout.misses, b"newer")
         assert file.read() == b"old"
 
 
@@ -41,22 +41,22 @@ def test_whoever_has_the_old_file_open_goes_on_reading_the_old_content(layout):
 def test_it_is_private_whatever_the_umask(layout, umask):
     before = os.umask(umask)
     try:
-        replace_file(layout, layout.policy, b"x")
+        replace_file(layout, layout.misses, b"x")
     finally:
         os.umask(before)
-    assert os.stat(layout.policy).st_mode & 0o777 == 0o600
+    assert os.stat(layout.misses).st_mode & 0o777 == 0o600
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_staged(layout, monkeypatch):
-    replace_file(layout, layout.policy, b"old")
-    os.mkdir(layout.usage)  # a directory cannot be replaced by a file
-    with pytest.raises(OSError, match="usage"):
-        replace_file(layout, layout.usage, b"x")
+    replace_file(layout, layout.misses, b"old")
+    os.mkdir(layout.state)  # a directory cannot be replaced by a file
+    with pytest.raises(OSError, match="state"):
+        replace_file(layout, layout.state, b"x")
     monkeypatch.setattr(os, "write", lambda fd, content: (_ for _ in ()).throw(OSError(28, "no space")))
     with pytest.raises(OSError, match="no space"):
-        replace_file(layout, layout.policy, b"new")
+        replace_file(layout, layout.misses, b"new")
     assert os.listdir(layout.tmp) == []
-    assert read(layout.policy) == b"old"
+    assert read(layout.misses) == b"old"
 
 
 @pytest.mark.parametrize("folder", ["own", "tmp"])

@@ -30,7 +30,7 @@ def make(root: Path, names: Iterable[str]) -> None:
         ["lockcache"],
         ["entries/2026/first.md", "index.md"],
         [f"{'a' * 64}.json", "lockcache/staged/", "lockcache/locks/a"],
-        ["KEY/__grp__k.json", "lockcache/layout", "lockcache/policy.json", "lockcache/daemon.json"],
+        ["KEY/__grp__k.json", "lockcache/layout", "lockcache/policy", "lockcache/daemon.json"],
         ["tmp/"],
         [],
     ],
@@ -48,7 +48,7 @@ def test_what_cuda_core_made_is_a_cache(names: list[str], cache_path: Path) -> N
     assert is_cache(Layout(str(cache_path)))
 
 
-@pytest.mark.parametrize("part", ["entries", "lockcache", "lockcache/format", "lockcache/usage", "tmp"])
+@pytest.mark.parametrize("part", ["entries", "lockcache", "lockcache/state", "tmp"])
 def test_a_cache_that_lost_a_part_is_still_one(part: str, cache_path: Path) -> None:
     FileStreamProgramCache(cache_path)["k"] = b"code"
     path = cache_path / part

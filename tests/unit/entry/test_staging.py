@@ -9,7 +9,7 @@ import time
 import pytest
 
 from lockcache import FileStreamProgramCache, LockTimeoutError
-from lockcache.filestream.accounting import UsagePage
+from lockcache.filestream.accounting import StatePage
 from lockcache.filestream.disk import Space
 from lockcache.filestream.disk.layout import StagedName, entry_name, parse_staged_name
 from lockcache.filestream.disk.locks import ProcessLock
@@ -147,7 +147,7 @@ def test_what_cannot_be_given_back_is_left_to_the_next_reap(directory, monkeypat
 
     staged = stage(directory)
     with monkeypatch.context() as patch:
-        patch.setattr(UsagePage, "add_locked", refuse)
+        patch.setattr(StatePage, "add_locked", refuse)
         staged.abandon()
     [name] = os.listdir(directory.layout.tmp)
     assert directory.usage().total_bytes() == 7  # too much, never too little

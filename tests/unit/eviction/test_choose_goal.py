@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.accounting.state import Slot
 from lockcache.filestream.eviction.choose import Goal
 
 HELD = Slot(1000, 10)

@@ -7,18 +7,21 @@ import os
 import shutil
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache, FormatError, UnsafeCacheDirError
 from lockcache.filestream import directory as directory_module
-from lockcache.filestream.accounting.usage import Slot, UsagePage
+from lockcache.filestream.accounting import accounted
+from lockcache.filestream.accounting.state import Slot, StatePage
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.descriptors import Descriptor
-from lockcache.filestream.disk.layout import FORMAT_VERSION, SHARDS, Layout, StagedName
+from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.disk.permissions import check_directory
+from tests.state_pages import damage, make_newer, state_of
 from tests.unit.material import on_disk, open_directory
 
 
@@ -96,41 +99,95 @@ def test_a_directory_of_somebody_else_is_refused_with_the_command_that_mends_it(
     FileStreamProgramCache(cache_path).close()
 
 
-def test_a_newer_format_is_refused_and_an_equal_one_is_not(cache_path):
+def test_a_newer_format_is_refused(cache_path):
     FileStreamProgramCache(cache_path).close()
-    file = cache_path / "lockcache" / "format"
-    stated = file.read_text()
-    assert stated.splitlines()[0] == f"{FORMAT_VERSION}"
-    file.write_text(f"{FORMAT_VERSION + 1}\nwhatever=it states\n")
+    make_newer(cache_path)
     with pytest.raises(FormatError, match="upgrade") as error:
         FileStreamProgramCache(cache_path)
-    assert error.value.path == str(file)
+    assert error.value.path == str(state_of(cache_path))
     with pytest.raises(FormatError):
         check_directory(Layout(str(cache_path)))
-    file.write_text(stated)
-    FileStreamProgramCache(cache_path).close()
 
 
-@pytest.mark.parametrize("content", [b"two\n", b"-1\n", b"1.5", b"\xff\n", b"1 2"])
-def test_a_format_that_is_no_version_is_refused(cache_path, content):
-    FileStreamProgramCache(cache_path).close()
-    (cache_path / "lockcache" / "format").write_bytes(content)
-    with pytest.raises(FormatError, match="format"):
-        FileStreamProgramCache(cache_path)
+def _empty(path: Path) -> None:
+    os.truncate(state_of(path), 0)
 
 
-@pytest.mark.parametrize("name", ["format", "usage", "policy.json"])
-def test_a_file_of_ours_that_a_power_cut_emptied_does_not_keep_the_cache_shut(cache_path, name):
+def _cut(path: Path) -> None:
+    os.truncate(state_of(path), 100)
+
+
+def _overwrite(path: Path) -> None:
+    state_of(path).write_bytes(b"no version ever wrote this")
+
+
+@pytest.mark.parametrize("spoil", [damage, _empty, _cut, _overwrite, lambda path: state_of(path).unlink()])
+def test_a_page_that_is_lost_or_damaged_is_counted_again(cache_path, spoil, caplog):
     with FileStreamProgramCache(cache_path, max_size_bytes=1000) as cache:
         cache["k"] = b"x" * 100
-    os.truncate(cache_path / "lockcache" / name, 0)
+    is_said = spoil in (damage, _cut, _overwrite)
+    spoil(cache_path)
+    assert accounted(Layout(str(cache_path))) is None
     with FileStreamProgramCache(cache_path, max_size_bytes=1000) as cache:
+        assert ("is damaged" in caplog.text) == is_said
         assert cache["k"] == b"x" * 100
         cache["l"] = b"x" * 100
         assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path) == (200, 2)
         for number in range(20):
             cache[str(number)] = b"x" * 100
         assert on_disk(cache_path).bytes <= 1000
+
+
+def test_a_copy_of_a_directory_is_counted_and_has_its_cap(cache_path, tmp_path):
+    copy = tmp_path / "copy"
+    with FileStreamProgramCache(cache_path, max_size_bytes=1000) as cache:
+        cache["k"] = b"x" * 100
+        shutil.copytree(cache_path / "lockcache", copy / "lockcache")  # the copy has begun
+        cache["l"] = b"x" * 100
+        for folder in ("entries", "tmp"):
+            shutil.copytree(cache_path / folder, copy / folder)
+    for folder in (copy, copy / "lockcache"):
+        folder.chmod(0o700)
+    assert accounted(Layout(str(copy))) is None
+    with FileStreamProgramCache(copy) as cache:
+        assert (cache.max_size_bytes, cache.stats().bytes) == (1000, 200)
+    with FileStreamProgramCache(cache_path) as cache:
+        assert (cache.max_size_bytes, cache.stats().bytes) == (1000, 200)
+
+
+def test_a_copy_by_hard_links_shares_no_accounting(cache_path, tmp_path):
+    copy = tmp_path / "copy"
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"x" * 100
+        shutil.copytree(cache_path, copy, copy_function=os.link)
+        copy.chmod(0o700)
+        with FileStreamProgramCache(copy) as other:
+            other["l"] = b"x" * 100
+            cache["m"] = b"x" * 300
+            assert (other.stats().bytes, cache.stats().bytes) == (200, 400)
+
+
+def test_hosts_that_open_a_directory_in_turn_count_it_once(cache_path, monkeypatch):
+    """Each sees it on another device."""
+    FileStreamProgramCache(cache_path)["k"] = b"x" * 100
+    real = os.stat_result
+    monkeypatch.setattr(CacheDirectory, "_replace_page_locked", lambda directory: pytest.fail("it is there"))
+    lstat = os.lstat
+
+    def look(path: str, **options: object) -> os.stat_result:
+        fields = list(lstat(path))
+        fields[2] += 7
+        return real(fields)
+
+    monkeypatch.setattr("lockcache.filestream.accounting.state.os.lstat", look)
+    assert FileStreamProgramCache(cache_path).stats().bytes == 100
+
+
+def test_opening_keeps_the_page_young(cache_path):
+    FileStreamProgramCache(cache_path).close()
+    os.utime(state_of(cache_path), (10**9, 10**9))
+    FileStreamProgramCache(cache_path).close()
+    assert time.time() - state_of(cache_path).stat().st_mtime < 3600
 
 
 def test_a_file_in_the_way_is_the_plain_os_error(tmp_path):
@@ -199,7 +256,7 @@ def test_the_shards_of_a_new_directory_are_not_looked_into_and_of_any_other_all_
 
     count()
     assert looked == []
-    os.unlink(cache_path / "lockcache" / "usage")
+    os.unlink(state_of(cache_path))
     (cache_path / what).mkdir(mode=0o700, parents=True)
     count()
     assert looked == list(range(SHARDS))
@@ -293,7 +350,7 @@ def test_a_page_that_another_host_replaces_while_it_is_opened_is_looked_for_agai
     FileStreamProgramCache(cache_path)["k"] = b"x"
     opened, stale = CacheDirectory._opened_page, iter(range(times))
 
-    def open_unless_stale(directory: CacheDirectory) -> UsagePage:
+    def open_unless_stale(directory: CacheDirectory) -> StatePage:
         if next(stale, None) is not None:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         return opened(directory)
@@ -316,7 +373,7 @@ def test_only_a_mount_that_refuses_it_has_the_page_opened_in_the_clients_cache(
     direct: list[bool] = []
 
     def open_unless_refused(layout: Layout, path: str, flags: int) -> Descriptor:
-        if path == layout.usage:
+        if path == layout.state:
             direct.append(bool(flags & os.O_DIRECT))
             if flags & os.O_DIRECT and (error := next(errors, None)) is not None:
                 raise OSError(error, os.strerror(error))

@@ -32,8 +32,8 @@ def pretend_nfs(monkeypatch):
 @pytest.mark.parametrize(
     "what, record_files",
     diagonals(
-        ["", "tmp", "entries", "lockcache", "lockcache/usage", "lockcache/policy.json",
-         "lockcache/locks", "lockcache/records", "lockcache/format"],
+        ["", "tmp", "entries", "lockcache", "lockcache/state",
+         "lockcache/locks", "lockcache/records"],
         [False, True],
         2,
     ),
@@ -55,10 +55,10 @@ def test_after_anything_is_deleted_underneath_the_next_write_works_and_the_cap_h
         assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
         assert 5 * size <= on_disk(cache_path).bytes <= 10 * size
         with FileStreamProgramCache(cache_path) as other:
-            assert other.max_size_bytes == (10 * size if what != "lockcache/policy.json" else None)
+            assert other.max_size_bytes == 10 * size
 
 
-@pytest.mark.parametrize("what", ["", "tmp", "entries", "lockcache", "lockcache/usage", "lockcache/locks"])
+@pytest.mark.parametrize("what", ["", "tmp", "entries", "lockcache", "lockcache/state", "lockcache/locks"])
 @pytest.mark.parametrize("use", ["delete", "clear", "read", "stats", "recount", "len", "close"])
 def test_after_anything_is_deleted_underneath_no_other_use_fails(cache_path, what, use):
     with FileStreamProgramCache(cache_path) as cache:
@@ -128,7 +128,7 @@ def test_on_nfs_a_page_that_is_cut_is_made_again_by_the_next_write(cache_path, m
     keys = [key for key in map(str, range(20_000)) if entry_name(key.encode()).startswith(shard)]
     with FileStreamProgramCache(cache_path, max_size_bytes=10_000) as cache:
         cache.update({str(number): b"x" * 100 for number in range(30)})
-        os.truncate(cache_path / "lockcache" / "usage", 100)
+        os.truncate(cache_path / "lockcache" / "state", 100)
         cache[keys[0]] = b"y" * 100
         assert cache.stats().dropped_writes == 0
         assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)

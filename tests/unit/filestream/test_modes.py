@@ -34,7 +34,8 @@ def state(root: Path) -> dict[str, object]:
             found[os.path.join(folder, name)] = (status.st_mode, status.st_size, status.st_mtime_ns)
         for file in files:
             path = Path(folder, file)
-            found[f"{path}: used"] = path.stat().st_atime_ns
+            if path.name != "state":  # each program reads it
+                found[f"{path}: used"] = path.stat().st_atime_ns
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import shutil
@@ -10,17 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache, PolicyError
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting import StatedPolicy, accounted
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.space import Space
-from lockcache.filestream.policy import Policy, PolicyFile
+from lockcache.filestream.policy import Policy
+from tests.state_pages import damage, policy_of, set_policy, state_of
 from tests.unit.material import on_disk
-
-DAMAGED = [b"{", b"[]", b"5", b"null", b'"x"', b"{}", b'{"max_size_bytes": 0}', b'{"max_size_bytes": -5}',
-           b'{"max_size_bytes": true}', b'{"max_size_bytes": 1.5}', b'{"max_size_bytes": "10M"}', b"\xff\xfe",
-           b'{"max_size_bytes": 9223372036854775808}', b'{"max_size_bytes": 1' + b" " * 5000 + b"}",
-           b'{"max_size_bytes": 5, "priority": "random"}', b'{"max_size_bytes": 5, "priority": ["lru"]}',
-           b"[" * 4000]  # fmt: skip
 
 
 @pytest.fixture
@@ -36,15 +31,15 @@ def make(cache_path):
         cache.close()
 
 
-def policy_file(cache) -> PolicyFile:
-    return PolicyFile(Layout(cache.path))
+def policy_file(cache) -> StatedPolicy:
+    return cache._directory.policy
 
 
 def test_the_policy_is_in_the_directory_and_every_cache_has_it(make):
     assert make().max_size_bytes is None
     one = make(1000)
     assert make().max_size_bytes == one.max_size_bytes == 1000
-    assert json.loads(Path(Layout(one.path).policy).read_text())["max_size_bytes"] == 1000
+    assert policy_of(one.path) == Policy(1000)
 
 
 def test_the_last_opener_with_a_cap_wins_for_all(make):
@@ -60,11 +55,6 @@ def test_what_goes_first_is_the_directorys_and_stays_when_a_program_sets_a_cap(m
     policy_file(cache).replace(Policy(None, priority="cost"))
     make(700)
     assert policy_file(cache).current() == Policy(700, by_operator=False, priority="cost")
-
-
-def test_a_policy_by_last_use_is_written_as_it_always_was(make):
-    cache = make(700)
-    assert json.loads(Path(Layout(cache.path).policy).read_text()) == {"max_size_bytes": 700, "by_operator": False}
 
 
 def test_an_operators_cap_is_not_replaced_and_the_program_is_told(make, caplog):
@@ -109,95 +99,60 @@ def test_opening_with_a_smaller_cap_evicts_down_to_it(make):
     assert smaller.stats().evictions == 3
 
 
-@pytest.mark.parametrize("damage", DAMAGED, ids=range(len(DAMAGED)))
-def test_a_damaged_policy_is_an_error_at_opening_that_says_what_to_do(make, damage):
-    path = Layout(make().path).policy
-    with open(path, "wb") as file:
-        file.write(damage)
-    with pytest.raises(PolicyError, match=r"policy\.json") as error:
-        make()
-    assert error.value.path == path
-
-
-@pytest.mark.parametrize(
-    "text, said",
-    [
-        ('{"max_size_bytes": 1,\n "by_operator": yes}', "line 2, column 17: Expecting value"),
-        ('{"max_size_bytes": 1\n "by_operator": true}', "line 2, column 2: Expecting ',' delimiter"),
-        ('{\n  "max_size_bytes": "10G"\n}', "line 2, column 21: max_size_bytes must be"),
-        ('{"max_size_bytes": 1,\n\t"priority" :"fifo"}', "line 2, column 14: priority must be lru or cost, got 'fifo'"),
-        ('{"max_size_bytes": 1,\n"max_size_bytes": 0}', "line 2, column 19: max_size_bytes must be"),
-        ('{"by_operator": true}', "max_size_bytes is missing"),
-        ("[1]", "line 1, column 1: this is not a JSON object"),
-        ("\xff", ""),
-    ],
-)
-def test_a_mistake_in_a_policy_is_told_with_its_line_and_column(make, text, said):
-    path = Layout(make().path).policy
-    Path(path).write_text(text, encoding="latin-1")
-    with pytest.raises(PolicyError) as error:
-        make()
-    assert said in str(error.value)
-    assert str(error.value).startswith(path)
-    assert "Error(" not in str(error.value)
-
-
-@pytest.mark.parametrize("damage", DAMAGED, ids=range(len(DAMAGED)))
-def test_a_policy_damaged_later_leaves_the_last_good_one_in_force(make, caplog, damage):
+def test_a_page_that_is_damaged_or_deleted_later_leaves_the_last_good_policy_in_force(make, caplog):
     cache = make(250)
-    with open(Layout(cache.path).policy, "wb") as file:
-        file.write(damage)
+    damage(cache.path)
     for key in "abcdef":
         cache[key] = b"x" * 100
     assert cache.max_size_bytes == 250
     assert on_disk(cache.path).bytes <= 250
-    assert len([record for record in caplog.records if "policy" in record.message]) == 1  # logged once, not per write
-
-
-def test_a_policy_deleted_later_leaves_the_last_good_one_in_force(make):
-    cache = make(250)
-    os.unlink(Layout(cache.path).policy)
-    for key in "abcdef":
-        cache[key] = b"x" * 100
+    assert len([record for record in caplog.records if "damaged" in record.message]) == 1  # once, not per write
+    state_of(cache.path).unlink()
     assert cache.max_size_bytes == 250
-    assert on_disk(cache.path).bytes <= 250
+    cache["g"] = b"x" * 100
+    assert policy_of(cache.path) == Policy(250)
 
 
-def test_a_mended_policy_is_taken_up_again(make):
+def test_setting_a_policy_repairs_a_damaged_head(make):
     cache = make(250)
-    with open(Layout(cache.path).policy, "wb") as file:
-        file.write(b"{")
-    assert cache.max_size_bytes == 250
+    cache["k"] = b"x" * 100
+    damage(cache.path)
     policy_file(cache).replace(Policy(500))
-    assert cache.max_size_bytes == 500
+    assert policy_of(cache.path) == Policy(500)
+    assert accounted(Layout(cache.path)) is not None
 
 
 def test_a_change_within_one_tick_of_the_clock_is_seen(make):
     cache = make()
-    path = Layout(cache.path).policy
-    for cap in (1000, 2000, 1001):  # all of one length, with one mtime, in place
-        with open(path, "r+b" if os.path.exists(path) else "wb") as file:
-            file.write(b'{"max_size_bytes": %d}' % cap)
-        os.utime(path, (1, 1))
+    for cap in (1000, 2000, 1001):
+        set_policy(cache.path, Policy(cap))
+        os.utime(state_of(cache.path), (1, 1))
         assert cache.max_size_bytes == cap
 
 
 def test_a_planted_symlink_is_not_followed(make, tmp_path):
-    cache = make(250)
-    path = Layout(cache.path).policy
-    (tmp_path / "planted").write_text('{"max_size_bytes": 1}')
-    os.unlink(path)
-    os.symlink(tmp_path / "planted", path)
+    cache, other = make(250), FileStreamProgramCache(tmp_path / "other", max_size_bytes=1)
+    state_of(cache.path).unlink()
+    os.symlink(state_of(other.path), state_of(cache.path))
     assert cache.max_size_bytes == 250
-    with pytest.raises(OSError, match=r"policy\.json"):
+    with pytest.raises(OSError, match="state"):
         make()
 
 
-def test_fields_of_a_later_version_are_passed_over(make):
-    cache = make()
-    with open(Layout(cache.path).policy, "wb") as file:
-        file.write(b'{"max_size_bytes": 5000, "max_entries": 7, "by_operator": true}')
-    assert cache.max_size_bytes == 5000
+def test_a_process_that_knows_the_policy_restores_it_in_a_page_that_another_one_made(make):
+    knows = make(700)
+    shutil.rmtree(knows.path)
+    assert make().max_size_bytes is None
+    knows["k"] = b"code"
+    assert policy_of(knows.path) == Policy(700)
+
+
+def test_a_cap_that_an_operator_lifted_is_not_restored_by_a_process_that_knew_it(make):
+    knows = make(700)
+    knows.close()
+    set_policy(knows.path, Policy(None))
+    knows["k"] = bytes(1000)
+    assert policy_of(knows.path) == Policy(None)
 
 
 @pytest.mark.parametrize("cap", [None, 1, 100_000, 4 * 2**20 - 1])
@@ -218,24 +173,6 @@ def test_where_inodes_count_those_of_lock_files_and_folders_are_set_aside():
 def test_no_limit_is_given_to_a_caller_that_does_not_say_how_the_directory_counts():
     with pytest.raises(TypeError, match="space"):
         Policy(64 * 2**20).entries_limit_bytes()
-
-
-def test_the_ordinary_priority_is_not_written_wherever_its_name_comes_from(make):
-    cache = make(700)
-    policy_file(cache).replace(Policy(800, priority=json.loads('"lru"')))
-    assert "priority" not in json.loads(Path(Layout(cache.path).policy).read_text())
-
-
-def test_a_policy_is_restored_where_there_is_none_and_none_is_overwritten(make):
-    layout = Layout(make(700).path)
-    mine = PolicyFile(layout)
-    assert mine.current() == Policy(700)
-    PolicyFile(layout).replace(Policy(800))
-    mine.restore()
-    assert PolicyFile(layout).load() == Policy(800)
-    Path(layout.policy).unlink()
-    mine.restore()
-    assert PolicyFile(layout).load() == Policy(700)
 
 
 def test_the_environment_states_the_cap_for_a_program_that_states_none(make, monkeypatch):
@@ -281,22 +218,6 @@ def test_the_default_directory_has_a_cap_from_its_making_on(default_path):
         assert policy_file(cache).load() == Policy(10 * 10**9, is_default=True)
     with FileStreamProgramCache(default_path, max_size_bytes=5_000_000) as cache:
         assert policy_file(cache).load() == Policy(5_000_000)
-
-
-def test_a_default_directory_that_is_there_keeps_what_it_has(default_path):
-    with FileStreamProgramCache(default_path) as cache:
-        cache[b"key"] = b"value"
-    os.unlink(default_path / "lockcache" / "usage")  # it is counted again
-    with FileStreamProgramCache() as cache:
-        assert cache.max_size_bytes is None
-
-
-def test_a_cap_that_a_program_stated_stands_when_the_default_directory_is_emptied(default_path):
-    with FileStreamProgramCache(max_size_bytes=5_000_000):
-        pass
-    os.unlink(default_path / "lockcache" / "usage")
-    with FileStreamProgramCache() as cache:
-        assert cache.max_size_bytes == 5_000_000
 
 
 def test_a_default_directory_that_is_deleted_underneath_keeps_the_cap_that_it_had(default_path):

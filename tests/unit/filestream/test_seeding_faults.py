@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 from dataclasses import replace
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.errors import PolicyError
 from lockcache.filestream.bundle.seed_reader import SeedFile
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout
@@ -75,42 +73,18 @@ def test_what_is_not_a_file_is_no_seed(cache_path: Path, what: str) -> None:
         assert cache.get(b"k") is None
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        {"bytes": "5"},
-        {"bytes": -1},
-        {"bytes": 1.5},
-        {"path": ""},
-        {"path": "a\0b"},
-        {"path": 5},
-        {"is_detached": 1},
-        {"path": "/\ud800"},
-        [],
-    ],
-)
-def test_a_policy_with_a_damaged_seed_is_a_policy_that_is_damaged(cache_path: Path, seed: object) -> None:
-    whole = {"path": "/x", "bytes": 5, "version": "1.2"}
-    with FileStreamProgramCache(cache_path) as cache:
-        cache[b"k"] = b"code"
-        found = {**whole, **seed} if isinstance(seed, dict) else seed
-        (cache_path / "lockcache/policy.json").write_text(json.dumps({"max_size_bytes": None, "seed": found}))
-        cache[b"l"] = b"code"
-        assert cache.stats().dropped_writes == 0
-        with pytest.raises(PolicyError):
-            FileStreamProgramCache(cache_path)
-
-
 def test_policy_and_seed_are_written_at_once_and_neither_is_lost(cache_path: Path) -> None:
     FileStreamProgramCache(cache_path).close()
 
     def set_caps() -> None:
-        file = open_directory(cache_path).policy
+        directory = open_directory(cache_path)
+        file = directory.policy
         for number in range(1, 101):
             file.replace(Policy(number * 1000, by_operator=True))
 
     def set_seeds() -> None:
-        file = open_directory(cache_path).policy
+        directory = open_directory(cache_path)
+        file = directory.policy
         for number in range(1, 101):
             file.replace_seed(Seed(f"/seed/{number}", number, "1.2"))
 
@@ -129,14 +103,16 @@ def test_a_path_that_another_member_wrote_is_not_followed(cache_path: Path, tmp_
     FileStreamProgramCache(cache_path, group=True).close()
     for path in (private, other):
         for by_operator in (False, True):
-            CacheDirectory(str(cache_path), 5.0, group=True).policy.replace_seed(Seed(str(path), 5, "", by_operator))
+            directory = CacheDirectory(str(cache_path), 5.0, group=True)
+            directory.policy.replace_seed(Seed(str(path), 5, "", by_operator))
             for given in (None, tmp_path / "mine.lcb"):
                 FileStreamProgramCache(cache_path, group=True, seed=given).close()
                 assert not os.path.lexists(Layout(str(cache_path)).seed)
     with FileStreamProgramCache(cache_path, group=True, seed=private) as cache:
         assert cache.get(KEYS[0]) is None
     assert not [file for file in cache_path.rglob("*") if file.is_file() and b"secret" in file.read_bytes()]
-    CacheDirectory(str(cache_path), 5.0, group=True).policy.replace_seed(None)
+    directory = CacheDirectory(str(cache_path), 5.0, group=True)
+    directory.policy.replace_seed(None)
     with FileStreamProgramCache(cache_path, group=True, seed=other) as cache:
         assert cache[KEYS[0]] == OLDER[KEYS[0]]
         del cache[KEYS[0]]

@@ -197,7 +197,7 @@ def test_views_are_no_drift(cache: FileStreamProgramCache, cache_path: Path) -> 
         cache.view_files(f"{number}")
     assert find_drift(CacheDirectory(str(cache_path), 2.0).layout)[:3] == (0, 0, 0)
     assert accounted(cache_path) == on_disk(cache_path)
-    (cache_path / "lockcache/usage").unlink()  # and a page that is lost counts them
+    (cache_path / "lockcache/state").unlink()  # and a page that is lost counts them
     assert cache.stats().bytes == 2 * 5 * (BYTES + 1)
 
 

@@ -9,6 +9,7 @@ import os
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.accounting import FILE_BYTES
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
@@ -285,7 +286,7 @@ def test_what_is_deleted_is_given_back_to_its_own_shard_and_the_page_stays_a_pag
         cache[key] = b"code"
         del cache[key]
         assert (cache.stats().bytes, cache.stats().entries) == (0, 0)
-    assert os.stat(Layout(str(cache_path)).usage).st_size == 4096
+    assert os.stat(Layout(str(cache_path)).state).st_size == FILE_BYTES
 
 
 @pytest.mark.parametrize("in_front_of", ["reserve", "make"])

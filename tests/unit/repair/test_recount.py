@@ -10,7 +10,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.accounting.state import Slot
 from lockcache.filestream.disk.layout import StagedName, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.owners import myself

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lockcache.filestream.accounting.scan import Found
-from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.accounting.state import Slot
 from lockcache.filestream.disk.space import Space
 from lockcache.filestream.eviction.choose import Goal
 from lockcache.filestream.policy import Policy

@@ -144,7 +144,7 @@ def test_the_staged_file_of_a_killed_writer_is_reaped_with_its_reservation(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["tmp", "lockcache/locks", "lockcache/usage", "lockcache", "entries", "."])
+@pytest.mark.parametrize("part", ["tmp", "lockcache/locks", "lockcache/state", "lockcache", "entries", "."])
 def test_whatever_is_deleted_underneath_is_made_anew_and_the_directory_is_bounded_again(
     cache_path: Path, keep: Callable[[Path], Kept], part: str
 ) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting import StatedPolicy
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.policy import Policy, PolicyFile
+from lockcache.filestream.policy import Policy
 from tests.daemon.directories import bytes_on_disk, fill
 from tests.daemon.keepers import CAP, Kept
+from tests.state_pages import damage, policy_of, set_policy
 from tests.unit.bundle.bundles import bundle_of, write
 
 
@@ -33,24 +35,21 @@ def test_a_program_does_not_replace_the_cap_and_an_operator_does(
 
 
 @pytest.mark.parametrize(
-    "content, why",
+    "change, why",
     [
-        (b"{", "damaged"),
-        (b'{"max_size_bytes": 7}', "a program"),
-        (b'{"max_size_bytes": null, "by_operator": false}', "taken away"),
-        (None, "removed"),
+        (damage, "taken away or lost"),
+        (partial(set_policy, policy=Policy(7)), "a program"),
+        (partial(set_policy, policy=Policy()), "taken away or lost"),
     ],
+    ids=["damaged", "a program's", "none"],
 )
 def test_a_policy_that_is_not_an_operators_is_set_anew_and_the_log_says_why(
-    cache_path: Path, keep: Callable[[Path], Kept], content: bytes | None, why: str
+    cache_path: Path, keep: Callable[[Path], Kept], change: Callable[[Path], None], why: str
 ) -> None:
     kept = keep(cache_path)
-    policy = cache_path / "lockcache" / "policy.json"
-    policy.unlink()
-    if content is not None:
-        policy.write_bytes(content)
+    change(cache_path)
     kept.keeper.tick()
-    assert json.loads(policy.read_bytes()) == {"max_size_bytes": CAP, "by_operator": True}
+    assert policy_of(cache_path) == Policy(CAP, by_operator=True)
     (said,) = kept.said("cap")
     assert said["max_size_bytes"] == CAP
     assert why in said["restored"]
@@ -62,13 +61,13 @@ def test_a_seed_that_is_too_large_for_the_cap_goes_before_it_and_takes_no_entry_
     bundle = write(tmp_path / "large.lcb", bundle_of({b"seeded": bytes(CAP * 6 // 10)}))
     cache = FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes=2 * CAP)
     cache.update({b"own %d" % number: bytes(CAP // 10) for number in range(5)})
-    replace = PolicyFile.replace
+    replace = StatedPolicy.replace
 
-    def replace_and_write(file: PolicyFile, policy: Policy) -> None:
+    def replace_and_write(file: StatedPolicy, policy: Policy) -> None:
         replace(file, policy)
         cache[b"one more"] = b"code"
 
-    monkeypatch.setattr(PolicyFile, "replace", replace_and_write)
+    monkeypatch.setattr(StatedPolicy, "replace", replace_and_write)
     keep(cache_path).keeper.tick()
     assert cache.max_size_bytes == CAP
     assert (len(cache), cache.stats().evictions) == (6, 0)

@@ -19,6 +19,7 @@ from tests.daemon.http_client import Watched, get
 from tests.daemon.keepers import CAP, Kept
 from tests.daemon.pyptx_crowd import store
 from tests.daemon.triton_format import fill as fill_as_triton
+from tests.state_pages import policy_of
 
 SOMEBODY = 65534
 
@@ -179,7 +180,7 @@ def test_a_directory_that_is_deleted_on_its_mount_is_made_anew(
     shutil.rmtree(root.parent)
     kept.keeper.tick()
     assert kept.keeper.is_well
-    assert (root / "lockcache" / "policy.json").exists()
+    assert policy_of(root).by_operator
     kept.keeper.close()
 
 
@@ -198,7 +199,7 @@ def test_a_symlink_that_is_led_to_another_file_system_is_followed(
     root.symlink_to(here)
     kept.keeper.tick()
     assert kept.keeper.is_well
-    assert (here / "lockcache" / "policy.json").exists()
+    assert policy_of(here).by_operator
     kept.keeper.close()
 
 

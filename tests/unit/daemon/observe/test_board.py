@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.accounting.state import Slot
 from lockcache_daemon.observe.board import Board, Limits
 from lockcache_daemon.observe.history import Sample, rates, recorded
 from tests.daemon.daemon_process import RunningDaemon, run_daemon
@@ -76,7 +76,7 @@ def test_every_line_of_the_json_log_has_a_time_a_level_an_event_and_a_directory(
 ) -> None:
     broken = tmp_path / "broken"
     with RunningDaemon("--max-size", "1M", cache_path, broken, starts=2) as daemon:
-        usage = broken / "lockcache" / "usage"
+        usage = broken / "lockcache" / "state"
         usage.unlink()
         usage.mkdir()
         error = daemon.wait_for("error")

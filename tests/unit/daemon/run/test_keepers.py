@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from lockcache_daemon.run.ticks import TickRunner
 from lockcache_daemon.settings.model import DirectorySettings, Settings
 from lockcache_daemon.signals import StopSignals
 from tests.daemon.daemon_process import HANG_SECONDS, until
+from tests.state_pages import policy_of
 
 
 @pytest.fixture
@@ -34,8 +34,7 @@ def settings_for(*directories: tuple[Path, int]) -> Settings:
 
 
 def cap_of(path: Path) -> object:
-    file = path / "lockcache" / "policy.json"
-    return json.loads(file.read_bytes())["max_size_bytes"] if file.exists() else None
+    return policy_of(path).max_size_bytes
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.lowlevel import Layout, PolicyFile
 from lockcache_daemon.keeper.keeper import Keeper
 from lockcache_daemon.observe.log import Report
 from lockcache_daemon.run.loop import _open_all
@@ -16,6 +15,7 @@ from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores.sharded import ShardStore
 from tests.daemon.keepers import CAP
+from tests.state_pages import policy_of
 
 
 def test_a_server_that_is_away_between_opening_and_stating_the_cap_is_left_to_the_ticks(
@@ -35,4 +35,4 @@ def test_a_server_that_is_away_between_opening_and_stating_the_cap_is_left_to_th
             keeper.tick()
             keeper.close()
     for name in "ab":
-        assert PolicyFile(Layout(str(tmp_path / name))).load().max_size_bytes == CAP
+        assert policy_of(tmp_path / name).max_size_bytes == CAP

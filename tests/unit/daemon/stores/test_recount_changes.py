@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.accounting.state import Slot
 from lockcache.filestream.disk.layout import SHARDS, Layout
 from lockcache_daemon.stores.recount_schedule import Changes, ShardWatch
 from lockcache_daemon.throttle import Throttle

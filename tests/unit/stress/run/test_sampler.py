@@ -12,9 +12,10 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import StagedName
 from lockcache.filestream.disk.owners import myself
-from lockcache.filestream.disk.space import Space, encode_format
+from lockcache.filestream.disk.space import Space
 from lockcache_stress.run.sampler import Sampler, bytes_on_disk
 from tests.daemon.daemon_process import until
+from tests.state_pages import state_space
 
 
 def test_entries_of_a_cache_are_counted_and_accounted_for(cache_path: Path) -> None:
@@ -55,8 +56,7 @@ def test_a_daemons_status_that_is_staged_for_a_moment_needs_no_account(cache_pat
 def test_a_file_made_just_before_its_reservation_may_lack_an_inode_and_no_byte(
     cache_path: Path, content: bytes, unaccounted: int
 ) -> None:
-    (cache_path / "lockcache").mkdir(parents=True)
-    (cache_path / "lockcache" / "format").write_bytes(encode_format(Space(1, 512)))
+    state_space(cache_path, Space(1, 512))
     FileStreamProgramCache(cache_path)
     (cache_path / "tmp" / str(StagedName(0, 4096, *myself(), 99))).write_bytes(content)
     sampler = Sampler(str(cache_path), is_own_mount=False)

@@ -36,7 +36,7 @@ def cap(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
 
 
 def _run_without_page(site: Site, name: str, seed: int) -> dict[str, Any]:
-    page, lost = Layout(site.at(name)).usage, []
+    page, lost = Layout(site.at(name)).state, []
 
     def lose() -> None:
         os.unlink(page)

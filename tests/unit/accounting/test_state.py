@@ -1,4 +1,4 @@
-"""The accounting page."""
+"""The state page: its slots."""
 
 from __future__ import annotations
 
@@ -11,23 +11,33 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from lockcache.filestream.accounting import usage as usage_module
-from lockcache.filestream.accounting.usage import PAGE_BYTES, NfsPage, ReopenedPage, Slot, UsagePage, encode_page
+from lockcache.filestream.accounting import state as state_module
+from lockcache.filestream.accounting.head import Head
+from lockcache.filestream.accounting.network_pages import NfsPage, ReopenedPage
+from lockcache.filestream.accounting.state import (
+    FILE_BYTES,
+    PAGE_BYTES,
+    Slot,
+    StatePage,
+    encode_page,
+)
 from lockcache.filestream.disk.descriptors import opened
 from lockcache.filestream.disk.layout import SHARDS, Layout
+from lockcache.filestream.disk.space import Space
+from lockcache.filestream.policy import Policy
 from tests.unit.material import descriptors, descriptors_to_begin_with, property_test
 
-EMPTY = [Slot(0, 0)] * SHARDS
+WHOLE = encode_page(Head(1, Space(4096), Policy(10**6))).ljust(FILE_BYTES, b"\0")
 
 
 @pytest.fixture
 def file(tmp_path):
-    path = tmp_path / "usage"
-    path.write_bytes(encode_page(EMPTY))
+    path = tmp_path / "state"
+    path.write_bytes(WHOLE)
     return path
 
 
-def open_page(path, kind: type[UsagePage] = UsagePage) -> UsagePage:
+def open_page(path, kind: type[StatePage] = StatePage) -> StatePage:
     return kind(opened(path, os.O_RDWR | os.O_CLOEXEC, dir_fd=None))
 
 
@@ -39,7 +49,7 @@ def test_a_mount_that_refuses_direct_reads_is_read_through_its_cache(file, monke
         raise OSError(next(answers), "refused")
 
     monkeypatch.setattr(os, "preadv", refuse)
-    assert page.image() == encode_page(EMPTY)
+    assert page.image() == WHOLE[:PAGE_BYTES]
     with pytest.raises(OSError, match="refused"):
         page.image()
 
@@ -48,7 +58,7 @@ def test_a_page_that_a_name_still_leads_to_is_not_there_once_its_server_says_tha
     """An NFS client raises this for a name in its cache, after another host has replaced the page."""
     page = open_page(file)
     with open(file, "rb") as known:
-        monkeypatch.setattr(usage_module, "_lstat", lambda path: os.fstat(known.fileno()))
+        monkeypatch.setattr(state_module, "_lstat", lambda path: os.fstat(known.fileno()))
         assert page.is_at(str(file))
         file.unlink()
         assert not page.is_at(str(file))
@@ -65,11 +75,12 @@ def test_a_page_that_is_opened_for_each_use_reads_and_writes_as_one_that_stays_o
     assert page.slot(3) == Slot(0, 2**63 - 1), "what is at the name by now is another page"
 
 
-def test_the_page_is_4_kib_of_little_endian_pairs(file):
+def test_the_page_is_two_blocks_of_which_the_second_has_little_endian_pairs(file):
     page = open_page(file)
-    assert (PAGE_BYTES, file.stat().st_size) == (4096, 4096)
+    assert (PAGE_BYTES, file.stat().st_size) == (8192, 24576)
     page.add_locked(3, 1000, 2)
-    assert struct.unpack_from("<qq", file.read_bytes(), 3 * 16) == (1000, 2)
+    assert struct.unpack_from("<qq", file.read_bytes(), 4096 + 3 * 16) == (1000, 2)
+    assert file.read_bytes()[:4096] == WHOLE[:4096]
     assert page.slot(3) == page.slots()[3] == Slot(1000, 2)
 
 
@@ -78,15 +89,15 @@ def test_the_page_is_4_kib_of_little_endian_pairs(file):
     st.lists(st.tuples(st.integers(0, SHARDS - 1), st.integers(0, 2**40), st.integers(0, 9)), max_size=20),
 )
 def test_the_total_is_the_sum_of_what_was_added(tmp_path_factory, additions):
-    path = tmp_path_factory.mktemp("usage") / "usage"
-    path.write_bytes(encode_page(EMPTY))
+    path = tmp_path_factory.mktemp("state") / "state"
+    path.write_bytes(WHOLE)
     page = open_page(path)
     for shard, size, entries in additions:
         page.add_locked(shard, size, entries)
     expected = Slot(sum(size for _, size, _ in additions), sum(entries for *_, entries in additions))
     assert page.total() == expected
     assert page.total_bytes() == expected.bytes
-    assert encode_page(page.slots()) == path.read_bytes()
+    assert encode_page(Head(1, Space(4096), Policy(10**6)), page.slots()) == path.read_bytes()[:PAGE_BYTES]
 
 
 def test_a_slot_never_falls_below_zero(file):
@@ -102,7 +113,7 @@ def test_two_open_pages_see_each_other_at_once(file):
     assert (other.total_bytes(), other.slot(0)) == (7, Slot(7, 1))
 
 
-@pytest.mark.parametrize("keep", [0, 1, 16, 100, PAGE_BYTES - 1])
+@pytest.mark.parametrize("keep", [0, 1, 4096, 4100, 4112, PAGE_BYTES - 1])
 def test_a_truncated_page_counts_what_is_left_of_it(file, keep):
     page = open_page(file)
     page.set_locked(0, Slot(5, 1))
@@ -116,7 +127,7 @@ def test_a_page_knows_that_its_file_was_deleted_or_replaced(file):
     page = open_page(file)
     assert page.is_at(file)
     replacement = file.with_name("new")
-    replacement.write_bytes(encode_page(EMPTY))
+    replacement.write_bytes(WHOLE)
     replacement.rename(file)
     assert not page.is_at(file)
     assert open_page(file).is_at(file)
@@ -134,7 +145,7 @@ def test_a_page_on_nfs_is_looked_for_once_a_second_by_writers(file, monkeypatch)
         now[0] += 0.5  # until the answer is here
         return status
 
-    monkeypatch.setattr(usage_module, "_lstat", look)
+    monkeypatch.setattr(state_module, "_lstat", look)
     page = NfsPage(opened(file, os.O_RDWR | os.O_CLOEXEC, dir_fd=None), Layout(str(file.parent)))
     for now[0] in (100.0, 100.9, 101.0, 101.9):
         assert page.was_at(file)
@@ -155,7 +166,7 @@ def test_a_page_knows_that_it_was_cut(file):
 @pytest.mark.parametrize("wrong", [Slot(2**63 - 1, 2**63 - 1), Slot(-(2**63), -1)])
 def test_a_damaged_slot_is_counted_within_range_and_never_raises(file, wrong):
     page = open_page(file)
-    os.pwrite(page._fd, struct.pack("<qq", *wrong), 0)
+    os.pwrite(page._fd, struct.pack("<qq", *wrong), 4096)
     page.add_locked(0, 10, 1)
     assert all(0 <= number <= 2**63 - 1 for number in page.slot(0))
 

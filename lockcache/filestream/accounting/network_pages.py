@@ -1,0 +1,100 @@
+"""The state page on network file systems, whose clients remember what they have read and keep what is written.
+
+Keeps the arithmetic of invariant 3 (hard cap) where other hosts write the page too, as far as locks work there.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import mmap
+import os
+import time
+from typing import Final
+
+from lockcache.filestream.accounting.state import PAGE_BYTES, Slot, StatePage
+from lockcache.filestream.disk import Descriptor, Layout, is_fresh, opened, revalidate
+
+__all__ = ["NfsPage", "ReopenedPage"]
+
+_DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
+
+
+class NfsPage(StatePage):
+    """The page on NFS, where each look at its path is a call to the server."""
+
+    __slots__ = ("_layout", "_was_there_at")
+
+    def __init__(self, file: Descriptor, layout: Layout) -> None:
+        super().__init__(file)
+        self._layout = layout
+        self._was_there_at = -math.inf
+
+    def is_at(self, path: str) -> bool:
+        is_there = super().is_at(path)
+        if not is_there:
+            self._was_there_at = -math.inf
+        return is_there
+
+    def was_at(self, path: str) -> bool:
+        """Returns what :meth:`is_at` does, or true if the server said so less than a second ago.
+
+        So what is written within a second into a directory that was deleted or moved away, and that another process has
+        made again, may not be accounted for, and exceed its cap, until a recount.
+        """
+        if is_fresh(self._was_there_at):
+            return True
+        asked_at = time.monotonic()
+        # The client may remember that the page has its name, and not ask the server.
+        revalidate(self._layout, self._layout.own)
+        is_there = self.is_at(path)
+        if is_there:
+            self._was_there_at = asked_at
+        return is_there
+
+    def _note_cut(self) -> None:
+        raise OSError(errno.ESTALE, "the accounting page was cut")
+
+
+class ReopenedPage(StatePage):
+    """The page on a FUSE file system, opened for each use: what one host closes the next that opens it sees.
+
+    While it stays open, JuiceFS keeps what was written to it to itself and shows what was read before, with O_DIRECT
+    too; and GlusterFS takes a write of less than a block, O_DIRECT, and loses it. So a slot is written without, and
+    the page read with it, whole and aligned, because GlusterFS remembers small files for a second. By the number, and
+    not the name: the name may lead to a page that others are only making.
+    """
+
+    __slots__ = ()
+
+    def slot(self, shard: int) -> Slot:
+        return self.slots()[shard]
+
+    def add_locked(self, shard: int, bytes_: int, entries: int, known: Slot | None = None) -> Slot:
+        old = self.slot(shard) if known is None else known
+        slot = Slot(old[0] + bytes_, old[1] + entries)
+        self.set_locked(shard, slot)
+        return slot
+
+    def write(self, offset: int, content: bytes, *, fsync: bool = False) -> None:
+        page = self._opened(os.O_RDWR)
+        try:
+            os.pwrite(page.number, content, offset)
+            if fsync:
+                os.fsync(page.number)
+            page.end_writing()  # which is when it leaves this host
+        finally:
+            page.close()
+
+    def image(self) -> bytes:
+        try:
+            with self._opened(os.O_RDONLY | _DIRECT) as fd, mmap.mmap(-1, PAGE_BYTES) as buffer:
+                return buffer[: os.preadv(fd, [buffer], 0)]
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        with self._opened(os.O_RDONLY) as fd:  # a mount that refuses O_DIRECT
+            return os.pread(fd, PAGE_BYTES, 0)
+
+    def _opened(self, flags: int) -> Descriptor:
+        return opened(f"/proc/self/fd/{self._fd}", flags | os.O_CLOEXEC)

@@ -1,0 +1,366 @@
+"""The state page, ``lockcache/state``: what a directory states of itself, and how much each shard holds.
+
+Keeps the arithmetic of invariant 3 (hard cap): one page of two blocks. Block 0 is the head (:mod:`.head`), with the cap
+in it; block 1 has 256 slots of (bytes, entries), int64 little-endian. A shard's bytes are its entries plus what is
+reserved for staged writes. A slot is changed under its shard's lock only, block 0 under the directory's; both are read
+without one. Each writer reads cap and sum by one ``pread`` after its own reservation stands: so of two writers that
+overshoot together at least one sees it, and a process that lowers the cap sees every reservation that was made under
+the old one. Behind the page in the same file is the table of costs (:mod:`.compile_once.costs`).
+
+``pread`` and ``pwrite``, no ``mmap``, and on network file systems past the client's cache
+(:meth:`.CacheDirectory.usage`): an NFS client caches reads and writes of a file that stays open, and a lock on another
+file changes nothing of that (seen: 1.9 times the cap with two hosts). On FUSE it is opened for each use
+(:mod:`.network_pages`).
+
+The policy in the head: the operator (the daemon, ``lockcache policy set``) may always change it; a program that opens
+the cache with ``max_size_bytes`` only if no operator has set a cap. Keeps invariant 3 (hard cap) across changes, and
+invariant 7 (never take the job down): a head that is damaged, or a page that is deleted, while the cache is open leaves
+the last good policy in force, which goes into the next page.
+
+The page states the inode of the folder that it was made in: not the device, which differs between clients of a server,
+and not its own inode, which a hard link keeps. So a copied directory is counted again, and its copy of the page is not
+believed. Not promised: exactness where locks exclude nobody, or after a process died between a rename and its
+give-back. Both leave a drift; the second kind only ever counts too much. :mod:`.repair.recount` sets a slot right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import stat
+import struct
+import time
+from array import array
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from lockcache.filestream.accounting.head import HEAD_BYTES, NOT_COUNTED, Head, decode_head, encode_head
+from lockcache.filestream.disk import (
+    SHARDS,
+    UPDATE,
+    Descriptor,
+    Layout,
+    Space,
+    open_below,
+    probe_space,
+    read_small,
+    refuse_newer,
+    replacing,
+    write_all,
+)
+from lockcache.filestream.policy import Policy, Seed
+
+_log = logging.getLogger("lockcache")
+
+_SLOT: Final = struct.Struct("<qq")
+_SLOT_BYTES: Final = _SLOT.size
+_SLOTS_AT: Final = 4096
+PAGE_BYTES: Final = _SLOTS_AT + SHARDS * _SLOT.size
+#: With the table of costs, which takes no block before there is one.
+FILE_BYTES: Final = PAGE_BYTES + 16384
+_LARGEST: Final = 2**63 - 1
+_DAY_SECONDS: Final = 86400.0
+# At a page that may just be written: that takes less than a microsecond.
+_LOOKS: Final = 3
+_EMPTY_PAGE: Final = bytes(PAGE_BYTES)
+# Stated where the inodes of folders do not last, as on most FUSE file systems: no folder has this one.
+_ANY_FOLDER: Final = 2**64 - 1
+
+# Looked up once, for the write path.
+_lstat, _pread, _pwrite, _pack, _unpack = os.lstat, os.pread, os.pwrite, _SLOT.pack, _SLOT.unpack
+
+
+class Slot(NamedTuple):
+    """The sums that are accounted for in one shard, or in all of them."""
+
+    #: The bytes of entries (record files included) and of staged writes.
+    bytes: int
+    entries: int
+
+
+class StatePage:
+    """The open state page.
+
+    The descriptor lives as long as this object: a thread may be using it while another one attaches to a new
+    directory, and a closed number could by then belong to somebody else's file.
+    """
+
+    __slots__ = ("__weakref__", "_changed_at", "_fd", "_file", "_is_ours_alone", "identity")
+
+    def __init__(self, file: Descriptor) -> None:
+        self._file = file
+        self._fd = file.number
+        status = os.fstat(self._fd)
+        # Held open, so that no other file can get this number.
+        self._is_ours_alone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        self._changed_at = status.st_mtime
+        #: Tells it from every other file that is there.
+        self.identity = (status.st_dev, status.st_ino, FILE_BYTES)
+
+    def is_at(self, path: str) -> bool:
+        """Returns whether ``path`` leads to this page, and it has the size that it must have.
+
+        If not, the directory was deleted, moved away or made again underneath, and everybody else accounts elsewhere;
+        or the page was damaged, and what is missing would count for nothing. A client of a network file system may
+        still lead to a page that another host has replaced; the server says of it that it has no name.
+        """
+        try:
+            status = _lstat(path)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                return False
+            raise
+        return (status.st_dev, status.st_ino, status.st_size) == self.identity and status.st_nlink > 0
+
+    # What a write asks; see :class:`.NfsPage`.
+    was_at = is_at
+
+    def is_ours_alone(self) -> bool:
+        """Returns whether the page was a plain file with one name when opened: planted links must not be written."""
+        return self._is_ours_alone
+
+    def keep_young(self) -> None:
+        """Let the file look used, once a day: what is old may be removed by a cleaner, and the cap with it."""
+        if abs(time.time() - self._changed_at) > _DAY_SECONDS:
+            with contextlib.suppress(OSError):
+                os.utime(self._fd)
+
+    def slot(self, shard: int) -> Slot:
+        blob = os.pread(self._fd, _SLOT.size, _SLOTS_AT + shard * _SLOT.size)
+        return Slot(*_SLOT.unpack(blob)) if len(blob) == _SLOT.size else Slot(0, 0)
+
+    def add_locked(self, shard: int, bytes_: int, entries: int, known: Slot | None = None) -> Slot:
+        """Change a slot by so much. Never out of range: what would be is drift, or damage, that a recount repairs.
+
+        Returns what the slot is now. ``known``: what it was, from an earlier call under the same hold of the lock.
+        Requires: shard lock.
+        """
+        # Written out, twice in every put: by way of slot() and set_locked() it is 2 us more.
+        offset = _SLOTS_AT + shard * _SLOT_BYTES
+        if known is not None:
+            bytes_, entries = bytes_ + known[0], entries + known[1]
+        elif len(blob := _pread(self._fd, _SLOT_BYTES, offset)) == _SLOT_BYTES:
+            old_bytes, old_entries = _unpack(blob)
+            bytes_ += old_bytes
+            entries += old_entries
+        else:
+            self._note_cut()
+        if 0 <= bytes_ <= _LARGEST and 0 <= entries <= _LARGEST:
+            _pwrite(self._fd, _pack(bytes_, entries), offset)
+        else:
+            self.set_locked(shard, Slot(bytes_, entries))
+        return Slot(bytes_, entries)
+
+    def set_locked(self, shard: int, slot: Slot) -> None:
+        """Requires: shard lock."""
+        self.write(_SLOTS_AT + shard * _SLOT_BYTES, _encode_slot(slot))
+
+    def write(self, offset: int, content: bytes, *, fsync: bool = False) -> None:
+        """Change a part of the page. Requires: its lock; that of a slot is the shard's, of the rest the directory's."""
+        os.pwrite(self._fd, content, offset)
+        if fsync:
+            os.fsync(self._fd)
+
+    def slots(self) -> list[Slot]:
+        """Returns all slots, read at once."""
+        return slots_in(self.whole())
+
+    def image(self) -> bytes:
+        """Returns the page's bytes, by one read. As long as they are the same, nothing was accounted for."""
+        return os.pread(self._fd, PAGE_BYTES, 0)
+
+    def total_bytes(self) -> int:
+        """Returns the bytes of entries and reservations in the whole directory."""
+        return bytes_in(self.whole())
+
+    def total(self) -> Slot:
+        numbers = _numbers_in(self.whole())
+        return Slot(sum(numbers[::2]), sum(numbers[1::2]))
+
+    def _note_cut(self) -> None:
+        """Do nothing about a page that is too short: what is missing counts for nothing, until the next look at it."""
+
+    def whole(self) -> bytes:
+        """Returns :meth:`image`, for the sums in it."""
+        image = self.image()
+        if len(image) < PAGE_BYTES:
+            self._note_cut()
+        return image
+
+
+class StatedPolicy:
+    """The policy that a directory states, read by the path of its page.
+
+    Published here for a directory of another program, whose page has nothing else in it; for one of lockcache's own see
+    :class:`.CacheDirectory`.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        # The bytes of the head that the policy was read from: an equal mtime proves nothing where clocks are coarse.
+        self._raw = b"no page begins like this"
+        self._reported = ""
+        self._policy = Policy()
+
+    @property
+    def latest(self) -> Policy:
+        """The policy as it was last read."""
+        return self._policy
+
+    def current(self) -> Policy:
+        """Returns the policy in force, read each time."""
+        try:
+            return self.stated_in(self._image())
+        except OSError as error:
+            self._report(str(error))
+            return self._policy
+
+    def stated_in(self, image: bytes) -> Policy:
+        """Returns the policy that a page states; the last one that was read, if the page is missing or damaged."""
+        if not image.startswith(self._raw):
+            head = decode_head(image)
+            if head is not None:
+                self._raw, self._policy, self._reported = image[:HEAD_BYTES], head.policy, ""
+            elif image:
+                self._report(f"{self._layout.state} is damaged")
+        return self._policy
+
+    def load(self) -> Policy:
+        """Returns the policy on disk, and the default one for a page that is damaged.
+
+        Raises :class:`FormatError`, and :class:`OSError` where the page cannot be read.
+        """
+        for _ in range(_LOOKS):
+            image = read_state(self._layout)
+            if not image or image.startswith(self._raw) or decode_head(image) is not None:
+                return self.stated_in(image)
+            refuse_newer(self._layout, image)
+        return Policy()
+
+    def replace(self, policy: Policy) -> None:
+        """Publish a policy for every process, but for its seed, which stays what it is on disk.
+
+        Raises :class:`OSError` where the directory cannot be written.
+        """
+        self._change(lambda before: replace(policy, seed=before.seed))
+
+    def replace_seed(self, seed: Seed | None) -> None:
+        """Publish which bundle stands below the directory. Raises :class:`OSError`."""
+        self._change(lambda before: replace(before, seed=seed))
+
+    def _image(self) -> bytes:
+        return read_state(self._layout)
+
+    def _change(self, change: Callable[[Policy], Policy]) -> None:
+        layout = self._layout
+        if not layout.is_guest:
+            raise ValueError(f"{layout.root}: the policy of a cache is published by way of its open directory")
+        page = encode_page(Head(folder_of(layout), space_of(layout), change(self.current())))
+        replace_state(layout, page)
+        self.stated_in(page)
+
+    def _report(self, why: str) -> None:
+        if why != self._reported:
+            self._reported = why
+            # Text only: a handler that keeps the record would keep an error's frames, and what is open in them.
+            _log.warning("%s; the policy read before stays in force", why)
+
+
+def total_of(slots: Iterable[Slot]) -> Slot:
+    """Returns the sum of some slots."""
+    slots = list(slots)
+    return Slot(sum(slot.bytes for slot in slots), sum(slot.entries for slot in slots))
+
+
+def slots_in(image: bytes) -> list[Slot]:
+    """Returns the slots of a page; what is missing of a page that was cut counts for nothing."""
+    numbers = _numbers_in(image)
+    return list(map(Slot._make, zip(numbers[::2], numbers[1::2], strict=True)))
+
+
+def bytes_in(image: bytes) -> int:
+    """Returns the bytes of entries and reservations in the whole directory, as a page states them."""
+    return sum(_numbers_in(image)[::2])
+
+
+def encode_page(head: Head, slots: Iterable[Slot] = ()) -> bytes:
+    """Returns the bytes of a new page. Values out of range, which planted names may state, are cut.
+
+    Raises as :func:`.head.encode_head`.
+    """
+    blocks = encode_head(head).ljust(_SLOTS_AT, b"\0") + b"".join(map(_encode_slot, slots))
+    return blocks.ljust(PAGE_BYTES, b"\0")
+
+
+def replace_state(layout: Layout, page: bytes) -> None:
+    """Put a new page into the place of the old one, whole. Raises :class:`OSError`; then the old one stands."""
+    with replacing(layout, layout.state) as fd:
+        write_all(fd, page)
+        os.ftruncate(fd, FILE_BYTES)
+
+
+def head_of(layout: Layout) -> Head | None:
+    """Returns the head of the page; ``None`` where there is none, or it is damaged or cannot be read."""
+    try:
+        return decode_head(read_state(layout))
+    except OSError:
+        return None
+
+
+def write_state(layout: Layout, page: bytes) -> None:
+    """Write a new page into the file of one that is not counted yet. Raises :class:`OSError`."""
+    file = open_below(layout, layout.state, UPDATE)
+    with file as fd:
+        os.pwrite(fd, page, 0)
+        os.fsync(fd)
+        file.end_writing()
+
+
+def read_state(layout: Layout) -> bytes:
+    """Returns the bytes of the page, for a look without opening the directory; none where there is no page."""
+    try:
+        return read_small(layout, layout.state, PAGE_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+
+
+def folder_of(layout: Layout) -> int:
+    """Returns what a page of this directory states as its folder. Raises :class:`OSError`."""
+    return os.lstat(layout.own).st_ino if layout.has_lasting_inodes else _ANY_FOLDER
+
+
+def is_of(head: Head, layout: Layout) -> bool:
+    """Returns whether a page with this head was counted, and made in this directory. Raises :class:`OSError`.
+
+    A directory may be on a FUSE file system for some processes, and not for others.
+    """
+    if head.folder in (NOT_COUNTED, _ANY_FOLDER) or not layout.has_lasting_inodes:
+        return head.folder != NOT_COUNTED
+    return head.folder == folder_of(layout)
+
+
+def space_of(layout: Layout) -> Space:
+    """Returns how a directory counts, as it states or as its file system would have it. Raises :class:`OSError`."""
+    found: Space | None = layout.space
+    if found is None:
+        head = head_of(layout)
+        found = layout.space = probe_space(layout.root) if head is None else head.space
+    return found
+
+
+def _numbers_in(image: bytes) -> array[int]:
+    blob = image[_SLOTS_AT:PAGE_BYTES]
+    numbers = array("q", blob if len(image) == PAGE_BYTES else (blob + _EMPTY_PAGE)[: PAGE_BYTES - _SLOTS_AT])
+    if _BIG_ENDIAN:
+        numbers.byteswap()
+    return numbers
+
+
+def _encode_slot(slot: Slot) -> bytes:
+    return _SLOT.pack(*(min(max(0, number), _LARGEST) for number in slot))
+
+
+_BIG_ENDIAN: Final = struct.pack("=H", 1) != struct.pack("<H", 1)
