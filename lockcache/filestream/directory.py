@@ -306,7 +306,7 @@ class CacheDirectory:
                 image = page.image()
                 refuse_newer(layout, image)
                 head = decode_head(image)
-                if head is None or not is_of(head, layout) or not page.is_ours_alone():
+                if head is None or not is_of(layout, head.folder) or not page.is_ours_alone():
                     return None
                 if not page.is_at(layout.state):
                     return None
@@ -432,7 +432,7 @@ class CacheDirectory:
             if older:
                 _log.warning("%s is damaged: what the directory holds is counted again", self.layout.state)
             return Head(folder, probe_space(self.layout.root), replace(self.policy.latest, seed=None))
-        if stated.folder == NOT_COUNTED or is_of(stated, self.layout):
+        if stated.folder == NOT_COUNTED or is_of(self.layout, stated.folder):
             return stated._replace(folder=folder)
         return Head(folder, probe_space(self.layout.root), stated.policy)
 

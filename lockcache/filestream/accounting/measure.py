@@ -45,7 +45,7 @@ def accounted(layout: Layout) -> list[Slot] | None:
     try:
         image = read_state(layout)
         head = decode_head(image)
-        return slots_in(image) if head is not None and is_of(head, layout) else None
+        return slots_in(image) if head is not None and is_of(layout, head.folder) else None
     except OSError:
         return None
 

@@ -332,14 +332,14 @@ def folder_of(layout: Layout) -> int:
     return os.lstat(layout.own).st_ino if layout.has_lasting_inodes else _ANY_FOLDER
 
 
-def is_of(head: Head, layout: Layout) -> bool:
-    """Returns whether a page with this head was counted, and made in this directory. Raises :class:`OSError`.
+def is_of(layout: Layout, folder: int) -> bool:
+    """Returns whether what states this folder was made in this directory, and not copied. Raises :class:`OSError`.
 
     A directory may be on a FUSE file system for some processes, and not for others.
     """
-    if head.folder in (NOT_COUNTED, _ANY_FOLDER) or not layout.has_lasting_inodes:
-        return head.folder != NOT_COUNTED
-    return head.folder == folder_of(layout)
+    if folder in (NOT_COUNTED, _ANY_FOLDER) or not layout.has_lasting_inodes:
+        return folder != NOT_COUNTED
+    return folder == folder_of(layout)
 
 
 def space_of(layout: Layout) -> Space:

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
+from lockcache.filestream.accounting import folder_of, is_of
 from lockcache.filestream.disk import (
     UPDATE,
     Descriptor,
@@ -64,6 +65,8 @@ class Holder(NamedTuple):
     start_ns: int
     #: When the holder's computation failed or its write was dropped, so that there was nothing to wait for; else 0.
     failed_ns: int = 0
+    #: The folder in which the lease was taken, as a state page states it: not that of a directory linked from there.
+    folder: int = 0
 
     @property
     def has_failed(self) -> bool:
@@ -93,7 +96,7 @@ class Lease:
         """Lock the file and write our record. ``False``: another process holds it. ``None``: the file lost its name."""
         fd = self._open()
         if not lock_descriptor(fd, blocking=False):
-            return False
+            return self._leave_to_other(fd)
         status = os.fstat(fd)
         if not _is_at(status, self._path):
             return None
@@ -106,10 +109,24 @@ class Lease:
             self.previous = _parse(os.pread(fd, _LARGEST_BYTES, 0))
             os.ftruncate(fd, 0)
         me = myself()
-        holder = Holder(socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns())
+        holder = Holder(
+            socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns(), 0, folder_of(self._layout)
+        )
         write_all(fd, _encode(holder))
         self._held.append(holder)
         return True
+
+    def _leave_to_other(self, fd: int) -> bool | None:
+        """Returns what :meth:`take` does for a file that another process has locked.
+
+        A copy of a directory by hard links has the lease files of the other one: nobody in the copy waits for those.
+        """
+        holder = _parse(os.pread(fd, _LARGEST_BYTES, 0))
+        if holder is None or not holder.folder or is_of(self._layout, holder.folder):
+            return False
+        if _is_at(os.fstat(fd), self._path):
+            unlink_below(self._layout, self._path)  # only this name of it
+        return None
 
     def release(self, *, failed_ns: int = 0, is_published: bool = False) -> None:
         """Release the lease and let the next caller in. ``failed_ns``: when the computation or its write failed.
@@ -231,6 +248,8 @@ def _parse(blob: bytes) -> Holder | None:
     try:
         holder = Holder(**parse_json(blob))
     except (ValueError, TypeError):
+        return None
+    if not _is_number(holder.folder, 2**64):
         return None
     times = (holder.start_ns, holder.failed_ns)
     texts = (holder.host, holder.token, holder.label)

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
@@ -249,3 +250,17 @@ def _plant(layout, text):
     with open(path, "w") as file:
         file.write(text)
     return path
+
+
+def test_a_copy_by_hard_links_waits_for_no_holder_in_the_other_directory(layout, tmp_path):
+    name = entry_name(b"k")
+    held = take_lease(layout, name, 0, "")
+    copy = tmp_path / "copy"
+    shutil.copytree(layout.root, copy, copy_function=os.link)
+    taken = take_lease(Layout(str(copy)), name, 0, "")
+    assert taken is not None
+    assert take_lease(Layout(str(copy)), name, 0, "") is None
+    assert take_lease(layout, name, 0, "") is None
+    taken.release()
+    held.release()
+    assert take_lease(layout, name, 0, "") is not None
