@@ -176,15 +176,6 @@ class CacheDirectory:
                 raise
             return None
 
-    def usage_if_attached(self) -> StatePage | None:
-        """Returns the page that is attached, if the directory still has it."""
-        usage = self._usage
-        return usage if usage is not None and usage.is_at(self.layout.state) else None
-
-    def usage_if_there(self) -> StatePage | None:
-        """Returns the page, and makes none. Raises :class:`OSError`."""
-        return self.usage_if_attached() or self._open_page()
-
     @contextlib.contextmanager
     def locked(self) -> Iterator[StatePage]:
         """Yields the page, to change what stands in its head. Raises :class:`OSError`.
@@ -304,8 +295,9 @@ class CacheDirectory:
             try:
                 page = self._opened_page()
                 image = page.image()
-                refuse_newer(layout, image)
                 head = decode_head(image)
+                if head is None:
+                    refuse_newer(layout, image)
                 if head is None or not is_of(layout, head.folder) or not page.is_ours_alone():
                     return None
                 if not page.is_at(layout.state):
@@ -447,8 +439,9 @@ class _OwnPolicy(StatedPolicy):
 
     def _image(self) -> bytes:
         directory = self._directory()
-        usage = None if directory is None else directory.usage_if_attached()
-        return super()._image() if usage is None else usage.image()
+        usage = None if directory is None else directory._usage
+        is_there = usage is not None and usage.is_at(self._layout.state)
+        return usage.image() if usage is not None and is_there else super()._image()
 
     def _change(self, change: Callable[[Policy], Policy]) -> None:
         directory = self._directory()

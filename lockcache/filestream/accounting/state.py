@@ -166,7 +166,8 @@ class StatePage:
 
     def slots(self) -> list[Slot]:
         """Returns all slots, read at once."""
-        return slots_in(self.whole())
+        numbers = _numbers_in(self.whole())
+        return list(map(Slot._make, zip(numbers[::2], numbers[1::2], strict=True)))
 
     def image(self) -> bytes:
         """Returns the page's bytes, by one read. As long as they are the same, nothing was accounted for."""
@@ -339,7 +340,7 @@ def is_of(layout: Layout, folder: int) -> bool:
     """
     if folder in (NOT_COUNTED, _ANY_FOLDER) or not layout.has_lasting_inodes:
         return folder != NOT_COUNTED
-    return folder == folder_of(layout)
+    return folder == os.lstat(layout.own).st_ino
 
 
 def space_of(layout: Layout) -> Space:
