@@ -26,7 +26,7 @@ BUDGETS: Final[dict[str, tuple[int, int]]] = {
     "properties": (40, 0),
     "races": (30, 0),
     "remote": (130, 120),
-    "stress": (160, 1200),
+    "stress": (120, 500),
     "unit": (250, 60),
 }
 

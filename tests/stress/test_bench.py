@@ -27,33 +27,6 @@ from tests.docs.pages import load_script
 from tests.matrix_sampling import EXHAUSTIVE
 from tests.stress.support import stress, stress_json
 
-_NAMES = [
-    "hit",
-    "program-hit",
-    "first-hit",
-    "miss",
-    "put",
-    "put-full",
-    "open",
-    "overshoot",
-    "contention",
-    "herd",
-    "import",
-    "damage",
-    "syscalls",
-    "big-values",
-    "daemon-idle",
-    "daemon-sweep",
-    "kills",
-    "daemon-million",
-    "curve-entries",
-    "curve-processes",
-]
-
-
-def test_every_measurement_has_a_name() -> None:
-    assert list(bench.MEASUREMENTS) == _NAMES
-
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
@@ -90,33 +63,6 @@ def test_a_put_is_judged_on_a_new_disk_and_told_for_this_one(run_path: Path) -> 
     assert os.listdir(run_path) == []
 
 
-@pytest.mark.long
-@pytest.mark.cuda
-def test_a_put_is_judged_in_the_directory_that_was_named_or_where_nothing_can_be_mounted(
-    run_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ("bench", "put", "--quick", "--no-fail")
-    [named] = stress_json(*words, "--directory", str(run_path / "named"), run_path=run_path)["lines"]
-    monkeypatch.setenv("PATH", str(run_path))
-    [unmountable] = stress_json(*words, run_path=run_path)["lines"]
-    for line in (named, unmountable):
-        assert (line["name"], line["bar"]) == ("put, new key, 16 KiB", ">= 4x")
-
-
-@EXHAUSTIVE
-def test_all_of_it_can_be_measured_with_the_daemon_on(run_path: Path) -> None:
-    report = stress_json(
-        "bench", "--quick", "--no-fail", "--with-daemon", "hit", "overshoot", "herd", "kills", run_path=run_path
-    )
-    lines = {line["name"]: line for line in report["lines"]}
-    for name in ("hit", "overshoot", "herd", "kills"):
-        found = lines[f"daemons next to {name}, dead or complaining"]
-        assert (found["numbers"]["attended"], found["ours"], found["ok"]) == (1, "0 of 1", True)
-    assert os.listdir(run_path) == []
-    running = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
-    assert not [each for each in running if str(run_path) in each]
-
-
 def test_a_daemon_that_dies_meanwhile_is_told(tmp_path: Path) -> None:
     with Daemons(str(tmp_path)) as daemons, daemons.attending(str(tmp_path / "cache"), None):
         [mine] = [each for each in psutil.Process().children() if str(tmp_path / "cache") in each.cmdline()]
@@ -124,52 +70,6 @@ def test_a_daemon_that_dies_meanwhile_is_told(tmp_path: Path) -> None:
     line = daemons.line("hit")
     assert (line.ours, line.ok) == ("1 of 1", False)
     assert "the daemon died" in line.name
-
-
-@EXHAUSTIVE
-def test_writers_of_large_values_end_under_the_cap_and_what_kills_leave_is_whole_and_accounted(run_path: Path) -> None:
-    report = stress_json("bench", "--quick", "--no-fail", "big-values", "kills", run_path=run_path)
-    ended, peak, whole, drift = report["lines"]
-    assert ended["numbers"]["deaths"] == []
-    assert ended["numbers"]["puts"] > 0
-    assert 0 < peak["numbers"]["ours_over_cap"] <= 1
-    assert (whole["numbers"]["entries_not_whole"], whole["numbers"]["wrong_reads"]) == (0, 0)
-    assert whole["numbers"]["kills"] > 0
-    assert drift["numbers"]["drift_bytes"] == 0
-    assert all(line["ok"] for line in (ended, peak, drift))
-
-
-@pytest.mark.long
-def test_the_real_daemon_is_watched_while_idle_and_timed_by_its_own_log(run_path: Path) -> None:
-    report = stress_json("bench", "--quick", "--no-fail", "daemon-idle", "daemon-sweep", run_path=run_path)
-    idle, sweep = report["lines"]
-    assert 0 <= idle["numbers"]["core_percent"] < 100
-    assert idle["numbers"]["rss_bytes"] > 1_000_000
-    # A tenth, and a tenth of the folders where those count, which stay.
-    assert 200 <= sweep["numbers"]["evicted_entries"] <= 230
-    assert sweep["numbers"]["milliseconds"] > 0
-
-
-@EXHAUSTIVE
-def test_a_daemon_over_many_entries_is_swept_by_each_policy_beside_writers_and_the_entries_are_kept_if_asked(
-    run_path: Path,
-) -> None:
-    there = run_path / "there"
-    words = ["bench", "--quick", "--no-fail", "daemon-million", "--directory", str(there), "--keep"]
-    report = stress_json(*words, run_path=run_path)
-    idle, lru_memory, lru_sweep, cost_memory, cost_sweep = report["lines"]
-    assert 0 <= idle["numbers"]["core_percent"] < 100
-    assert [line["numbers"]["policy"] for line in (lru_sweep, cost_sweep)] == ["lru", "cost"]
-    for memory in (lru_memory, cost_memory):
-        assert 10_000_000 < memory["numbers"]["peak_rss_bytes"] < 300_000_000
-    for sweep in (lru_sweep, cost_sweep):
-        assert sweep["numbers"]["evicted_entries"] >= 0.1 * sweep["numbers"]["entries"]
-    [kept] = os.listdir(there)
-    before = {path.name: path.stat().st_ino for path in (there / kept / "entries").glob("??/*")}
-    million.make_entries(str(there / kept), 9984, lambda share, words: None)
-    after = {path.name: path.stat().st_ino for path in (there / kept / "entries").glob("??/*")}
-    assert len(after) >= 9984
-    assert before.items() <= after.items()
 
 
 def test_the_many_entries_are_whole_and_accounted_for(tmp_path: Path) -> None:
@@ -187,25 +87,6 @@ def test_the_many_entries_are_whole_and_accounted_for(tmp_path: Path) -> None:
         assert len({prices.cost_ns(entry) for entry in found}) > 500
     finally:
         directory.close()
-
-
-def test_keeping_entries_nowhere_is_refused(run_path: Path) -> None:
-    done = stress("bench", "--quick", "hit", "--keep", run_path=run_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "--directory" in done.stderr
-
-
-@pytest.mark.long
-def test_a_daemon_that_dies_is_not_an_idle_one(run_path: Path) -> None:
-    def kill_it(share: float, words: str) -> None:
-        if "nothing" in words:
-            for child in psutil.Process().children():
-                if child.status() != psutil.STATUS_ZOMBIE and "lockcache_daemon" in child.cmdline():
-                    child.kill()
-
-    [line] = bench.daemon.measure_idle(Bench(str(run_path), True, kill_it))
-    assert not line.ok
-    assert "the daemon died, exit code -9" in line.name
 
 
 @pytest.mark.parametrize("measure", [bench.daemon.measure_idle, bench.daemon.measure_sweep])
@@ -267,26 +148,6 @@ def test_only_a_missed_bar_of_time_tells_the_load(monkeypatch: pytest.MonkeyPatc
     assert [line.load is not None for line in reported] == [True, False, False]
 
 
-@pytest.mark.cuda
-def test_cuda_core_stands_beside_with_the_bars_that_compare(run_path: Path) -> None:
-    report = stress_json("bench", "--quick", "--no-fail", "hit", "miss", "put", run_path=run_path)
-    assert [line["bar"] for line in report["lines"] if line["bar"]] == [
-        ">= 2.5x",
-        ">= 2.5x",
-        ">= 1.6x",
-        ">= 3x",
-        ">= 4x",
-    ]
-    assert all(line["theirs"] and line["ratio"] for line in report["lines"])
-
-
-def test_a_directory_can_be_named_and_is_left_as_it_was(run_path: Path) -> None:
-    ran = stress("bench", "--quick", "--no-fail", "damage", "--directory", str(run_path / "there"), run_path=run_path)
-    assert ran.returncode == 0
-    assert "one bit flipped" in ran.stdout
-    assert os.listdir(run_path / "there") == []
-
-
 @pytest.mark.parametrize("words, code", [(["hit"], 1), (["hit", "--no-fail"], 0)])
 def test_a_bar_that_is_missed_is_exit_code_1_unless_told_not_to_fail(
     words: list[str],
@@ -306,30 +167,6 @@ def test_a_bar_that_is_missed_is_exit_code_1_unless_told_not_to_fail(
 def test_without_cuda_core_a_ratio_has_no_bar_to_miss() -> None:
     line = ratio_line("hit", {"ours": 10.0, "floor": 2.0}, 2.5)
     assert (line.bar, line.ok, line.theirs) == ("", True, "")
-
-
-@pytest.mark.long
-@pytest.mark.cuda
-def test_a_herd_computes_each_key_once_beside_cuda_core_and_a_program_hit_has_its_bar(run_path: Path) -> None:
-    report = stress_json("bench", "--quick", "--no-fail", "herd", "program-hit", run_path=run_path)
-    herd, plain, template, headers = report["lines"]
-    assert (herd["bar"], herd["ok"]) == ("= 2", True)
-    assert herd["numbers"]["theirs"] > herd["numbers"]["ours"] == 2
-    assert plain["bar"] == "<= 1.5x"
-    assert (template["theirs"], headers["theirs"]) == ("refuses", "refuses")
-
-
-@pytest.mark.long
-def test_other_caches_stand_beside_and_the_table_shows_them(run_path: Path) -> None:
-    numbers = run_path / "numbers.json"
-    words = ("bench", "--quick", "--no-fail", "hit", "miss", "put", "put-full", "open", "--json-file", str(numbers))
-    ran = stress(*words, run_path=run_path)
-    assert ran.returncode == 0, ran.stderr
-    found = {line["name"]: line["others"] for line in json.loads(numbers.read_text())["lines"] if line["others"]}
-    assert [name.partition(",")[0] for name in found] == ["hit", "miss", "put", "the same against cuda.core", "open"]
-    _, _, table = ran.stdout.partition("side by side")
-    for others in found.values():
-        assert others["diskcache"].split()[0] in table
 
 
 @EXHAUSTIVE

@@ -53,16 +53,9 @@ def test_the_page_has_what_a_run_gives_now(run_path: Path) -> None:
 @pytest.mark.parametrize(
     "words, named",
     [
-        (("--ranks", "0"), "0"),
-        (("--stored", "101"), "101"),
-        (("--stored", "nan"), "'nan' is not a number"),
-        (("--rate", "0"), "'0'"),
-        (("--compile", "soon"), "'soon'"),
-        (("--kernel-size", "big"), "'big'"),
         (("--markdown", "--json"), "--markdown and --json"),
         (("--counts", "/no/such"), "/no/such"),
         (("--counts", "/proc/version"), "holds no counts"),
-        (("--svg", "/no/such/fleet.svg"), "--svg /no/such/fleet.svg"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:

@@ -148,10 +148,6 @@ def test_an_interrupted_run_leaves_the_rows_that_were_over(tmp_path: Path, monke
 @pytest.mark.parametrize(
     "words, named",
     [
-        (("roses",), "roses"),
-        (("--seconds", "nan"), "'nan' is not a number"),
-        (("--processes", "0"), "0"),
-        (("--plant", "roses"), "roses"),
         (("--out", "/proc/no-such"), "--out /proc/no-such"),
         (("--out", __file__), __file__),
     ],

