@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from lockcache.filestream.disk.locks import ProcessLock
 from tests.cli.command import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
 from tests.matrix_sampling import EXHAUSTIVE, all_but
-from tests.state_pages import make_newer
+from tests.state_pages import make_newer, policy_of, state_of
 
 # How each command that takes a directory is called. A new command has to be added here.
 ON_A_DIRECTORY = {
@@ -290,22 +291,31 @@ def test_a_stress_run_without_stdout_goes_on_without_it() -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("lacking", ["blocks", "inodes"])
-def test_a_full_disk_under_a_policy_is_one_line_that_names_it(lacking: str, mount_tmpfs: Callable[[str], Path]) -> None:
+def test_a_policy_on_a_full_disk_is_set_or_one_line_names_the_file(
+    lacking: str, mount_tmpfs: Callable[[str], Path]
+) -> None:
     root = mount_tmpfs("size=256k,nr_inodes=64") / "cache"
     with FileStreamProgramCache(root) as cache:
         cache["a"] = b"code"
+    state = state_of(root)
+    _fill(root.parent, lacking)
+    ended = run("policy", "set", "--max-size", "1G", root)
+    assert (ended.returncode, ended.stderr, policy_of(root).max_size_bytes) == (0, "", 10**9), "written in place"
+    state.unlink()
+    _fill(root.parent, lacking)
+    ended = run("policy", "set", "--max-size", "2G", root)
+    assert (ended.returncode, ended.stderr) == (1, f"lockcache: {state}: No space left on device\n")
+    assert not any((root / "tmp").iterdir())
+
+
+def _fill(folder: Path, lacking: str) -> None:
     with contextlib.suppress(OSError):
         if lacking == "blocks":
-            with open(root.parent / "ballast", "wb", buffering=0) as ballast:
+            with open(folder / "ballast", "ab", buffering=0) as ballast:
                 while ballast.write(bytes(4096)):
                     pass
         for number in itertools.count() if lacking == "inodes" else ():
-            (root.parent / f"{number}").touch()
-    ended = run("policy", "set", "--max-size", "1G", root)
-    policy = root / "lockcache" / "policy.json"
-    assert (ended.returncode, ended.stderr) == (1, f"lockcache: {policy}: No space left on device\n")
-    assert not policy.exists()
-    assert not any((root / "tmp").iterdir())
+            (folder / f"{number}-{time.monotonic_ns()}").touch()
 
 
 def test_json_of_a_directory_with_any_name_is_json(tmp_path: Path) -> None:

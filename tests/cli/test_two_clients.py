@@ -53,8 +53,8 @@ def test_two_clients_that_make_a_directory_at_once_have_one_page(
     monkeypatch.setattr(CacheDirectory, "_replace_page_locked", note_and_make)
     names = "missing names are remembered"
     mounts = [mount_faulty(names, server="faulty_client.py", backing=tmp_path / "server") for _ in range(2)]
-    locks = {str(path / "lockcache" / "locks" / "init") for path in mounts}
-    lock = mounts[0] / "lockcache" / "locks" / "init"
+    locks = {str(path / "lockcache" / "locks" / "directory") for path in mounts}
+    lock = mounts[0] / "lockcache" / "locks" / "directory"
     lock.parent.mkdir(parents=True, mode=0o700)
     with ThreadPoolExecutor(2) as threads:
         with lock.open("w") as held:

@@ -41,7 +41,7 @@ TESTS = {
         "tests/unit/entry/test_staging.py",
         "tests/access/test_signing.py",
     ],
-    "accounting/usage": ["tests/unit/accounting/test_usage.py", "tests/unit/filestream/test_writer.py"],
+    "accounting/state": ["tests/unit/accounting/test_state.py", "tests/unit/filestream/test_writer.py"],
     "policy": ["tests/unit/filestream/test_policy.py", "tests/unit/filestream/test_seeding_faults.py"],
     "compile_once/lease": [
         "tests/unit/compile_once/test_lease.py",
