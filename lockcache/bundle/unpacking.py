@@ -169,9 +169,9 @@ class _Unpacking:
         written = self._writer.store(head.name.hex(), payload, record)
         done.evicted += written.evicted.entries
         done.freed_bytes += written.evicted.bytes
-        if written.dropped is not None:
+        if written.is_dropped:
             done.dropped += 1
-            return self._tell(head.name.hex(), written.dropped, fatal=False)
+            return self._tell(head.name.hex(), written.why, fatal=False)
         done.stored += 1
         done.bytes += len(payload)
         return None

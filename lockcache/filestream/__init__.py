@@ -29,6 +29,6 @@ if TYPE_CHECKING:
     from lockcache.filestream.seeding import attach_seed, detach_if_too_large, detach_seed, largest_bundle_bytes
     from lockcache.filestream.seeding import replace_policy
     from lockcache.filestream.viewer import Viewer
-    from lockcache.filestream.writer import EntryWriter, Written
+    from lockcache.filestream.writer import EntryWriter, Outcome, Written
 else:
     __getattr__, __dir__ = door(__name__)

@@ -33,7 +33,7 @@ from lockcache.filestream.remote import (
     require_client,
     take_turn,
 )
-from lockcache.filestream.writer import Writer, Written
+from lockcache.filestream.writer import Outcome, Writer, Written
 
 _log = logging.getLogger("lockcache")
 
@@ -110,7 +110,7 @@ class BackedWriter:
     def store_copy(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
         """Store in the directory alone: a copy comes from behind it. Not what this process removed meanwhile."""
         written = self._writer.store_copy(name, loaded)
-        if written.dropped is None and name in self._store.removed:
+        if written.outcome is Outcome.STORED and name in self._store.removed:
             self._writer.remove(name)
         return written
 

@@ -357,10 +357,10 @@ class FileStreamProgramCache(ProgramCacheResource):
         if self._renewed is not None:
             renew(self._reader, self._renewed, name, code, "" if stated is None else stated.label)
         written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail), note)
-        self._report.note_put(now_ns, name, stated, cost_ns, unreported.origin, is_stored=written.dropped is None)
+        self._report.note_put(now_ns, name, stated, cost_ns, unreported.origin, is_stored=not written.is_dropped)
         self._counts["evictions"] += written.evicted.entries
-        if written.dropped is not None:
-            self._dropped.count(written.dropped)
+        if written.is_dropped:
+            self._dropped.count(written.why)
             return False
         self._counts["puts"] += 1
         return True

@@ -449,7 +449,7 @@ class _OwnPolicy(StatedPolicy):
             raise ReferenceError(f"{self._layout.root}: the directory is gone that this is the policy of")
         with directory.locked() as usage:
             image = usage.image()
-            policy = change(self.stated_in(image))
+            policy = change(self.stated_in(image).policy)
             head = decode_head(image) or Head(folder_of(self._layout), space_of(self._layout), policy)
             usage.write(0, written := encode_head(head._replace(policy=policy)), fsync=True)
             self.stated_in(written)

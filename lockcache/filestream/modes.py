@@ -28,7 +28,7 @@ from lockcache.filestream.disk import DISK_FULL, Layout, Space, nearest_seen, ow
 from lockcache.filestream.entry import EntryReader, Record
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.seed_marks import has_seed
-from lockcache.filestream.writer import EntryWriter, Writer, Written
+from lockcache.filestream.writer import EntryWriter, Outcome, Writer, Written
 
 _log = logging.getLogger("lockcache")
 
@@ -135,12 +135,12 @@ class _DroppingWriter(EntryWriter):
         """Returns whether an entry must not be read, because this object wrote or removed it since."""
         return self.directory.is_nowhere or name in self._superseded
 
-    def store(self, name: str, payload: bytes, record: Record, note: bytes = b"") -> Written:
+    def store(self, name: str, payload: bytes, record: Record, note: bytes = b"", *, replaces: bool = True) -> Written:
         """Drop the write."""
         layout = self.directory.layout
         if has_entry(layout, name) or has_seed(layout):
             self._superseded.add(name)
-        return Written(f"the directory is only read ({self.directory.why_read_only})", Evicted())
+        return Written(Outcome.DROPPED, Evicted(), f"the directory is only read ({self.directory.why_read_only})")
 
     def remove(self, name: str) -> bool:
         """Raise :class:`PermissionError`; where there is no directory, return that there was no entry."""

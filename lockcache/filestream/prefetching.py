@@ -30,7 +30,7 @@ from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.manifest import read_manifest
 from lockcache.filestream.remote import RemoteError, RemoteStore, read_bulk
 from lockcache.filestream.seed_marks import has_seed
-from lockcache.filestream.writer import IS_THERE, Writer, Written
+from lockcache.filestream.writer import Outcome, Writer, Written
 from lockcache.fork import after_fork_in_child
 from lockcache.serving import watch
 
@@ -90,11 +90,11 @@ def fetch_missing(
                     failure = "half of the directory's cap is fetched"
                     break
                 written = keep(name, loaded)
-                if written.dropped is None:
+                if written.outcome is Outcome.STORED:
                     fetched += 1
                     size_bytes += len(loaded[0])
-                elif written.dropped != IS_THERE and not has_entry(layout, name):
-                    failure = written.dropped
+                elif written.is_dropped and not has_entry(layout, name):
+                    failure = written.why
                     break
             progress(asked, len(wanted))
             if failure:
@@ -214,7 +214,7 @@ class Prefetch:
     def _keep(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
         with self._storing:
             if self._is_ended:
-                return Written(_ENDED, Evicted())
+                return Written(Outcome.DROPPED, Evicted(), _ENDED)
             written = self._writer.store_copy(name, loaded)
         self._counts["evictions"] += written.evicted.entries
         return written

@@ -8,6 +8,7 @@ invariant 7 (never take the job down): nothing here raises for what the caller c
 
 from __future__ import annotations
 
+import enum
 import errno
 import os
 import time
@@ -19,6 +20,8 @@ from lockcache.filestream.disk import DISK_FULL, SHARDS
 from lockcache.filestream.entry import (
     AttributeRefusedError,
     KeyRing,
+    Pack,
+    Packed,
     Record,
     RecordPlacement,
     StagedEntry,
@@ -29,9 +32,7 @@ from lockcache.filestream.entry import (
     unpack,
 )
 from lockcache.filestream.eviction import Evicted, evict_to_limit
-from lockcache.filestream.policy import Policy
 from lockcache.filestream.room import Room, reap_if_possible
-from lockcache.metadata import join_fields
 
 # Puts between two reaps of what killed writers left, if there is no cap and no daemon. A listing takes some 20 us.
 _PUTS_BETWEEN_REAPS: Final = 256
@@ -41,24 +42,33 @@ _PUTS_BETWEEN_REAPS: Final = 256
 _MOST_EVICTIONS: Final = 4
 
 
-# The bytes that an attribute takes in an inode in addition to its value: on ext4, 16 and the name.
-_SECOND_ATTRIBUTE_BYTES: Final = 64
+class Outcome(enum.Enum):
+    """The end of a write, or of one attempt at it."""
 
-
-#: How a copy ends that is not stored, where nothing has failed.
-IS_THERE: Final = "there is an entry by now"
-
-
-class _Pack(Protocol):
-    def __call__(self, name: str, payload: bytes, record: Record, *, beside: bool = False) -> bytes: ...
+    STORED = enum.auto()
+    #: There was an entry, which a copy does not replace.
+    IS_THERE = enum.auto()
+    #: Of an attempt: the reservations of other writers take the room. It is made again.
+    NO_ROOM = enum.auto()
+    DROPPED = enum.auto()
 
 
 class Written(NamedTuple):
     """The outcome of a write."""
 
-    #: Why it was dropped; ``None`` if it was stored.
-    dropped: str | None
+    outcome: Outcome
     evicted: Evicted
+    #: Why it was dropped, for people.
+    why: str = ""
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the value is not there now, because something failed."""
+        return self.outcome is Outcome.DROPPED
+
+
+class RefusedError(OSError):
+    """A write that is dropped for a reason of lockcache's own. Its text says which."""
 
 
 class Writer(Protocol):
@@ -82,7 +92,7 @@ class Writer(Protocol):
 class EntryWriter:
     """Stores and removes the entries of one directory."""
 
-    __slots__ = ("_fsync", "_pack", "_placement", "_puts", "_timeout_seconds", "directory")
+    __slots__ = ("_puts", "directory", "fsync", "pack", "placement", "timeout_seconds")
 
     def __init__(
         self,
@@ -93,50 +103,45 @@ class EntryWriter:
         use_record_files: bool,
         keys: KeyRing | None = None,
     ) -> None:
-        self._pack: _Pack = pack if keys is None else keys.pack
+        self.pack: Pack = pack if keys is None else keys.pack
         self.directory = directory
-        self._timeout_seconds = timeout_seconds
-        self._fsync = fsync
-        self._placement = RecordPlacement(use_files=use_record_files)
+        self.timeout_seconds = timeout_seconds
+        self.fsync = fsync
+        self.placement = RecordPlacement(use_files=use_record_files)
         # Opening has reaped, but on a network file system, where the first put does.
         self._puts = _PUTS_BETWEEN_REAPS - 1 if directory.layout.is_network else 0
 
-    def store(self, name: str, payload: bytes, record: Record, note: bytes = b"") -> Written:
+    def store(self, name: str, payload: bytes, record: Record, note: bytes = b"", *, replaces: bool = True) -> Written:
         """Store ``payload`` and its record under ``name``, or drop the write and the older value with it.
 
-        ``note``: :data:`~.entry.codec.NOTE_XATTR`.
+        ``note``: :data:`~.entry.codec.NOTE_XATTR`. Without ``replaces``, an entry that is there stays, and so does one
+        that another process stores meanwhile.
         """
-        write = _Write(self.directory, self._placement, self._pack, name, payload, record, note, self._timeout_seconds)
+        write, why = _Write(self, name, payload, record, note, replaces=replaces), ""
         try:
-            dropped = write.run(fsync=self._fsync)
+            outcome = write.run()
         except OSError as error:
-            dropped = str(error)
-        if dropped is not None:
-            dropped += self._remove_older(name)
+            outcome, why = Outcome.DROPPED, str(error)
+            if replaces:
+                why += self._remove_older(name)
         self._puts += 1
         if self._puts % _PUTS_BETWEEN_REAPS == 0:
             reap_if_possible(self.directory)
-        return Written(dropped, write.evicted)
+        return Written(outcome, write.evicted, why)
 
     def store_copy(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
         """Store an entry of a source, its payload and record, unless there is one by then: a copy replaces nothing."""
-        payload, record = loaded[0], unpack(loaded[1])
-        write = _Write(self.directory, self._placement, self._pack, name, payload, record, b"", self._timeout_seconds)
-        write.replaces = False
-        try:
-            return Written(write.run(fsync=self._fsync), write.evicted)
-        except OSError as error:
-            return Written(str(error), write.evicted)
+        return self.store(name, loaded[0], unpack(loaded[1]), replaces=False)
 
     def remove(self, name: str) -> bool:
         """Remove an entry, also for good from the seed, if there is one. Returns whether there was one."""
-        return delete_entry(self.directory, name, self._timeout_seconds)
+        return delete_entry(self.directory, name, self.timeout_seconds)
 
     def remove_all(self) -> None:
         """Remove all entries that are there. Those that are published meanwhile stay or go."""
         for shard in range(SHARDS):
             for found in scan_shard(self.directory.layout, shard):
-                remove_entry(self.directory, found.name, self._timeout_seconds)
+                remove_entry(self.directory, found.name, self.timeout_seconds)
 
     def _remove_older(self, name: str) -> str:
         """Remove what must no longer be served. Returns what to add to the reason if that fails."""
@@ -154,76 +159,61 @@ class _Write:
     """One value on its way into the directory."""
 
     def __init__(
-        self,
-        directory: CacheDirectory,
-        placement: RecordPlacement,
-        pack: _Pack,
-        name: str,
-        payload: bytes,
-        record: Record,
-        note: bytes,
-        timeout_seconds: float,
+        self, writer: EntryWriter, name: str, payload: bytes, record: Record, note: bytes, *, replaces: bool
     ) -> None:
-        self._directory = directory
-        self._pack = pack
-        self._placement = placement
+        self._writer = writer
+        self._directory = writer.directory
         self._name = name
         self._payload = payload
         self._record = record
         self._note = note
-        self._timeout_seconds = timeout_seconds
-        self._deadline = time.monotonic() + timeout_seconds
-        #: Whether an entry that is there is replaced; else it stays.
-        self.replaces = True
+        self._replaces = replaces
+        self._deadline = time.monotonic() + writer.timeout_seconds
         # Made when it is needed: that is 2 us of a put.
         self._room: Room | None = None
         # Kept between attempts: the digest in it is most of what a large value costs.
-        self._blob: bytes | None = None
-        self._packed_for = (False, False)
+        self._packed: Packed | None = None
         self._retried: set[str] = set()
         self._evictions = 0
-        self._evicted = _NOTHING
+        #: The entries that were evicted for this write.
+        self.evicted = _NOTHING
 
-    @property
-    def evicted(self) -> Evicted:
-        """The entries evicted for this write."""
-        return self._evicted if self._room is None else self._evicted + self._room.evicted
-
-    def run(self, *, fsync: bool) -> str | None:
-        """Try until it is stored (``None``) or there is a reason to drop it."""
+    def run(self) -> Outcome:
+        """Try until it is stored, or there is an entry that it does not replace. Raises :class:`OSError` to drop it."""
         try:
-            while (outcome := self._store(fsync=fsync)) is _NO_ROOM:
+            while (outcome := self._attempt_with_remedies()) is Outcome.NO_ROOM:
                 if time.monotonic() >= self._deadline:
-                    return f"other writers held all of the cap for {self._timeout_seconds} s"
+                    raise RefusedError(f"other writers held all of the cap for {self._writer.timeout_seconds} s")
                 if self._room is not None:
                     self._room.wait()
+            return outcome
         finally:
-            self._leave_queue()
-        return outcome
+            if self._room is not None:
+                self._room.leave()
+                self.evicted += self._room.evicted
 
-    def _store(self, *, fsync: bool) -> str | None:
-        """Store like :meth:`run`, but without waiting for others' reservations to end."""
+    def _attempt_with_remedies(self) -> Outcome:
         while True:
             try:
-                return self._attempt(fsync=fsync)
+                return self._attempt()
             except OSError as error:
                 remedy = self._remedy(error)
                 if remedy is None or remedy in self._retried:
                     raise
                 self._retried.add(remedy)
 
-    def _attempt(self, *, fsync: bool) -> str | None:
-        directory = self._directory
+    def _attempt(self) -> Outcome:
+        writer, directory, placement = self._writer, self._directory, self._writer.placement
+        packed = self._packed
+        if packed is None:
+            packed = self._packed = placement.pack(writer.pack, self._name, self._payload, self._record, self._note)
         space = directory.layout.space or directory.space
-        attribute, record = self._packed()
-        note = self._note if attribute else b""
-        inode_bytes = len(attribute) + (len(note) + _SECOND_ATTRIBUTE_BYTES if note else 0)
-        has_block = space.has_block_of_attribute(len(self._payload)) and self._placement.may_leave_inode(inode_bytes)
-        size = reserved_bytes(space, len(self._payload), len(record), has_block=has_block)
-        # By the policy as last read, which costs no call; if it refuses, it is read again.
-        refusal = self._refusal(directory.policy.latest, size) and self._refusal(directory.policy.current(), size)
-        if refusal:
-            return refusal
+        has_block = packed.inode_bytes > placement.fits_bytes and space.has_block_of_attribute(len(self._payload))
+        size = reserved_bytes(space, len(self._payload), len(packed.file), has_block=has_block)
+        limit_bytes = directory.policy.stated.limit_bytes
+        # By the policy as last read, which costs no call; if that refuses, it is read again.
+        if limit_bytes is not None and size > limit_bytes:
+            _refuse_above(directory.limit_bytes(), size)
         staged = StagedEntry(directory, self._name, size, self._deadline)
         is_published = False
         try:
@@ -231,35 +221,24 @@ class _Write:
             # Cap and sum by one read, after the reservation: a process that lowers the limit does so before it reads
             # the reservations.
             image = staged.usage.whole()
-            policy = directory.policy.stated_in(image)
-            refusal = self._refusal(policy, size)
-            if refusal:
-                return refusal
-            limit_bytes = policy.entries_limit_bytes(space)
-            if limit_bytes is not None and not self._has_room(staged, limit_bytes, bytes_in(image), size):
-                return _NO_ROOM
-            staged.set_attribute(attribute)
-            staged.set_note(note)
+            limit_bytes = directory.policy.stated_in(image).limit_bytes
+            if limit_bytes is not None and not self._has_room(staged, limit_bytes, image, size):
+                return Outcome.NO_ROOM
+            staged.set_attributes(packed.attribute, packed.note)
             # Other threads may have learned it since; what we reserved is what we have to give back.
             if has_block and staged.fits_inode():
-                self._placement.learn_fit(len(attribute) + len(note))
+                placement.learn_fit(packed.attribute, packed.note)
                 staged.expect_less(space.block_bytes)
-            staged.write(self._payload, record, fsync=fsync)
-            is_published = staged.publish(fsync=fsync, replaces=self.replaces)
+            staged.write(self._payload, packed.file, fsync=writer.fsync)
+            is_published = staged.publish(fsync=writer.fsync, replaces=self._replaces)
         finally:
             if not is_published:
                 staged.abandon()
-        return None if is_published else IS_THERE
+        return Outcome.STORED if is_published else Outcome.IS_THERE
 
-    def _refusal(self, policy: Policy, size_bytes: int) -> str:
-        """Returns why so many bytes are not stored, however long the write waits; empty if they may be."""
-        limit_bytes = policy.entries_limit_bytes(self._directory.layout.space or self._directory.space)
-        if limit_bytes is None or size_bytes <= limit_bytes:
-            return ""
-        return f"{size_bytes} bytes on disk are more than the directory's cap leaves ({limit_bytes})"
-
-    def _has_room(self, staged: StagedEntry, limit_bytes: int, held_bytes: int, size_bytes: int) -> bool:
-        if held_bytes > limit_bytes:
+    def _has_room(self, staged: StagedEntry, limit_bytes: int, image: bytes, size_bytes: int) -> bool:
+        _refuse_above(limit_bytes, size_bytes)
+        if bytes_in(image) > limit_bytes:
             staged.give_way()
             if self._room is None:
                 self._room = Room(self._directory, self._deadline)
@@ -268,28 +247,16 @@ class _Write:
             limit_now = self._directory.limit_bytes()
             if limit_now is not None and limit_now < limit_bytes:
                 return False  # lowered while this waited: by that one it is tried again
-        self._leave_queue()  # before the write: the next writer need not wait until it is done
-        return True
-
-    def _leave_queue(self) -> None:
         if self._room is not None:
-            self._room.leave()
-
-    def _packed(self) -> tuple[bytes, bytes]:
-        is_beside, in_file = self._placement.tail_is_beside(len(self._record.tail)), self._placement.uses_files
-        if self._blob is None or (is_beside, in_file) != self._packed_for:
-            self._packed_for = (is_beside, in_file)
-            record = self._record
-            if in_file and self._note:
-                record = record._replace(tail=join_fields(self._note, record.tail))
-            self._blob = self._pack(self._name, self._payload, record, beside=is_beside)
-        return self._placement.split(self._blob)
+            self._room.leave()  # before the write: the next writer need not wait until it is done
+        return True
 
     def _remedy(self, error: OSError) -> str | None:
         """Do what may help against ``error``. Returns a name for it, so that it is done once; ``None`` for nothing."""
         if isinstance(error, AttributeRefusedError):
-            learned = self._placement.learn_from(error)
+            learned = self._writer.placement.learn_from(error)
             if learned is not None:
+                self._packed = None
                 return learned
         if isinstance(error, FileNotFoundError) or error.errno == errno.ESTALE:
             if error.errno == errno.ESTALE:  # open descriptors are stale, though their paths look right
@@ -308,9 +275,14 @@ class _Write:
         if self._evictions > _MOST_EVICTIONS or disk.f_bavail * disk.f_frsize + total < len(self._payload):
             return None  # nor would it fit if every entry went for it
         evicted = evict_to_limit(self._directory, max(0, total - needed))
-        self._evicted += evicted
+        self.evicted += evicted
         return f"evicted {self._evictions} times for a full disk" if evicted.entries else None
 
 
-_NO_ROOM: Final = "no room"
+def _refuse_above(limit_bytes: int | None, size_bytes: int) -> None:
+    """Raise :class:`RefusedError` for so many bytes, if they can never be stored, however long the write waits."""
+    if limit_bytes is not None and size_bytes > limit_bytes:
+        raise RefusedError(f"{size_bytes} bytes on disk are more than the directory's cap leaves ({limit_bytes})")
+
+
 _NOTHING: Final = Evicted()

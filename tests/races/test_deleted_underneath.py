@@ -21,7 +21,7 @@ from tests.unit.material import on_disk, open_directory
 @pytest.mark.parametrize(
     "step, what",
     diagonals(
-        ["reserve", "set_attribute", "write", "publish", "rename"],
+        ["reserve", "set_attributes", "write", "publish", "rename"],
         ["", "tmp", "entries", "lockcache", "lockcache/locks", "lockcache/state"],
         2,
     ),

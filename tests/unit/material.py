@@ -13,7 +13,7 @@ from lockcache.filestream.accounting.state import Slot
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
 from lockcache.filestream.entry.codec import Record
-from lockcache.filestream.writer import EntryWriter
+from lockcache.filestream.writer import EntryWriter, Outcome
 
 #: For property tests: no example database in the tree, no wall-time limits.
 property_test = settings(deadline=None, database=None, max_examples=60)
@@ -51,7 +51,7 @@ def put(directory: CacheDirectory, key: bytes, payload: bytes, *, record_files: 
     """Store through a writer. Returns the entry's name."""
     writer = EntryWriter(directory, 5.0, fsync=False, use_record_files=record_files)
     name = entry_name(key)
-    assert writer.store(name, payload, Record(len(payload), 1, 0, tail)).dropped is None
+    assert writer.store(name, payload, Record(len(payload), 1, 0, tail)).outcome is Outcome.STORED
     return name
 
 

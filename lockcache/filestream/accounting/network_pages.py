@@ -52,6 +52,12 @@ class NfsPage(StatePage):
             self._was_there_at = asked_at
         return is_there
 
+    def whole(self) -> bytes:
+        image = self.image()
+        if len(image) < PAGE_BYTES:
+            self._note_cut()
+        return image
+
     def _note_cut(self) -> None:
         raise OSError(errno.ESTALE, "the accounting page was cut")
 
@@ -95,6 +101,8 @@ class ReopenedPage(StatePage):
                 raise
         with self._opened(os.O_RDONLY) as fd:  # a mount that refuses O_DIRECT
             return os.pread(fd, PAGE_BYTES, 0)
+
+    whole = image
 
     def _opened(self, flags: int) -> Descriptor:
         return opened(f"/proc/self/fd/{self._fd}", flags | os.O_CLOEXEC)

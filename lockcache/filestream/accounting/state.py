@@ -171,7 +171,10 @@ class StatePage:
 
     def image(self) -> bytes:
         """Returns the page's bytes, by one read. As long as they are the same, nothing was accounted for."""
-        return os.pread(self._fd, PAGE_BYTES, 0)
+        return _pread(self._fd, PAGE_BYTES, 0)
+
+    # For the sums in it; see :class:`.NfsPage`.
+    whole = image
 
     def total_bytes(self) -> int:
         """Returns the bytes of entries and reservations in the whole directory."""
@@ -184,12 +187,15 @@ class StatePage:
     def _note_cut(self) -> None:
         """Do nothing about a page that is too short: what is missing counts for nothing, until the next look at it."""
 
-    def whole(self) -> bytes:
-        """Returns :meth:`image`, for the sums in it."""
-        image = self.image()
-        if len(image) < PAGE_BYTES:
-            self._note_cut()
-        return image
+
+class Stated(NamedTuple):
+    """The policy as a page states it."""
+
+    #: The bytes of the head that it was read from: an equal mtime proves nothing where clocks are coarse.
+    raw: bytes
+    policy: Policy
+    #: What entries and reservations may add up to; ``None`` for no limit.
+    limit_bytes: int | None
 
 
 class StatedPolicy:
@@ -201,33 +207,35 @@ class StatedPolicy:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        # The bytes of the head that the policy was read from: an equal mtime proves nothing where clocks are coarse.
-        self._raw = b"no page begins like this"
         self._reported = ""
-        self._policy = Policy()
+        #: The policy as it was last read, and its limit. Replaced as a whole: threads read other pages meanwhile.
+        self.stated = Stated(b"no page begins like this", Policy(), None)
 
     @property
     def latest(self) -> Policy:
         """The policy as it was last read."""
-        return self._policy
+        return self.stated.policy
 
     def current(self) -> Policy:
         """Returns the policy in force, read each time."""
         try:
-            return self.stated_in(self._image())
+            return self.stated_in(self._image()).policy
         except OSError as error:
             self._report(str(error))
-            return self._policy
+            return self.latest
 
-    def stated_in(self, image: bytes) -> Policy:
+    def stated_in(self, image: bytes) -> Stated:
         """Returns the policy that a page states; the last one that was read, if the page is missing or damaged."""
-        if not image.startswith(self._raw):
+        stated = self.stated
+        if not image.startswith(stated.raw):
             head = decode_head(image)
             if head is not None:
-                self._raw, self._policy, self._reported = image[:HEAD_BYTES], head.policy, ""
+                limit_bytes = head.policy.entries_limit_bytes(head.space)
+                self.stated = stated = Stated(image[:HEAD_BYTES], head.policy, limit_bytes)
+                self._reported = ""
             elif image:
                 self._report(f"{self._layout.state} is damaged")
-        return self._policy
+        return stated
 
     def load(self) -> Policy:
         """Returns the policy on disk, and the default one for a page that is damaged.
@@ -236,8 +244,8 @@ class StatedPolicy:
         """
         for _ in range(_LOOKS):
             image = read_state(self._layout)
-            if not image or image.startswith(self._raw) or decode_head(image) is not None:
-                return self.stated_in(image)
+            if not image or image.startswith(self.stated.raw) or decode_head(image) is not None:
+                return self.stated_in(image).policy
             refuse_newer(self._layout, image)
         return Policy()
 

@@ -14,7 +14,8 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, ORDINARY, XATTR
-    from lockcache.filestream.entry.codec import AttributeRefusedError, Record, RecordPlacement, as_entry, bound_with
+    from lockcache.filestream.entry.codec import AttributeRefusedError, Pack, Packed, Record, RecordPlacement
+    from lockcache.filestream.entry.codec import as_entry, bound_with
     from lockcache.filestream.entry.codec import cost_of, digest_of, is_signed, is_understood, is_whole, pack, unpack
     from lockcache.filestream.entry.counted import CountedReads
     from lockcache.filestream.entry.describe import FLAWS, UNKNOWN, Described, Read, Statement, add_namespaces

@@ -31,10 +31,11 @@ from __future__ import annotations
 import errno
 import logging
 import struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from xxhash import xxh3_128_digest
 
+from lockcache.metadata import join_fields
 from lockcache.resource import Entry, join_metadata
 
 _log = logging.getLogger("lockcache")
@@ -57,6 +58,9 @@ LARGEST_RECORD_BYTES: Final = 16 * 1024 * 1024
 LONG_PAYLOAD: Final = 2**32 - 1
 #: Flag in the algorithm byte: the tail is not in the attribute but in the record file.
 TAIL_BESIDE: Final = 0x80
+
+# The bytes that an attribute takes in an inode in addition to its value: on ext4, 16 and the name.
+_SECOND_ATTRIBUTE_BYTES: Final = 64
 
 # What a file system answers for an attribute that is too big for it (ext4 says ENOSPC), and for none at all.
 _TOO_BIG: Final = (errno.ENOSPC, errno.E2BIG, errno.ERANGE)
@@ -219,6 +223,23 @@ class AttributeRefusedError(OSError):
         self.attribute_bytes = attribute_bytes
 
 
+class Pack(Protocol):
+    """The function that makes a record of a payload: :func:`pack`, or one that signs it."""
+
+    def __call__(self, name: str, payload: bytes, record: Record, *, beside: bool = False) -> bytes: ...
+
+
+class Packed(NamedTuple):
+    """A record as it is stored. Each part may be empty."""
+
+    attribute: bytes
+    #: For people, in an attribute of its own: see :data:`NOTE_XATTR`.
+    note: bytes
+    file: bytes
+    #: The most that the attributes take in an inode.
+    inode_bytes: int
+
+
 class RecordPlacement:
     """The place for records of this directory, as learned from what its file system accepted. The first place is tried.
 
@@ -226,46 +247,39 @@ class RecordPlacement:
     it in a record file, where there are none (or where the user asked for files).
     """
 
-    __slots__ = ("_attribute_bytes", "_fits_bytes")
+    __slots__ = ("_attribute_bytes", "fits_bytes")
 
     # 4,000 is the most that fits next to a name on ext4 with 4 KiB blocks; xfs, btrfs and tmpfs take more.
     _LARGEST_ATTRIBUTE_BYTES: Final = 3900
 
     def __init__(self, *, use_files: bool) -> None:
         self._attribute_bytes = 0 if use_files else self._LARGEST_ATTRIBUTE_BYTES
-        # The largest attribute that was seen to fit into the inode.
-        self._fits_bytes = 0
+        #: The largest attribute that was seen to fit into the inode.
+        self.fits_bytes = 0
 
-    @property
-    def uses_files(self) -> bool:
-        """Whether records go into files, as a whole: there are no attributes here, or none that are large enough."""
-        return self._attribute_bytes < HEAD_BYTES
+    def learn_fit(self, attribute: bytes, note: bytes) -> None:
+        """Remember that attributes of this length fitted into the inode."""
+        self.fits_bytes = max(self.fits_bytes, len(attribute) + len(note))
 
-    def may_leave_inode(self, attribute_bytes: int) -> bool:
-        """Returns whether an attribute of this length is not known to fit into the inode."""
-        return attribute_bytes > self._fits_bytes
-
-    def learn_fit(self, attribute_bytes: int) -> None:
-        """Remember that an attribute of this length fitted into the inode."""
-        self._fits_bytes = max(self._fits_bytes, attribute_bytes)
-
-    def split(self, blob: bytes) -> tuple[bytes, bytes]:
-        """Returns what of a record goes into the attribute, and what into the record file; either may be empty.
+    def pack(self, make: Pack, name: str, payload: bytes, record: Record, note: bytes) -> Packed:
+        """Make the record of ``payload``. Returns what of it goes into the attribute, and what into the record file.
 
         Raises :class:`OSError` (EFBIG) for one that is longer than readers accept.
         """
+        most = self._attribute_bytes
+        uses_files = most < HEAD_BYTES  # there are no attributes here, or none that are large enough
+        if uses_files and note:
+            record, note = record._replace(tail=join_fields(note, record.tail)), b""
+        is_beside = not uses_files and most < HEAD_BYTES + len(record.tail)
+        blob = make(name, payload, record, beside=is_beside)
         if len(blob) > LARGEST_RECORD_BYTES:
             what = f"a record of {len(blob)} bytes, most of it metadata, is longer than {LARGEST_RECORD_BYTES}"
             raise OSError(errno.EFBIG, what)
-        if len(blob) <= self._attribute_bytes:
-            return blob, b""
-        if self._attribute_bytes >= HEAD_BYTES:
-            return blob[:HEAD_BYTES], blob[HEAD_BYTES:]
-        return b"", blob
-
-    def tail_is_beside(self, tail_bytes: int) -> bool:
-        """Returns whether :meth:`split` will put the head into the attribute and a tail this long into a file."""
-        return HEAD_BYTES <= self._attribute_bytes < HEAD_BYTES + tail_bytes
+        if uses_files:
+            return Packed(b"", b"", blob, 0)
+        in_attribute = HEAD_BYTES if is_beside else len(blob)
+        inode_bytes = in_attribute + (len(note) + _SECOND_ATTRIBUTE_BYTES if note else 0)
+        return Packed(blob[:in_attribute], note, blob[in_attribute:], inode_bytes)
 
     def learn_from(self, error: AttributeRefusedError) -> str | None:
         """Put records elsewhere from now on; a name for what was learned, or ``None`` if that was not a reason to."""

@@ -210,22 +210,20 @@ class StagedEntry:
         """Give back so many more bytes when the entry is published: it will not take them."""
         self._surplus += surplus_bytes
 
-    def set_attribute(self, attribute: bytes) -> None:
-        """Give the staged file its record; nothing for an empty one. Raises :class:`AttributeRefusedError`."""
-        if not attribute:
-            return
-        try:
-            os.setxattr(self._file.number, XATTR, attribute)
-        except OSError as error:
-            raise AttributeRefusedError(error, len(attribute)) from error
+    def set_attributes(self, attribute: bytes, note: bytes = b"") -> None:
+        """Give the staged file its record, and its note for people; either may be empty.
 
-    def set_note(self, note: bytes) -> None:
-        """Give the staged file its note, unless it is empty. One that the file system does not take is left out."""
-        if not note:
-            return
+        Raises :class:`AttributeRefusedError` for the record. A note that the file system does not take is left out.
+        """
         fd = self._file.number
         try:
-            os.setxattr(fd, NOTE_XATTR, note)
+            if attribute:
+                os.setxattr(fd, XATTR, attribute)
+        except OSError as error:
+            raise AttributeRefusedError(error, len(attribute)) from error
+        try:
+            if note:
+                os.setxattr(fd, NOTE_XATTR, note)
         except OSError as error:
             _log.debug("%s: an entry goes without a note: %s", self._path, error)
 

@@ -74,8 +74,7 @@ class Watch:
         def recorded(writer: EntryWriter, *arguments: Any, **options: Any) -> Written:
             thread.was_dropped, thread.kept_older = True, False
             written = store(writer, *arguments, **options)
-            thread.was_dropped = written.dropped is not None
-            thread.kept_older = written.dropped is not None and _KEPT in written.dropped
+            thread.was_dropped, thread.kept_older = written.is_dropped, _KEPT in written.why
             return written
 
         return recorded

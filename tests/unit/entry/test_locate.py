@@ -11,7 +11,7 @@ from lockcache.filestream.accounting.scan import scan_shard
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, Record
 from lockcache.filestream.entry.locate import Prices, is_on_server, read_record_file
-from lockcache.filestream.writer import EntryWriter
+from lockcache.filestream.writer import EntryWriter, Outcome
 from tests.unit.material import entry_path, record_path, shard_of
 
 COST_NS = 1_234_567_890
@@ -20,7 +20,7 @@ COST_NS = 1_234_567_890
 def put(directory, cost_ns=COST_NS, *, record_files=False, tail=b""):
     writer = EntryWriter(directory, 5.0, fsync=False, use_record_files=record_files)
     payload = b"x" * 1000
-    assert writer.store(entry_name(b"k"), payload, Record(len(payload), 1, cost_ns, tail)).dropped is None
+    assert writer.store(entry_name(b"k"), payload, Record(len(payload), 1, cost_ns, tail)).outcome is Outcome.STORED
 
 
 def price(directory):

@@ -15,7 +15,15 @@ from lockcache.filestream.disk.layout import StagedName, entry_name, parse_stage
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.entry import staging
-from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, AttributeRefusedError, Record, RecordPlacement, pack
+from lockcache.filestream.entry.codec import (
+    HEAD_BYTES,
+    XATTR,
+    AttributeRefusedError,
+    Record,
+    RecordPlacement,
+    is_tail_beside,
+    pack,
+)
 from lockcache.filestream.entry.removal import remove_entry
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.repair import reap, recount_all
@@ -55,7 +63,7 @@ def accounted(directory):
 def stage(directory, payload=b"payload", record=b""):
     staged = StagedEntry(directory, NAME, len(payload) + len(record))
     staged.reserve()
-    staged.set_attribute(b"" if record else pack(NAME, payload, Record(len(payload), 0, 0, b"")))
+    staged.set_attributes(b"" if record else pack(NAME, payload, Record(len(payload), 0, 0, b"")))
     staged.write(payload, record, fsync=False)
     return staged
 
@@ -113,7 +121,7 @@ def test_abandoning_after_any_step_gives_everything_back(directory, step):
     if step != "made":
         staged.reserve()
     if step in ("attribute", "written"):
-        staged.set_attribute(b"attribute")
+        staged.set_attributes(b"attribute")
     if step == "written":
         staged.write(b"x" * 10, b"r" * 10, fsync=True)
     staged.abandon()
@@ -252,28 +260,34 @@ def refused(code, size):
     return AttributeRefusedError(OSError(code, os.strerror(code)), size)
 
 
+def placed(placement, record_bytes):
+    """Returns how much of a record of this length goes into the attribute, and how much into a file."""
+    packed = placement.pack(pack, NAME, b"", Record(0, 0, 0, b"t" * (record_bytes - HEAD_BYTES)), b"")
+    assert is_tail_beside(packed.attribute) == bool(packed.attribute and packed.file)
+    return len(packed.attribute), len(packed.file)
+
+
 def test_small_records_go_into_the_attribute_and_large_ones_keep_their_head_there():
     placement = RecordPlacement(use_files=False)
-    assert not placement.uses_files
-    small, large = b"r" * 500, b"r" * 5000
-    assert placement.split(small) == (small, b"")
-    assert placement.split(large) == (large[:HEAD_BYTES], large[HEAD_BYTES:])
-    assert [placement.tail_is_beside(size - HEAD_BYTES) for size in (500, 5000)] == [False, True]
+    assert [placed(placement, size) for size in (500, 5000)] == [(500, 0), (HEAD_BYTES, 5000 - HEAD_BYTES)]
 
 
 def test_where_files_are_asked_for_everything_goes_there():
-    placement = RecordPlacement(use_files=True)
-    assert placement.uses_files
-    assert placement.split(b"r" * 44) == (b"", b"r" * 44)
-    assert not placement.tail_is_beside(10)
+    assert placed(RecordPlacement(use_files=True), 44) == (0, 44)
+
+
+def test_a_note_goes_into_an_attribute_of_its_own_or_into_the_tail_of_a_record_file():
+    for use_files in (False, True):
+        packed = RecordPlacement(use_files=use_files).pack(pack, NAME, b"", Record(0, 0, 0, b""), b"note")
+        assert (packed.note, bool(packed.file)) == ((b"", True) if use_files else (b"note", False))
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.E2BIG, errno.ERANGE])
 def test_an_attribute_that_is_too_big_teaches_to_put_less_there(code):
     placement = RecordPlacement(use_files=False)
     assert placement.learn_from(refused(code, 300)) is not None
-    assert placement.split(b"r" * 300) == (b"r" * HEAD_BYTES, b"r" * (300 - HEAD_BYTES))
-    assert placement.split(b"r" * 200) == (b"r" * 200, b"")
+    assert placed(placement, 300) == (HEAD_BYTES, 300 - HEAD_BYTES)
+    assert placed(placement, 200) == (200, 0)
     assert placement.learn_from(refused(code, HEAD_BYTES)) is None  # that is a full disk
 
 
@@ -281,13 +295,13 @@ def test_an_attribute_that_is_too_big_teaches_to_put_less_there(code):
 def test_a_file_system_without_attributes_teaches_to_put_everything_into_files(code):
     placement = RecordPlacement(use_files=False)
     assert placement.learn_from(refused(code, HEAD_BYTES)) is not None
-    assert placement.split(b"r" * 44) == (b"", b"r" * 44)
+    assert placed(placement, 44) == (0, 44)
 
 
 def test_other_errors_teach_nothing():
     placement = RecordPlacement(use_files=False)
     assert placement.learn_from(refused(errno.EIO, 300)) is None
-    assert placement.split(b"r" * 300) == (b"r" * 300, b"")
+    assert placed(placement, 300) == (300, 0)
 
 
 def test_what_an_attribute_holds_is_on_the_inode_of_the_payload(directory):
@@ -377,7 +391,7 @@ def test_what_was_reserved_for_folders_is_given_back_by_publishing(directory):
     payload = bytes(4096)
     staged = StagedEntry(directory, NAME, 5 * 4096)
     staged.reserve()
-    staged.set_attribute(pack(NAME, payload, Record(len(payload), 0, 0, b"")))
+    staged.set_attributes(pack(NAME, payload, Record(len(payload), 0, 0, b"")))
     staged.write(payload, b"", fsync=False)
     staged.publish(fsync=False)
     assert recount_all(directory) == []

@@ -19,7 +19,7 @@ from lockcache.filestream.eviction.choose import Goal, Need, choose_victims
 from lockcache.filestream.eviction.evict import all_entries, evict_to_limit, sample_entries, sweep
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
 from lockcache.filestream.policy import Policy
-from lockcache.filestream.writer import EntryWriter
+from lockcache.filestream.writer import EntryWriter, Outcome
 from tests.threads import run_threads
 from tests.unit.material import (
     entry_path,
@@ -232,7 +232,7 @@ def price(directory, key, cost_ns, used_seconds):
     """An entry of 100 bytes that took so long to compile."""
     record = Record(100, 1, cost_ns, b"")
     writer = EntryWriter(directory, 5.0, fsync=False, use_record_files=False)
-    assert writer.store(entry_name(key), b"x" * 100, record).dropped is None
+    assert writer.store(entry_name(key), b"x" * 100, record).outcome is Outcome.STORED
     set_last_use(entry_path(directory.layout.root, key), used_seconds)
 
 
