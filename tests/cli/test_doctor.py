@@ -22,7 +22,6 @@ from lockcache.doctor.probe_dir import PREFIX
 from tests.access.group_members import MALLORY, run_as
 from tests.cli.command import LOCKCACHE, run, run_as_somebody
 from tests.cli.doctor import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, everything_in, examined, until, verdicts
-from tests.daemon.daemon_process import RunningDaemon
 from tests.matrix_sampling import all_but
 from tests.processes.crowd import HANG_SECONDS, run_all
 from tests.state_pages import damage, make_newer
@@ -46,19 +45,6 @@ def test_a_cache_in_order_on_a_good_disk_is_good_and_unchanged(filled: Path) -> 
     expected += "|exclusive creation|new names|attributes|times|group|clock|fsync|a real cache|path"
     assert set(checks) == set(expected.split("|"))
     assert checks["a real cache"]["measured"]["hit_us"] > 0
-
-
-@pytest.mark.long
-def test_for_people_it_is_a_table_that_ends_with_the_verdict(filled: Path) -> None:
-    shown = run("doctor", filled)
-    assert shown.returncode == 0
-    assert "exclude another process" in shown.stdout
-    assert shown.stdout.splitlines()[-1] == "good: nothing is lost here"
-    filled.chmod(0o777)
-    shown = run("doctor", filled)
-    assert shown.returncode == 2
-    assert "chmod -R go-w" in shown.stdout
-    assert shown.stdout.splitlines()[-1].startswith("unusable")
 
 
 @pytest.mark.long
@@ -214,22 +200,6 @@ def test_what_a_killed_examination_left_is_told_with_what_removes_it(filled: Pat
     assert checks["leftovers"]["measured"]["examinations"] == 1
     assert checks["leftovers"]["advice"] == f"rm -r {left}"
     assert left.is_dir()
-
-
-def test_a_cache_without_a_place_for_staged_files_is_in_order(filled: Path) -> None:
-    (filled / "tmp").rmdir()
-    code, checks = examined(filled)
-    assert (code, verdicts(checks)) == (0, {})
-    assert not (filled / "tmp").exists()
-
-
-@pytest.mark.long
-def test_a_running_daemon_is_named(filled: Path) -> None:
-    with RunningDaemon("--max-size", "10M", str(filled)):
-        code, checks = examined(filled)
-    assert code == 0
-    assert checks["daemon"]["measured"]["runs"]
-    assert not examined(filled)[1]["daemon"]["measured"]["runs"]
 
 
 @pytest.mark.long

@@ -93,15 +93,12 @@ def test_nobody_comes_and_it_says_so_in_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_one_is_interrupted_and_the_other_says_so_and_nothing_is_left(
-    number: signal.Signals, code: int, tmp_path: Path
-) -> None:
+def test_one_is_interrupted_and_the_other_says_so_and_nothing_is_left(tmp_path: Path) -> None:
     ends, stays = start_half(tmp_path, "--json"), start_half(tmp_path, "--json")
     until(lambda: has_begun(tmp_path))
-    ends.send_signal(number)
+    ends.send_signal(signal.SIGTERM)
     ends.communicate(timeout=HANG_SECONDS)
-    assert ends.returncode == code
+    assert ends.returncode == 128 + signal.SIGTERM
     report = json.loads(stays.communicate(timeout=HANG_SECONDS)[0])
     assert (stays.returncode, report["verdict"]) == (2, "not tested")
     assert report["checks"][-1]["found"] == "the other host ended, or was interrupted"

@@ -51,33 +51,9 @@ def test_down_to_a_size_the_least_recently_used_go_first(filled: Path) -> None:
     assert left(filled) == [15, 16, 17, 18, 19]
 
 
-def test_a_filter_without_a_size_takes_all_that_it_names(filled: Path) -> None:
-    assert evict("--arch", "sm_70", filled)["evicted_entries"] == 10
-    assert left(filled) == list(range(0, 20, 2))
-    assert drift(filled) == 0
-
-
 def test_filters_and_size_together_take_only_what_all_of_them_allow(filled: Path) -> None:
     assert evict("--arch", "sm_70", "--to", "17K", filled)["evicted_entries"] == 3
     assert left(filled) == [0, 2, 4, *range(6, 20)]
-
-
-def test_by_compiler_version_and_age(filled: Path) -> None:
-    with FileStreamProgramCache(filled) as cache:
-        assert cache.get("k3")
-    assert evict("--compiler", "nvrtc 12.?", "--older-than", "30d", filled)["evicted_entries"] == 9
-    assert left(filled) == [3, *range(10, 20)]
-
-
-def test_a_compiler_that_nothing_has_is_refused_with_those_there_are(filled: Path) -> None:
-    with FileStreamProgramCache(filled) as cache:
-        cache.clear()
-        cache.put_entry("k", Entry(b"x", {"compiler": "nvrtc 12.9.86"}))
-    for given, code in (("nvrtc 12", 0), ("nvrtc  12", 0), ("12.9", 0), ("nvrtc 13", 2), ("nvrtc 12.9.8", 2)):
-        ended = run("evict", "--dry-run", "--compiler", given, filled)
-        assert ended.returncode == code, ended
-        said = f"lockcache: no compiler '{given}' here; there are: 'nvrtc 12.9.86'\n"
-        assert ended.stderr == (said if code else "")
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(filled: Path) -> None:
@@ -90,28 +66,6 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(filled: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in filled.rglob("*")}
 
 
-def test_a_cache_that_is_small_enough_stays_as_it_is(filled: Path) -> None:
-    assert evict("--to", "1G", filled)["evicted_entries"] == 0
-    assert len(left(filled)) == 20
-
-
-def test_what_nobody_accounted_for_is_counted_first(filled: Path) -> None:
-    shard = filled / "entries" / "ab"
-    shard.mkdir(mode=0o700, exist_ok=True)
-    (shard / ("0" * 62)).write_bytes(b"x" * 9000)
-    os.utime(shard / ("0" * 62), ns=(0, 0))
-    assert evict("--to", "20K", filled)["evicted_entries"] == 1
-    assert drift(filled) == 0
-
-
-@pytest.mark.parametrize("arguments, named", [((), "--to"), (("--to", "much"), "'much'"), (("--arch", "x"), "'x'")])
-def test_what_to_evict_has_to_be_said(arguments: tuple[str, ...], named: str, filled: Path) -> None:
-    ended = run("evict", *arguments, filled)
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert named in ended.stderr
-    assert len(left(filled)) == 20
-
-
 @pytest.mark.parametrize("answer, code, remaining", [(b"n\n", 1, 20), (b"y\n", 0, 5), (b"\x03", -signal.SIGINT, 20)])
 def test_on_a_terminal_it_asks_first(answer: bytes, code: int, remaining: int, filled: Path) -> None:
     with OnTerminal("evict", "--to", "5K", filled) as terminal:
@@ -121,10 +75,3 @@ def test_on_a_terminal_it_asks_first(answer: bytes, code: int, remaining: int, f
         assert terminal.end() == code
         assert b"Traceback" not in terminal.said
     assert len(left(filled)) == remaining
-
-
-def test_on_a_terminal_yes_spares_the_question(filled: Path) -> None:
-    with OnTerminal("evict", "--to", "5K", "--yes", filled) as terminal:
-        assert terminal.end() == 0
-        assert b"[y/N]" not in terminal.said
-    assert len(left(filled)) == 5

@@ -10,7 +10,6 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.integrations.triton import stored_name
 from tests.cli.command import run
-from tests.daemon.directories import photograph
 
 GROUPED, ALONE = "A" * 52, "B" * 52
 
@@ -58,24 +57,6 @@ def test_kernels_and_launchers_are_where_the_adapter_looks(triton: Path, cache_p
     assert (found["would_import"], found["present"]) == (0, 2)
 
 
-def test_a_dry_run_changes_nothing_in_a_cache_that_is_there(triton: Path, cache_path: Path) -> None:
-    imported(triton, cache_path)
-    write(triton, "C" * 52)
-    before = photograph(cache_path)
-    found = imported(triton, cache_path, "--dry-run")[1]
-    assert (found["would_import"], found["present"]) == (1, 2)
-    assert photograph(cache_path) == before
-
-
-def test_variables_of_programs_are_not_for_this_command(
-    triton: Path, cache_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("LOCKCACHE_DISABLE", "LOCKCACHE_READONLY"):
-        monkeypatch.setenv(name, "1")
-    code, found = imported(triton, cache_path)
-    assert (code, found["imported"], found["dropped"]) == (0, 2, 0)
-
-
 def test_what_is_planted_or_damaged_is_left_out(triton: Path, cache_path: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
@@ -95,12 +76,3 @@ def test_what_is_planted_or_damaged_is_left_out(triton: Path, cache_path: Path, 
     assert (code, found["imported"]) == (1, 2)
     assert found["damaged"] == 4
     assert not any(b"secret" in path.read_bytes() for path in cache_path.glob("entries/*/*"))
-
-
-@pytest.mark.root
-def test_a_directory_that_others_may_write_to_is_refused(triton: Path, cache_path: Path) -> None:
-    triton.chmod(0o777)
-    ended = run("import-triton", triton, cache_path)
-    assert (ended.returncode, cache_path.exists()) == (2, False), ended
-    ended = run("import-triton", cache_path.parent / "none", cache_path)
-    assert (ended.returncode, "none: no such directory" in ended.stderr) == (2, True)

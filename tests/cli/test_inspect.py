@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +53,6 @@ def test_an_entry_is_found_by_the_name_that_ls_shows_if_one_alone_has_it(cache_p
         assert run("inspect", nobodys, cache_path).returncode == 2, "a name, and no pattern"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("key", ["my kernel", "hex:6d79206b65726e656c", NAME, NAME[:8], NAME[:8].upper()])
-def test_an_entry_is_found_by_its_key_and_by_its_hash(key: str, filled: Path) -> None:
-    found = inspect(key, filled)
-    assert (found["name"], found["arch"], found["cost_ns"], found["verified"]) == (NAME, "sm_90", 45_000_000, True)
-    assert found["metadata"]["symbol_mapping"] == {"fill<int>": "_Z4fillIiEvPT_"}
-    assert found["made_by"] == f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
-
-
 def test_ptx_is_taken_apart(filled: Path) -> None:
     code = inspect("hex:00ff", filled)["code"]
     assert (code["kind"], code["target"], code["ptx_version"], code["address_size"]) == ("ptx", "sm_75", "9.5", 64)
@@ -82,23 +72,6 @@ def test_an_altered_entry_is_said_not_to_verify(filled: Path) -> None:
     path.write_bytes(b"evil")
     assert inspect("my kernel", filled)["verified"] is False
     assert "does not verify" in run("inspect", NAME[:8], filled).stdout
-
-
-def test_looking_is_no_use(filled: Path) -> None:
-    path = filled / "entries" / NAME[:2] / NAME[2:]
-    os.utime(path, ns=(10**18, 10**18))
-    inspect("my kernel", filled)
-    assert path.stat().st_atime_ns == 10**18
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "key, named", [("nothing", "'nothing'"), ("hex:0", "'hex:0'"), ("abcdef99", "'abcdef99'"), ("f" * 64, "no entry")]
-)
-def test_a_key_that_means_no_entry_is_named(key: str, named: str, filled: Path) -> None:
-    ended = run("inspect", key, filled)
-    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
-    assert named in ended.stderr
 
 
 def test_a_start_of_several_hashes_is_refused(filled: Path) -> None:

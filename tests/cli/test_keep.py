@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -76,15 +75,6 @@ def test_what_is_half_done_when_something_is_killed_is_never_stored(how: str, wh
     assert stored(cache) == []
     # But once it was built to its end.
     assert build(cache, node, how)[0] == "built"
-    assert stored(cache) == ["k1"]
-
-
-@pytest.mark.slow
-def test_what_a_renaming_program_left_half_done_is_not_stored_where_the_command_ends_well(tmp_path: Path) -> None:
-    cache, node = tmp_path / "cache", tmp_path / "a"
-    assert build(cache, node, "moved")[0] == "built"
-    half = "mkdir $KERNELS/under-way && echo half > $KERNELS/under-way/source.cu"
-    assert finish(cache, node, half)[0] == 0
     assert stored(cache) == ["k1"]
 
 
@@ -172,13 +162,6 @@ def test_folders_of_two_patterns_and_of_several_levels_do_not_mix(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_folders_of_two_patterns_with_one_root_are_all_stored(tmp_path: Path) -> None:
-    make = "for d in k1 a/sub/k2; do mkdir -p $KERNELS/$d; echo x > $KERNELS/$d/f; done"
-    assert finish(tmp_path / "cache", tmp_path / "a", make, "--keep", "KERNELS/*/sub/*/")[0] == 0
-    assert stored(tmp_path / "cache") == ["a", "a/sub/k2", "k1"]
-
-
-@pytest.mark.slow
 def test_ranks_that_begin_together_all_find_what_is_stored_and_each_folder_is_stored_once(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for name in ("k1", "k2", "k3"):
@@ -190,21 +173,6 @@ def test_ranks_that_begin_together_all_find_what_is_stored_and_each_folder_is_st
     assert [process.returncode for process in ranks] == [0] * 4
     assert stored(cache) == ["k1", "k2", "k3", "new"]
     assert sorted(os.listdir(tmp_path / "b")) == ["k1", "k2", "k3", "new"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_signals_go_to_the_command(number: signal.Signals, tmp_path: Path) -> None:
-    program = (
-        f"import signal; numbers = {{{number.value}}}; signal.pthread_sigmask(signal.SIG_BLOCK, numbers); "
-        "print('up', flush=True); signal.sigwait(numbers); exit(9)"
-    )
-    words = ("-q", "--dir", str(tmp_path / "cache"), "--keep", f"{tmp_path}/a/*/", "--", sys.executable, "-c", program)
-    process = start(*words)
-    assert process.stdout.readline() == "up\n"
-    process.send_signal(number)
-    process.communicate(timeout=HANG_SECONDS)
-    assert process.returncode == 9
 
 
 @pytest.mark.slow
@@ -226,34 +194,6 @@ def test_a_folder_that_cannot_be_made_is_one_line_and_the_command_runs(tmp_path:
     out, err = start(*words).communicate(timeout=HANG_SECONDS)
     assert out == "ran\n"
     assert err.startswith(f"lockcache: --keep {tmp_path}/file/x/*/: nothing more is kept: ")
-
-
-@pytest.mark.parametrize(
-    "pattern, why",
-    [
-        ("KERNELS/x/", "no level '*'"),
-        ("KERNELS/**/", "one '*' for each level"),
-        ("KERNELS/../*/", "has '..'"),
-        ("../*/", "has '..'"),
-        ("KERNELS/*", "a slash"),
-        ("KERNELS/a*/", "the pattern 'a*'"),
-        ("/*/", "the root of all files"),
-        ("/tmp/*/", "the system's"),
-        ("UNSET/*/", "UNSET is not set"),
-        ("*/", "begins with '*'"),
-        ("", "a slash"),
-        ("~/*/", "name the folder of one program's cache"),
-    ],
-)
-def test_a_pattern_that_makes_no_sense_is_an_error_and_the_command_does_not_run(
-    pattern: str, why: str, tmp_path: Path
-) -> None:
-    (tmp_path / "kernels").mkdir()
-    variables = {"KERNELS": str(tmp_path / "kernels")}
-    ended = run("run", "--dir", tmp_path / "cache", "--keep", pattern, "--", "echo", "ran", **variables)
-    assert ended.returncode == 2
-    assert why in ended.stderr
-    assert "ran" not in ended.stdout
 
 
 def test_folders_that_hold_the_cache_itself_are_refused(tmp_path: Path) -> None:

@@ -339,14 +339,6 @@ def test_where_only_reading_is_allowed_folders_are_laid_down_and_nothing_is_made
 
 
 @pytest.mark.slow
-def test_a_seed_has_the_folders_too(tmp_path: Path) -> None:
-    build(tmp_path / "cache", tmp_path / "a", "moved")
-    seed = str(tmp_path / "seed.lcb")
-    assert run("bundle", "make", "--output", seed, tmp_path / "cache").returncode == 0
-    assert build(tmp_path / "other", tmp_path / "b", "moved", "--seed", seed)[0] == "found"
-
-
-@pytest.mark.slow
 def test_what_was_stored_is_promoted_at_the_end(tmp_path: Path) -> None:
     seed = str(tmp_path / "seed.lcb")
     assert build(tmp_path / "cache", tmp_path / "a", "in place", "--seed", seed, "--promote")[0] == "built"
@@ -368,18 +360,6 @@ def test_the_names_of_two_that_add_at_once_and_those_after_a_hole_are_all_found(
         assert last.add(["d"], was_moved=False)
         last.read()
         assert sorted(last.known) == ["b", "c", "d"]
-
-
-def test_a_process_that_adds_a_name_asks_for_no_number_that_it_knows_to_be_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with FileStreamProgramCache(tmp_path / "cache") as cache:
-        names = FolderGuard(cache, parse_pattern(f"{tmp_path}/a/*/", {}))._names
-        begin, asked = cache.begin, list[object]()
-        monkeypatch.setattr(cache, "begin", lambda key, **words: asked.append(key) or begin(key, **words))
-        for number in range(5):
-            assert names.add([f"k{number}"], was_moved=True)
-        assert len(asked) == 5
 
 
 def test_a_process_that_is_stopped_with_the_roots_lock_is_waited_for_once(

@@ -172,11 +172,6 @@ def test_what_pyptx_says_of_an_entry_is_shown_and_can_be_asked_for(program: str,
     assert (entry["kind"], entry["arch"], entry["label"]) == ("cubin", "sm_90a", "kernel 1")
 
 
-@pytest.mark.parametrize("program", ["triton"], indirect=True)
-def test_a_kernel_of_triton_is_called_as_its_group_file_is(program: str, filled: Path) -> None:
-    assert {(entry["kind"], entry["label"]) for entry in listed(filled)} == {("cubin", "k")}
-
-
 @pytest.mark.parametrize("program", ["files"], indirect=True)
 def test_a_file_is_listed_by_its_path(program: str, filled: Path) -> None:
     shown = run("ls", "--sort", "name", filled).stdout.splitlines()[1:]
@@ -212,18 +207,3 @@ def test_a_tree_in_which_somebody_works_is_left_alone(
         assert (ended.returncode, ended.stdout) == (2, "")
         assert "holds deep/.git: that is not a cache" in ended.stderr
     assert len(list((filled / "deep").glob("*.bin"))) == COUNT
-
-
-def test_what_others_may_write_to_is_neither_shown_nor_removed(program: str, filled: Path) -> None:
-    filled.chmod(0o777)
-    for words in (("stats",), ("ls",), ("clear", "--yes")):
-        ended = run(*words, filled)
-        assert (ended.returncode, ended.stdout) == (2, "")
-        assert "chmod" in ended.stderr
-
-
-@pytest.mark.parametrize("program", ["warp"], indirect=True)
-def test_a_module_of_warp_is_called_as_its_directory_is(program: str, filled: Path) -> None:
-    assert {(entry["kind"], entry["label"]) for entry in listed(filled)} == {
-        ("o", f"simulate_{n}") for n in range(COUNT)
-    }

@@ -74,12 +74,6 @@ def test_without_an_order_a_limit_still_holds(filled: Path) -> None:
     assert sorted(listed("--sort", "none", filled)) == ["a", "b", "c"]
 
 
-def test_older_than_spares_what_was_used_since(filled: Path) -> None:
-    with FileStreamProgramCache(filled) as cache:
-        assert cache.get("b")
-    assert listed("--older-than", "1d", filled) == "ca"
-
-
 def test_lines_for_people_have_columns(filled: Path) -> None:
     heading, *lines = run("ls", filled).stdout.splitlines()
     assert heading.split() == [
@@ -152,29 +146,6 @@ def test_an_entry_that_may_not_be_read_is_unreadable_and_not_damaged(open_path: 
     shown = run_as_somebody("ls", open_path / "cache").stdout
     [line] = [line for line in shown.splitlines() if line.startswith(entry_name(b"a")[:12])]
     assert line.split()[-5:] == ["unreadable", "-", "-", "-", "-"]
-
-
-def test_a_directory_that_may_only_be_read_is_listed_and_stays_as_it_is(tmp_path: Path) -> None:
-    shard = tmp_path / "x" / "entries" / "ab"
-    shard.mkdir(parents=True, mode=0o700)
-    (shard / ("0" * 62)).write_bytes(PTX)
-    shown = run("ls", tmp_path / "x")
-    assert "ptx" in shown.stdout
-    assert [path.name for path in (tmp_path / "x").iterdir()] == ["entries"]
-
-
-def test_a_reader_who_has_read_enough_ends_it_quietly(cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path) as cache:
-        for number in range(3000):
-            cache[f"k{number}"] = b"x"
-    pipe = subprocess.Popen([LOCKCACHE, "ls", str(cache_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert pipe.stdout is not None
-    assert pipe.stderr is not None
-    assert pipe.stdout.readline().startswith(b"NAME")
-    pipe.stdout.close()
-    assert pipe.stderr.read() == b""
-    pipe.stderr.close()
-    assert pipe.wait(60) == 141
 
 
 def test_ctrl_c_ends_a_listing_without_a_traceback(cache_path: Path) -> None:

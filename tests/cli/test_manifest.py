@@ -104,37 +104,6 @@ def test_a_server_that_is_gone_is_exit_code_1_and_says_so(manifest: Path, tmp_pa
     assert "fetched" in ended.stdout
 
 
-@pytest.mark.parametrize(
-    "words, named",
-    [
-        (("ls", "{other}"), "line 1: this is not a manifest"),
-        (("ls", "{damaged}"), "line 2: 'x' is not a key"),
-        (("merge", "-o", "{new}", "{manifest}", "{damaged}"), "line 2"),
-        (("merge", "-o", "{new}", "{missing}"), "missing"),
-        (("fetch", "{manifest}", "{new}"), "$LOCKCACHE_REMOTE"),
-        (("fetch", "--remote", "ftp://secret@host", "{manifest}", "{new}"), "is not a URL"),
-        (("fetch", "--remote", "redis://host", "{damaged}", "{new}"), "line 2"),
-        (("fetch", "--remote", "redis://host", "{manifest}", "{folder}"), "{folder}"),
-        (("make", "-o", "{filled}/m", "{filled}"), "inside the cache"),
-        (("make", "-o", "{new}", "--arch", "sm_75", "{filled}"), "sm_75"),
-    ],
-)
-def test_what_is_wrong_is_named_and_nothing_is_made(
-    words: tuple[str, ...], named: str, manifest: Path, filled: Path, tmp_path: Path
-) -> None:
-    places = {name: tmp_path / name for name in ("other", "damaged", "new", "missing", "folder")}
-    places |= {"manifest": manifest, "filled": filled}
-    places["other"].write_text("something else\n")
-    places["damaged"].write_text("# lockcache manifest 1\nx\n")
-    places["folder"].mkdir()
-    (places["folder"] / "file").touch()
-    wrong = run("manifest", *(word.format(**places) for word in words), LOCKCACHE_REMOTE="")
-    assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (2, "", 1), wrong
-    assert named.format(**places) in wrong.stderr
-    assert "secret" not in wrong.stderr
-    assert not places["new"].exists()
-
-
 def test_a_symlink_to_a_manifest_that_the_user_names_is_followed(manifest: Path, tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to(manifest)
     assert run("manifest", "ls", tmp_path / "latest").stdout.split() == sorted(NAMES)

@@ -19,7 +19,7 @@ from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock
 from tests.cli.command import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
-from tests.matrix_sampling import EXHAUSTIVE, all_but
+from tests.matrix_sampling import all_but
 from tests.state_pages import make_newer, policy_of, state_of
 
 # How each command that takes a directory is called. A new command has to be added here.
@@ -53,61 +53,6 @@ WITHOUT_A_DIRECTORY = {
     "unpack",
 }
 
-BAD_VALUES = [
-    (("stats", "--no-such-option"), "--no-such-option"),
-    (("no-such-command",), "no-such-command"),
-    (("policy", "set", "--max-size", "ten", "{filled}"), "'ten'"),
-    (("policy", "set", "--max-size", "0", "{filled}"), "'0'"),
-    (("policy", "set", "--max-size", "10", "{filled}"), "'10' has no unit: write 10G"),
-    (("policy", "set", "{filled}"), "--max-size"),
-    (("policy", "no-such-subcommand"), "no-such-subcommand"),
-    (("stats", "{filled}", "another"), "another"),
-    (("path", ""), "must not be empty"),
-    (("why", "no such key", "{filled}"), "'no such key'"),
-    (("why", "--last", "0", "{filled}"), "--last 0 shows nothing"),
-    (("ls", "--sort", "colour", "{filled}"), "'colour'"),
-    (("ls", "--limit", "0", "{filled}"), "'--limit'"),
-    (("ls", "--limit", "ten", "{filled}"), "'ten' is not a whole number"),
-    (("ls", "--kind", "cubn", "{filled}"), "no kind 'cubn' here; there are: cubin, unknown"),
-    (("ls", "--kind", "cubn", "--older-than", "1d", "{filled}"), "no kind 'cubn' here; there are: cubin, unknown"),
-    (("evict", "--kind", "cubin", "--kind", "cubn", "--yes", "{filled}"), "no kind 'cubn' here"),
-    (("evict", "--arch", "sm_70", "--dry-run", "{filled}"), "no arch 'sm_70' here; there are: sm_90, unknown"),
-    (("pack", "--compiler", "nvrtc", "/dev/null", "{filled}"), "no compiler 'nvrtc' here; there are: unknown"),
-    (("ls", "--arch", "x86", "{filled}"), "'x86'"),
-    (("ls", "--older-than", "soon", "{filled}"), "'soon'"),
-    (("ls", "--kind", "", "{filled}"), "''"),
-    (("evict", "{filled}"), "--older-than"),
-    (("evict", "--to", "-1", "{filled}"), "'-1'"),
-    (("inspect",), "KEY"),
-    (("rm",), "KEY"),
-    (("top", "--interval", "1ms", "{filled}"), "'1ms'"),
-    (("top", "{filled}", "{filled}/no-such"), "no-such"),
-    (("completion", "tcsh"), "'tcsh'"),
-    (("completion",), "zsh"),
-    (("inspect", "nothing", "{filled}"), "'nothing'"),
-    (("inspect", "hex:xyz", "{filled}"), "'hex:xyz'"),
-    (("doctor", ""), "must not be empty"),
-    (("doctor", "--timeout", "soon", "{filled}"), "'soon'"),
-    (("pack", "", "{filled}"), "must not be empty"),
-    (("pack", "{filled}", "{filled}"), "is inside the cache"),
-    (("pack", "/proc/no-such", "{filled}"), "/proc/no-such"),
-    (("pack", "/tmp", "{filled}"), "/tmp"),
-    (("pack", "--level", "30", "/dev/null", "{filled}"), "30"),
-    (("pack", "--newer-than", "soon", "/dev/null", "{filled}"), "'soon'"),
-    (("pack", "--json", "-", "{filled}"), "both want stdout"),
-    (("unpack", "{filled}/no-such", "{filled}"), "no-such"),
-    (("unpack", "{filled}", "{filled}"), "Is a directory"),
-    (("unpack", "/dev/null", "{filled}"), "cut off"),
-    (("unpack", "", "{filled}"), "must not be empty"),
-    (("policy", "set", "--max-size", "1G", "{filled}/no-such"), "no-such"),
-    (("policy", "set", "--max-size", "1G", "{filled}/lockcache/state"), "is a file"),
-    (("unpack", "--max-entry", "much", "/dev/null", "{filled}"), "'much'"),
-    (("pack", "--arch", "x86", "/dev/null", "{filled}"), "'x86'"),
-    (("policy", "set", "--policy", "size", "{filled}"), "'size'"),
-    (("manifest", "ls", "{filled}/lockcache/state"), "line 1: this is not a manifest"),
-    (("manifest", "make", "{filled}"), "--output"),
-]
-
 
 def refused(ended: subprocess.CompletedProcess[str], named: object) -> None:
     assert ended.returncode == 2, ended
@@ -119,30 +64,6 @@ def refused(ended: subprocess.CompletedProcess[str], named: object) -> None:
 
 def test_every_command_is_in_these_tables() -> None:
     assert set(ON_A_DIRECTORY) | WITHOUT_A_DIRECTORY == set(COMMANDS)
-
-
-# One of each command.
-FIRST = {arguments[0]: arguments for arguments, _ in reversed(BAD_VALUES)}
-
-
-@pytest.mark.parametrize(
-    "arguments, named",
-    [pytest.param(*case, marks=[] if case[0] in FIRST.values() else EXHAUSTIVE) for case in BAD_VALUES],
-)
-def test_a_bad_value_is_named(arguments: tuple[str, ...], named: str, filled: Path) -> None:
-    refused(run(*(argument.format(filled=filled) for argument in arguments)), named)
-    assert len(FileStreamProgramCache(filled)) == 2
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("command", [*ON_A_DIRECTORY, "policy set", "unpack"])
-def test_a_project_with_a_folder_called_lockcache_is_no_cache_and_made_none(command: str, tmp_path: Path) -> None:
-    (tmp_path / "lockcache").mkdir(mode=0o700)
-    (tmp_path / "lockcache" / "__init__.py").touch()
-    before = sorted(tmp_path.rglob("*"))
-    more = {"policy set": ("policy", "set", "--max-size", "1G"), "unpack": ("unpack", "/dev/null")}
-    refused(run(*(ON_A_DIRECTORY | more)[command], tmp_path), tmp_path)
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("arguments", [("policy", "set", "--max-size", "1G"), ("stats",), ("clear", "--yes")])
@@ -191,19 +112,6 @@ def test_a_directory_that_is_none_is_named_with_what_to_do_and_left_as_it_is(
     refused(ended, named)
     assert "\x1b" not in ended.stderr
     assert sorted(filled.parent.rglob("*")) == before
-
-
-@pytest.mark.long
-@pytest.mark.root
-@pytest.mark.parametrize("command", ON_A_DIRECTORY)
-def test_a_directory_that_may_not_be_searched_is_named(command: str, filled: Path) -> None:
-    filled.chmod(0o700)
-    os.chmod(filled.parent, 0o755)
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    ended = subprocess.run(
-        [*nobody, LOCKCACHE, *ON_A_DIRECTORY[command], str(filled)], capture_output=True, text=True, check=False
-    )
-    refused(ended, filled)
 
 
 @pytest.mark.long

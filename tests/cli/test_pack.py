@@ -76,13 +76,6 @@ def test_a_file_in_zst_is_compressed_and_others_are_bundles_that_programs_read(f
     assert run("pack", tmp_path / "warm.lcb", filled).returncode == 0  # a bundle may be replaced
 
 
-def test_a_bundle_that_was_made_for_programs_is_unpacked_too(filled: Path, tmp_path: Path) -> None:
-    assert run("bundle", "make", "-o", tmp_path / "kernels.lcb", filled).returncode == 0
-    assert run("unpack", tmp_path / "kernels.lcb", tmp_path / "other").returncode == 0
-    with FileStreamProgramCache(tmp_path / "other", verified_only=True) as cache:
-        assert all(cache[key] == value_for(key, 1, 0) for key in KEYS)
-
-
 def test_without_zstd_a_bundle_is_not_compressed_or_one_line_says_what_to_install(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,16 +150,6 @@ def test_what_is_damaged_makes_packing_exit_1_and_is_named(output: str, filled: 
     assert (unpacked.returncode, json.loads(unpacked.stdout)["stored"]) == (0, len(KEYS) - 2)
 
 
-def test_many_damaged_entries_are_a_screen_of_lines_and_all_of_them_in_json(filled: Path, tmp_path: Path) -> None:
-    names = _damage(filled, 100)
-    ended = run("pack", "--json", tmp_path / "warm.lcb.zst", filled)
-    found = json.loads(ended.stdout)
-    assert (ended.returncode, found["entries"], found["damaged"], found["unreadable"]) == (1, len(KEYS) - 100, 100, 0)
-    assert {each["entry"] for each in found["left_out"]} == set(names)
-    assert ended.stderr.count("\n") < 24
-    assert "100 damaged" in ended.stderr
-
-
 @pytest.mark.root
 def test_what_may_not_be_read_makes_packing_exit_1_and_is_named(open_path: Path) -> None:
     with FileStreamProgramCache(open_path / "cache") as cache:
@@ -181,25 +164,6 @@ def test_what_may_not_be_read_makes_packing_exit_1_and_is_named(open_path: Path)
     assert f"{path.parent.name}{path.name}: unreadable" in ended.stderr
 
 
-def test_what_is_not_a_bundle_makes_no_cache(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a bundle")
-    ended = run("unpack", tmp_path / "file", tmp_path / "other")
-    assert ended.returncode == 2
-    assert "not a bundle" in ended.stderr
-    assert str(tmp_path / "file") in ended.stderr
-    assert not (tmp_path / "other").exists()
-
-
-def test_a_directory_of_other_things_is_not_made_a_cache(filled: Path, tmp_path: Path) -> None:
-    run("pack", tmp_path / "warm.lcb.zst", filled)
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.tex").write_text("")
-    ended = run("unpack", tmp_path / "warm.lcb.zst", tmp_path / "thesis")
-    assert ended.returncode == 2
-    assert "holds other things than a cache" in ended.stderr
-    assert os.listdir(tmp_path / "thesis") == ["chapter.tex"]
-
-
 @pytest.mark.long
 def test_packing_over_a_bundle_replaces_it_whole_and_through_a_symlink(filled: Path, tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(compress(packed_of()))
@@ -207,26 +171,6 @@ def test_packing_over_a_bundle_replaces_it_whole_and_through_a_symlink(filled: P
     assert run("pack", tmp_path / "link", filled).returncode == 0
     assert (tmp_path / "link").is_symlink()
     assert run("unpack", tmp_path / "real", tmp_path / "other").returncode == 0
-
-
-@pytest.mark.root
-def test_a_full_disk_leaves_no_half_bundle(mount_tmpfs: Callable[..., Path], tmp_path: Path) -> None:
-    with FileStreamProgramCache(tmp_path / "large") as cache:
-        cache[b"key"] = os.urandom(2 << 20)
-    disk = mount_tmpfs("size=1m")
-    ended = run("pack", disk / "warm.lcb.zst", tmp_path / "large")
-    assert ended.returncode == 1
-    assert ended.stderr == f"lockcache: {disk / 'warm.lcb.zst'}: No space left on device\n"
-    assert os.listdir(disk) == []
-
-
-@pytest.mark.long
-def test_a_full_disk_behind_stdout_or_under_a_device_is_named(filled: Path) -> None:
-    with open("/dev/full", "wb") as full:
-        command = [LOCKCACHE, "pack", "-", filled]
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (1, "lockcache: stdout: No space left on device\n")
-    assert run("pack", "/dev/full", filled).stderr == "lockcache: /dev/full: No space left on device\n"
 
 
 @pytest.mark.root
@@ -247,44 +191,6 @@ def test_unpacking_onto_a_full_disk_ends_with_whole_entries_those_used_last(
         assert 10 < len(left) < 21
         assert cache.stats().corrupt_entries == 0
         assert_one_recount_repairs_all(cache)
-
-
-@pytest.mark.long
-@pytest.mark.root
-@pytest.mark.parametrize("options", [("-O", "^ext_attr"), ("-b", "1024")], ids=["no attributes", "255 bytes"])
-def test_metadata_survive_file_systems_without_room_for_attributes(
-    options: tuple[str, ...], mount_image: Callable[..., Path], tmp_path: Path
-) -> None:
-    entries = {
-        b"bare": Entry(b"x" * 100),
-        b"described": Entry(b"y" * 100, {"symbols": {b"f": "_Z1fv"}, "compile_cost_ns": 12}),
-        b"with a log": Entry(b"z" * 100, {"log": "l" * 3000}),
-    }
-    with FileStreamProgramCache(tmp_path / "here") as cache:
-        for key, content in entries.items():
-            cache.put_entry(key, content)
-    there = mount_image("ext4", 16, *options) / "cache"
-    assert run("pack", tmp_path / "1.lcb.zst", tmp_path / "here").returncode == 0
-    assert run("unpack", tmp_path / "1.lcb.zst", there).returncode == 0
-    assert run("pack", tmp_path / "2.lcb.zst", there).returncode == 0
-    assert (tmp_path / "1.lcb.zst").read_bytes() == (tmp_path / "2.lcb.zst").read_bytes()
-    with FileStreamProgramCache(there, verified_only=True) as cache:
-        assert {key: cache.get_entry(key) for key in entries} == entries
-        assert_one_recount_repairs_all(cache)
-
-
-@pytest.mark.root
-def test_a_read_only_cache_can_be_packed_and_refuses_to_be_unpacked_into(
-    mount_tmpfs: Callable[..., Path], tmp_path: Path
-) -> None:
-    disk = mount_tmpfs("size=8m")
-    with FileStreamProgramCache(disk / "cache") as cache:
-        cache[b"key"] = b"code"
-    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    assert run("pack", tmp_path / "warm.lcb.zst", disk / "cache").returncode == 0
-    ended = run("unpack", "--overwrite", tmp_path / "warm.lcb.zst", disk / "cache")
-    assert ended.returncode == 2
-    assert "Read-only file system" in ended.stderr
 
 
 def _write_and_read(root: str, writer: int) -> int:
@@ -353,28 +259,6 @@ def test_a_killed_unpack_leaves_whole_entries_and_is_finished_by_the_next(tmp_pa
     assert run("unpack", bundle, root).returncode == 0
     with FileStreamProgramCache(root) as cache:
         assert all(cache[key] == value for key, value in values.items())
-
-
-@pytest.mark.parametrize("arch", ["sm_80", "unknown"])
-def test_an_architecture_that_nothing_has_is_refused_before_anything_is_written(
-    arch: str, filled: Path, tmp_path: Path
-) -> None:
-    ended = run("pack", "--arch", arch, tmp_path / "warm.lcb.zst", filled)
-    assert (ended.returncode, ended.stderr) == (2, f"lockcache: no arch {arch!r} here; there are: sm_90\n")
-    assert not (tmp_path / "warm.lcb.zst").exists()
-
-
-def test_what_is_signed_is_unpacked_with_its_key_alone(filled: Path, tmp_path: Path) -> None:
-    keys = {"LOCKCACHE_SIGNING_KEY_FILE": str(tmp_path / "keys")}
-    assert run("key", "new", tmp_path / "keys").returncode == 0
-    with FileStreamProgramCache(tmp_path / "signed", signing_key_file=tmp_path / "keys") as signed:
-        signed["k"] = b"code"
-    assert run("bundle", "make", "-o", tmp_path / "k.lcb", tmp_path / "signed", **keys).returncode == 0
-    refused = run("unpack", "--json", tmp_path / "k.lcb", tmp_path / "without")
-    assert (refused.returncode, json.loads(refused.stdout)["refused"]) == (1, 1)
-    assert run("unpack", tmp_path / "k.lcb", tmp_path / "with", **keys).returncode == 0
-    with FileStreamProgramCache(tmp_path / "with", signing_key_file=tmp_path / "keys") as unpacked:
-        assert unpacked["k"] == b"code"
 
 
 def test_something_else_that_is_compressed_is_not_replaced(filled: Path, tmp_path: Path) -> None:

@@ -12,12 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from lockcache import BundleProgramCache, FileStreamProgramCache
-from lockcache.cli.commands import policy
-from lockcache.filestream import detach_if_too_large
-from lockcache.lowlevel import CacheDirectory
 from tests.cli.command import LOCKCACHE, run
 from tests.processes.crowd import HANG_SECONDS
 
@@ -58,50 +54,11 @@ def test_promote_makes_the_bundle_and_adds_what_it_lacks(filled: Path, tmp_path:
     assert path.stat().st_mode & 0o777 == 0o640, "who could read the older one can read the newer one"
 
 
-def test_the_oldest_leave_for_the_size(filled: Path, tmp_path: Path) -> None:
-    path = tmp_path / "kernels.lcb"
-    run("promote", filled, path)
-    with FileStreamProgramCache(filled) as cache:
-        cache[b"new"] = b"n" * 300
-    limit = path.stat().st_size
-    shown = json.loads(run("promote", "--json", "--max-size", f"{limit}B", filled, path).stdout)
-    assert shown["promoted"] == 1
-    assert shown["too_old"] >= 1
-    assert path.stat().st_size <= limit
-    with BundleProgramCache(path) as bundle:
-        assert bundle[b"new"] == b"n" * 300
-
-
 def test_what_is_damaged_is_left_out(filled: Path, tmp_path: Path) -> None:
     next((filled / "entries").glob("*/*")).write_bytes(b"damaged")
     done = run("promote", filled, tmp_path / "kernels.lcb")
     assert done.returncode == 1
     assert "1 damaged entry left out" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "words, says",
-    [
-        (("promote", "{filled}"), "Missing argument 'FILE'"),
-        (("promote", "{away}", "{bundle}"), "no such directory"),
-        (("promote", "{filled}", "{filled}/kernels.lcb"), "inside"),
-        (("promote", "{filled}", "{text}"), "not a bundle"),
-        (("promote", "{filled}", "{away}/kernels.lcb"), "No such file"),
-        (("run", "--promote", "--", "true"), "--seed FILE"),
-        (("run", "--seed", "{away}/k.lcb", "--promote", "--", "true"), "no such directory"),
-        (("policy", "set", "--seed", "{text}", "{filled}"), "not a bundle"),
-        (("policy", "set", "--seed", "{away}", "{filled}"), "No such file"),
-    ],
-)
-def test_mistakes(filled: Path, tmp_path: Path, words: tuple[str, ...], says: str) -> None:
-    (tmp_path / "text").write_text("text")
-    places = {"filled": filled, "away": tmp_path / "away", "bundle": tmp_path / "b.lcb", "text": tmp_path / "text"}
-    done = run(*[word.format(**places) for word in words])
-    assert done.returncode in (1, 2)
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "away").exists()
-    assert (tmp_path / "text").read_text() == "text"
 
 
 def _run(tmp_path: Path, node: str, *keys: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -124,29 +81,6 @@ def test_a_job_leaves_to_the_next_one_what_it_compiled(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_bundle_that_is_not_there_is_reported_once(tmp_path: Path) -> None:
-    words = [
-        "run",
-        "--dir",
-        tmp_path / "node",
-        "--seed",
-        tmp_path / "slip.lcb",
-        "--",
-        sys.executable,
-        "-c",
-        COMPILE,
-        "a",
-    ]
-    done = subprocess.run([LOCKCACHE, *words], capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
-    assert done.returncode == 0
-    assert done.stdout.split() == ["0", "1"]
-    assert done.stderr.count("slip.lcb") == 1
-    (tmp_path / "slip.lcb").write_text("not a bundle")
-    done = subprocess.run([LOCKCACHE, *words], capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
-    assert done.stderr.count("is not a bundle") == 1
-
-
-@pytest.mark.slow
 def test_the_last_of_a_node_promotes(tmp_path: Path) -> None:
     """Each is asked to end when all have begun; one is killed. What all compiled is promoted once."""
     program = COMPILE + "print('begun', flush=True); sys.stdin.read()\n"
@@ -165,38 +99,6 @@ def test_the_last_of_a_node_promotes(tmp_path: Path) -> None:
     assert sum("programs promoted" in each for each in said) == 1
     with BundleProgramCache(tmp_path / "shared.lcb") as bundle:
         assert len(bundle) == 4
-
-
-@pytest.mark.slow
-def test_what_cannot_be_promoted_leaves_the_exit_code(tmp_path: Path) -> None:
-    (tmp_path / "shared.lcb").write_text("not a bundle")
-    done = run(
-        "run", "--dir", tmp_path / "node", "--seed", tmp_path / "shared.lcb", "--promote", "--", "sh", "-c", "exit 7"
-    )
-    assert done.returncode == 7
-    assert "nothing was promoted" in done.stderr
-    assert (tmp_path / "shared.lcb").read_text() == "not a bundle"
-
-
-def test_a_seed_that_is_too_large_for_a_cap_goes_before_that_counts(
-    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, node = tmp_path / "kernels.lcb", tmp_path / "node"
-    run("promote", filled, path)
-    with FileStreamProgramCache(node, seed=path) as cache:
-        cache[b"own"] = b"own"
-    stated = []
-
-    def recorded(directory: CacheDirectory, cap: int | None) -> None:
-        stated.append((directory.policy.current().max_size_bytes, cap))
-        detach_if_too_large(directory, cap)
-
-    monkeypatch.setattr("lockcache.filestream.seeding.attaching.detach_if_too_large", recorded)
-    done = CliRunner().invoke(policy.command, ["set", "--max-size", "1500B", str(node)])
-    assert done.exit_code == 0, done.output
-    assert stated == [(None, 1500)]
-    with FileStreamProgramCache(node) as cache:
-        assert (cache.get(b"0"), cache[b"own"]) == (None, b"own")
 
 
 def test_an_operators_seed_is_shown_and_taken_away(filled: Path, tmp_path: Path) -> None:
@@ -233,19 +135,6 @@ def test_what_is_damaged_in_the_bundle_is_healed(filled: Path, tmp_path: Path) -
     assert (shown["promoted"], shown["entries"]) == (1, 5)
     with BundleProgramCache(path) as bundle:
         assert bundle[b"3"] == b"3" * 100
-
-
-def test_what_others_signed_or_did_not_is_not_thrown_away(filled: Path, tmp_path: Path) -> None:
-    path, keys = tmp_path / "kernels.lcb", tmp_path / "keys"
-    run("promote", filled, path)
-    run("key", "new", keys)
-    with FileStreamProgramCache(tmp_path / "signed", signing_key_file=keys) as cache:
-        cache[b"signed"] = b"code"
-    before = path.read_bytes()
-    done = run("promote", tmp_path / "signed", path, LOCKCACHE_SIGNING_KEY_FILE=str(keys))
-    assert done.returncode == 2
-    assert "5 of its entries cannot be verified" in done.stderr
-    assert path.read_bytes() == before
 
 
 @pytest.mark.slow
@@ -289,7 +178,7 @@ def _run_while(happens: str, node: Path, path: Path) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_promoting_leaves_nothing_and_the_exit_code(
     filled: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

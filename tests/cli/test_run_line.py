@@ -155,18 +155,6 @@ def test_a_copy_in_a_tier_is_not_compiled(cache_path: Path, tmp_path: Path) -> N
     assert said(cache_path, program, "--most-compiles", "0").startswith("1 process: 1 found, 0 compiled;")
 
 
-def test_what_is_found_in_a_tier_that_is_no_directory_is_found(cache_path: Path, tmp_path: Path) -> None:
-    program = (
-        "import sys; from lockcache import FileStreamProgramCache as C, SQLiteProgramCache, TieredProgramCache\n"
-        "cache = TieredProgramCache(C(), SQLiteProgramCache({shared!r}))\n"
-        "cache.get_or_compute('k', lambda: b'code')\ncache.get('k')"
-    ).format(shared=str(tmp_path / "shared.sqlite"))
-    assert said(cache_path, program) == "1 process: 0 found, 1 compiled"
-    with FileStreamProgramCache(cache_path) as cache:
-        cache.clear()
-    assert said(cache_path, program, "--most-compiles", "0").startswith("1 process: 1 found, 0 compiled")
-
-
 def test_a_directory_that_is_only_read_has_a_line_too_and_is_not_changed(cache_path: Path) -> None:
     said(cache_path, ONCE)
     os.rmdir(cache_path / "lockcache" / "runs")
@@ -293,15 +281,6 @@ with FileStreamProgramCache() as cache:
         code = f'extern "C" __global__ void scale{number}(float *a) {{ *a *= {number}; }}'
         Program(code, "c++", ProgramOptions(arch="sm_90")).compile("cubin", cache=cache)
 """
-
-
-@pytest.mark.slow
-@pytest.mark.cuda
-def test_programs_of_nvrtc_are_found_by_a_later_run(cache_path: Path) -> None:
-    cold = said(cache_path, NVRTC, "--most-compiles", "0", code=3)
-    assert cold.startswith("1 process: 0 found, 2 compiled"), cold
-    warm = said(cache_path, NVRTC, "--most-compiles", "0")
-    assert re.fullmatch(r"1 process: 2 found, 0 compiled; [\d.]+ m?s of processor time not spent", warm), warm
 
 
 @pytest.mark.slow

@@ -69,14 +69,6 @@ def test_filters_look_into_the_seed(node: Path, tmp_path: Path) -> None:
     assert (wrong.returncode, "cubin" in wrong.stderr) == (2, True)
 
 
-def test_what_is_damaged_in_the_seed_is_reported(node: Path, tmp_path: Path) -> None:
-    copy = node / "lockcache/seed.lcb"
-    copy.write_bytes(copy.read_bytes().replace(b"s" * 100, b"x" * 100))
-    made = run("bundle", "make", "--json", "-o", tmp_path / "made.lcb", node)
-    found = json.loads(made.stdout)
-    assert (made.returncode, found["entries"], found["damaged"]) == (1, 2, 1)
-
-
 def test_promoting_adds_no_program_of_the_seed(node: Path, tmp_path: Path) -> None:
     """It may have been left out of the bundle for its size."""
     run("promote", node, tmp_path / "other.lcb")

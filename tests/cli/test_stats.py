@@ -59,20 +59,6 @@ def test_after_a_reset_hits_are_those_since_and_the_totals_stay(filled: Path) ->
     assert "saved       9.0s of compiling" in shown
 
 
-def test_one_entry_is_one_entry(cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path) as cache:
-        cache["one"] = bytes(100)
-    shown = run("stats", cache_path).stdout
-    assert "1 of 256 used: 1 entry, median 1" in shown
-    assert "1 entries" not in shown
-
-
-def test_shards_are_spread(filled: Path) -> None:
-    shards = stats(filled)["shards"]
-    assert shards["used"] == 2
-    assert (shards["bytes"]["smallest"], shards["bytes"]["median"], shards["bytes"]["largest"]) == (500, 750, 1000)
-
-
 def test_a_histogram_counts_every_shard_once() -> None:
     assert spread([1, 2, 3, 100], 4) == (1, 2, 100, [3, 0, 0, 1])
     assert spread([7, 7], 4) == (7, 7, 7, [2, 0, 0, 0])

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
 import shutil
-import signal
 import subprocess
-import tty
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.cli.keyboard import wait_for_key
 from lockcache.cli.top.sample import Watch
 from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.cli.command import LOCKCACHE, run
@@ -69,15 +63,14 @@ def _ask_for_help(terminal: OnTerminal, filled: Path) -> None:
 @pytest.mark.parametrize(
     "act, shown", [(_delete, b"0 B"), (_spoil_the_policy, b"gone: "), (_ask_for_help, b"staged: writes")]
 )
-@pytest.mark.parametrize("key", [b"q", b"Q"])
 def test_what_changes_is_shown_and_a_directory_that_was_deleted_stays_so(
-    act: Callable[[OnTerminal, Path], None], shown: bytes, key: bytes, filled: Path
+    act: Callable[[OnTerminal, Path], None], shown: bytes, filled: Path
 ) -> None:
     with OnTerminal("top", "--interval", "100ms", filled) as terminal:
         terminal.read_until(b"1.5 kB")
         act(terminal, filled)
         terminal.read_until(shown)
-        terminal.type(key)
+        terminal.type(b"Q")
         assert terminal.end() == 0
     assert filled.exists() == (act is not _delete)
 
@@ -89,38 +82,6 @@ def test_a_key_among_others_that_came_at_once_is_heard(filled: Path) -> None:
         assert terminal.end() == 0
 
 
-def test_a_function_key_is_no_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = pty.openpty()
-    tty.setcbreak(theirs)
-    os.write(ours, b"\x1bOQ")
-    with open(theirs) as terminal, monkeypatch.context() as patch:
-        patch.setattr("sys.stdin", terminal)
-        assert not wait_for_key(0.0, "q?")
-    os.close(ours)
-
-
-def test_without_a_keyboard_it_goes_on_until_it_is_ended(filled: Path) -> None:
-    ours, theirs = pty.openpty()
-    arguments = ["setsid", LOCKCACHE, "top", "--interval", "100ms", filled]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment) as top:
-        os.close(theirs)
-        said = b""
-        while b"1.5 kB" not in said:
-            said += os.read(ours, 4096)
-        FileStreamProgramCache(filled)["c"] = b"z" * 700
-        while b"2.2 kB" not in said:
-            said += os.read(ours, 4096)
-        top.terminate()
-        with contextlib.suppress(OSError):
-            while part := os.read(ours, 4096):
-                said += part
-        assert top.wait(60) == 128 + signal.SIGTERM
-    os.close(ours)
-    assert b"\x1b[?1049l" in said
-    assert b"Traceback" not in said
-
-
 def test_rates_are_what_was_reported_since_the_look_before(filled: Path) -> None:
     watch = Watch(Layout(str(filled)))
     assert watch.look().rates == {}
@@ -129,14 +90,6 @@ def test_rates_are_what_was_reported_since_the_look_before(filled: Path) -> None
     rates = watch.look().rates
     assert rates["hits"] > 0
     assert rates["puts"] == 0
-
-
-def test_of_a_large_directory_what_changed_is_shown_first(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockcache.cli.top.sample._SMALL_ENTRIES", 0)
-    watch = Watch(Layout(str(filled)))
-    watch.look()
-    FileStreamProgramCache(filled)["new"] = b"z"
-    assert watch.look().newest[0].name == entry_name(b"new")
 
 
 def test_json_streams_a_line_at_each_look_with_rates(filled: Path) -> None:

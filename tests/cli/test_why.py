@@ -62,14 +62,6 @@ def test_an_option_without_its_number_leaves_the_directory_alone(filled: Path) -
     assert [miss["name"] for miss in why("--last", filled)] == [entry_name(b"last")]
 
 
-@pytest.mark.parametrize("key", ["far", f"hex:{b'far'.hex()}", entry_name(b"far")[:8]])
-def test_a_key_is_named_as_elsewhere(key: str, filled: Path) -> None:
-    [found] = why(key, filled)
-    assert found["name"] == entry_name(b"far")
-    named = [difference["part"] for difference in found["nearest"][0]["differences"]]
-    assert named == ["compiler", "option arch", "define A"]
-
-
 def test_one_argument_is_a_directory_if_there_is_one_else_a_key(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,22 +78,6 @@ def test_one_argument_is_a_directory_if_there_is_one_else_a_key(
     assert f"{entry_name(b'elsewhere')[:12]}  saxpy" in run("why", "./far", **here).stdout
     other.rename(tmp_path / "away")
     assert f"{entry_name(b'far')[:12]}  saxpy" in run("why", "far", **here).stdout
-
-
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        (("why", "--last", "2", "far", "{filled}"), "--last asks for no KEY, and 'far' is one"),
-        (("why", "far", "{filled}", "--dir", "{filled}"), "the directory is given twice"),
-        (("why", "kernls"), "there is no directory 'kernls', and no cache in"),
-    ],
-)
-def test_arguments_that_contradict_each_other_are_refused(
-    arguments: tuple[str, ...], said: str, filled: Path, tmp_path: Path
-) -> None:
-    ended = run(*(each.format(filled=filled) for each in arguments), LOCKCACHE_DIR=str(tmp_path / "none"))
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert said in ended.stderr
 
 
 def test_an_entry_whose_miss_is_forgotten_still_says_what_its_key_was_made_of(filled: Path) -> None:
@@ -217,16 +193,6 @@ def test_entries_of_the_seed_are_compared_and_marked(filled: Path, tmp_path: Pat
     ]
 
 
-def test_entries_of_the_seed_without_parts_are_counted(tmp_path: Path) -> None:
-    seed, node = write(tmp_path / "seed.lcb", bundle_of({b"one": b"x", b"two": b"y"})), tmp_path / "node"
-    with FileStreamProgramCache(node, seed=seed) as cache:
-        compiled(cache, "first")
-    said = run("why", node).stdout
-    assert "nothing like it is stored (1 entry and 0 of the seed compared)\n" in said
-    assert said.endswith("\nnot compared: 2 entries of the seed, without the parts of a key\n")
-    assert why(node)[0]["seeded"] == {"looked_at": 2, "without_parts": 2}
-
-
 @pytest.mark.parametrize("damage", [lambda seed: os.truncate(seed, 200), lambda seed: seed.write_bytes(b"")])
 def test_a_seed_that_cannot_be_read_is_said_not_to_be_compared(
     damage: Callable[[Path], object], tmp_path: Path
@@ -246,15 +212,6 @@ def test_an_entry_whose_program_made_its_key_says_nothing(filled: Path) -> None:
     ended = run("why", "plain", filled)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "does not say what its key was made of" in ended.stderr
-
-
-def test_records_in_files_are_compared_too(cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path, record_files=True) as cache:
-        compiled(cache, "first")
-        compiled(cache, "last", code="another")
-    [found] = why(cache_path)
-    [nearest] = found["nearest"]
-    assert [each["part"] for each in nearest["differences"]] == ["code"]
 
 
 def test_what_others_wrote_reaches_no_terminal(cache_path: Path) -> None:
