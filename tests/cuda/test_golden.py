@@ -61,35 +61,3 @@ def test_another_user_gets_what_is_stored_and_what_he_compiles(golden: Path, kin
     assert (*codes, hits, dropped) == (*expected, 1, 1)
     with pytest.raises(PermissionError, match="read_only=False asks for both"):
         run_as(MALLORY, used(golden, kind, read_only=False))
-
-
-@pytest.mark.parametrize("kind", PROGRAMS)
-def test_so_does_root_on_a_read_only_mount(golden: Path, kind: str) -> None:
-    expected = compiled(kind, STORED, None), compiled(kind, NEW, None)
-    subprocess.run(["mount", "--bind", golden, golden], check=True)
-    try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", golden], check=True)
-        assert used(golden, kind)() == (*expected, 1, 1)
-    finally:
-        subprocess.run(["umount", "-l", golden], check=True)
-
-
-@pytest.mark.parametrize("kind", PROGRAMS)
-def test_with_caches_switched_off_programs_just_compile(
-    golden: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = compiled(kind, STORED, None), compiled(kind, NEW, None)
-    monkeypatch.setenv("LOCKCACHE_DISABLE", "1")
-    *codes, hits, _ = used(golden, kind)()
-    assert (*codes, hits) == (*expected, 0)
-
-
-@pytest.mark.parametrize("kind", PROGRAMS)
-def test_what_is_renewed_replaces_what_is_stored(golden: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    [*files] = [file for file in golden.glob("entries/*/*") if file.is_file()]
-    before = {file: file.stat().st_ino for file in files}
-    monkeypatch.setenv("LOCKCACHE_RECACHE", "1")
-    with FileStreamProgramCache(golden) as cache:
-        assert compiled(kind, STORED, cache) == compiled(kind, STORED, cache) == compiled(kind, STORED, None)
-        assert (cache.stats().puts, cache.stats().hits) == (1, 1)
-    assert sum(file.stat().st_ino != inode for file, inode in before.items()) == 1

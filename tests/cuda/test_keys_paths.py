@@ -12,8 +12,6 @@ import pytest
 core = pytest.importorskip("cuda.core")
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
-from lockcache import InMemoryProgramCache  # noqa: E402
-from lockcache.cuda import Program  # noqa: E402
 from lockcache.errors import UncacheableError  # noqa: E402
 from lockcache.keys import linking, versions  # noqa: E402
 from tests.cuda.keys import CXX, NVVM, SOURCE, key, make_options  # noqa: E402
@@ -111,14 +109,6 @@ def test_nvvm_code_is_the_same_as_str_bytes_and_bytearray() -> None:
     assert nvvm_key(extra_sources=[("a", "b"), ("c", "d")]) != nvvm_key(extra_sources=[("c", "d"), ("a", "b")])
 
 
-def test_libdevice_changes_the_key() -> None:
-    plain, linked = (
-        key(code=NVVM, code_type="nvvm", target_type="ptx", options=make_options(use_libdevice=used), extra_digest=b"d")
-        for used in (None, True)
-    )
-    assert plain != linked
-
-
 def test_an_option_that_libnvvm_lacks_is_the_error_that_compiling_gives() -> None:
     with pytest.raises(Exception, match="not supported by NVVM") as compiling:
         compile_nvvm("ptx", lineinfo=True)
@@ -150,14 +140,6 @@ def test_the_libdevice_that_is_linked_is_in_the_key_by_its_content(tmp_path: Pat
     assert b"libdevice" in versions.libdevice()
 
 
-def test_nvvm_with_libdevice_is_cached() -> None:
-    cache = InMemoryProgramCache()
-    options = core.ProgramOptions(arch="sm_90", use_libdevice=True)
-    codes = {Program(NVVM, "nvvm", options).compile("ptx", cache=cache).code for _ in range(2)}
-    assert len(codes) == 1
-    assert cache.stats().hits == 1
-
-
 # ---- compiler versions -----------------------------------------------------------------------------------------------
 
 
@@ -177,16 +159,6 @@ def test_a_compiler_without_a_version_has_no_key_and_is_asked_again(monkeypatch:
         with pytest.raises(UncacheableError, match="no NVRTC here"):
             key()
     assert key() == before
-
-
-def test_another_version_of_nvrtc_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A stand-in: two NVRTC in one process cannot be had.
-    before = key()
-    with monkeypatch.context() as patched:
-        patched.setattr(versions, "_loaded", None)
-        patched.setattr(nvrtc, "nvrtcVersion", lambda: (nvrtc.nvrtcResult.NVRTC_SUCCESS, 12, 9))
-        other = key()
-    assert other != before == key()
 
 
 def test_the_key_sees_the_options_that_program_compiles_with(plain_cubin: bytes) -> None:

@@ -102,9 +102,6 @@ USE_FOO = 'extern "C" __global__ void k(int *a) { *a = FOO; }'
     "directive",
     [
         '#include "foo.h"',
-        '#inc\\\nlude "foo.h"',
-        '%:include "foo.h"',
-        '/* a\n b */ # /* c */ include "foo.h"',
         '#define H "foo.h"\n#include H',
         "#include <{directory}/foo.h>",
         '#if __has_include("foo.h")\n#include "foo.h"\n#endif',

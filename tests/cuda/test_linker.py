@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,6 @@ from tests.cuda.objects import (  # noqa: E402
     unit,
     units,
 )
-from tests.processes.crowd import HANG_SECONDS, run_all  # noqa: E402
 
 CORE = cuda_core.Linker
 
@@ -307,25 +304,3 @@ def test_a_cache_of_another_type_is_a_type_error(other: object) -> None:
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
-
-
-def _herd(path: str, start: Any) -> tuple[int, set[bytes], set[str]]:
-    codes, logs = set(), set()
-    with FileStreamProgramCache(path) as cache:
-        for kind, target, more in WAYS:
-            objects = units(kind)
-            start.wait(HANG_SECONDS)
-            linked, linker = link(objects, target, cache, **more)
-            codes.add(linked.code)
-            logs.add(linker.get_info_log())
-        return cache.stats().puts, codes, logs
-
-
-@pytest.mark.long
-def test_eight_processes_that_link_the_same_objects_link_each_once(cache_path: Path) -> None:
-    start = multiprocessing.get_context("spawn").Barrier(8)
-    found = run_all("spawn", _herd, [(str(cache_path), start)] * 8)
-    assert sum(puts for puts, _, _ in found) == len(WAYS)
-    real = [link_really(units(kind), target, **more) for kind, target, more in WAYS]
-    assert all((codes, logs) == ({each[0] for each in real}, {each[1] for each in real}) for _, codes, logs in found)
-    assert os.listdir(cache_path / "lockcache" / "leases") == []

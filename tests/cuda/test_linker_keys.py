@@ -17,6 +17,7 @@ from lockcache.keys import link_key, linking  # noqa: E402
 from tests.cuda.keys import run_script  # noqa: E402
 from tests.cuda.link_pairs import CHANGES, OPTIONS, try_pairs  # noqa: E402
 from tests.cuda.objects import HELPER, KERNEL, LTO, LTO_PTX, link_really, linker_options, units  # noqa: E402
+from tests.matrix_sampling import EXHAUSTIVE  # noqa: E402
 
 #: What the pairs choose by the target.
 MODES = {"link_time_optimization": True, "ptx": True}
@@ -150,7 +151,7 @@ def test_an_object_of_another_compilation_changes_the_output_and_the_order_of_pt
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=EXHAUSTIVE)])
 def test_of_random_pairs_whatever_gives_another_output_has_another_key(seed: int) -> None:
     found = try_pairs(len(CHANGES), seed)
     assert found.wrong == []
@@ -159,6 +160,7 @@ def test_of_random_pairs_whatever_gives_another_output_has_another_key(seed: int
         assert found.outputs[change] <= found.keys[change], change
 
 
+@pytest.mark.long
 def test_a_key_that_leaves_something_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from lockcache.cuda import linker
 

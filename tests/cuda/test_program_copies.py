@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,6 @@ from lockcache import FileStreamProgramCache  # noqa: E402
 from lockcache.cuda import Program  # noqa: E402
 from tests.cli.command import run  # noqa: E402
 from tests.cuda.programs import NAMES, NVVM, PLAIN, TEMPLATE, options  # noqa: E402
-from tests.processes.crowd import HANG_SECONDS, run_all  # noqa: E402
 
 
 def copied(path: Path) -> str:
@@ -73,19 +70,3 @@ def test_names_that_a_compiler_ignores_need_no_symbols(cache, code_type: str) ->
     for _ in range(2):
         Program(code, code_type, options()).compile(target, NAMES, cache=cache)
     assert (cache.stats().hits, cache.stats().puts) == (1, 1)
-
-
-def _copied_herd(path: str, start: Any) -> int:
-    cache = FileStreamProgramCache(path)
-    for number in range(4):
-        start.wait(HANG_SECONDS)
-        assert set(compile_template(cache, TEMPLATE.replace("T(1)", f"T({number})"))) == set(NAMES)
-    return cache.stats().puts
-
-
-@pytest.mark.long
-def test_a_herd_compiles_each_template_of_a_copied_cache_once(cache, cache_path: Path) -> None:
-    for number in range(4):
-        compile_template(cache, TEMPLATE.replace("T(1)", f"T({number})"))
-    copy, start = copied(cache_path), multiprocessing.get_context("spawn").Barrier(8)
-    assert sum(run_all("spawn", _copied_herd, [(copy, start)] * 8)) == 4

@@ -74,14 +74,6 @@ def test_what_cannot_be_cached_is_reported(cache: Any, caplog: Any, tmp_path: Pa
     assert report["seconds"] > 0
 
 
-def test_a_compilation_that_fails_is_reported_too(cache: Any, caplog: Any) -> None:
-    lockcache.seal()
-    with pytest.raises(Exception, match="error"):
-        Program("this is not CUDA", "c++", ProgramOptions(arch="sm_90")).compile("cubin", cache=cache)
-    [report] = reports(caplog)
-    assert report["seconds"] > 0
-
-
 def test_cuda_cores_own_program_is_seen_when_it_stores(cache: Any, caplog: Any) -> None:
     lockcache.seal()
     compile_(cache, "sm_90", kind=cuda_core.Program)
@@ -153,13 +145,3 @@ def test_what_a_sealed_process_missed_becomes_a_bundle_by_one_command(cache_path
     merged = run("manifest", "merge", "-o", tmp_path / "all.manifest", missed)
     assert merged.returncode == 0
     assert len(run("manifest", "ls", tmp_path / "all.manifest", cache_path).stdout.splitlines()) == 3
-
-
-def test_what_was_refused_and_never_compiled_is_said(cache_path: Path, tmp_path: Path) -> None:
-    missed = tmp_path / "missed.manifest"
-    assert serve(cache_path, 1).returncode == 0
-    refused = serve(cache_path, 2, LOCKCACHE_SEALED="error", LOCKCACHE_SEAL_MANIFEST=str(missed))
-    assert refused.returncode == 1
-    made = run("bundle", "make", "--manifest", missed, "-o", tmp_path / "missed.lcb", cache_path)
-    assert made.returncode == 0
-    assert "1 key of the manifest" in made.stderr
