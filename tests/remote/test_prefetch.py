@@ -7,21 +7,19 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache, SealedError
-from lockcache.filestream import backing, prefetching
+from lockcache import FileStreamProgramCache
+from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout, entry_name
 from lockcache.filestream.manifest import add_to_manifest, read_manifest, recorder
-from lockcache.filestream.remote import read_bulk, read_servers
+from lockcache.filestream.remote import read_servers
 from tests.cli.command import run
-from tests.remote.servers import FaultProxy, Nginx, Valkey, free_port
-from tests.serving_support import unsealed_process
+from tests.remote.servers import FaultProxy, Valkey, free_port
 
 _FORK = multiprocessing.get_context("fork")
 _KEYS = [f"kernel {number}" for number in range(60)]
@@ -163,18 +161,6 @@ def test_it_is_done_again_after_a_minute_for_what_is_missing_by_then(tmp_path: P
 
 
 @pytest.mark.usefixtures("stored")
-def test_another_manifest_is_fetched_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_to_manifest(str(tmp_path / "small.manifest"), frozenset(sorted(_NAMES)[:5]), 1.0)
-    monkeypatch.setenv("LOCKCACHE_MANIFEST", str(tmp_path / "small.manifest"))
-    with _fetched(FileStreamProgramCache(tmp_path / "node")) as cache:
-        assert len(cache) == 5
-    backing._backings.clear()
-    monkeypatch.setenv("LOCKCACHE_MANIFEST", str(tmp_path / "job.manifest"))
-    with _fetched(FileStreamProgramCache(tmp_path / "node")) as cache:
-        assert len(cache) == 60
-
-
-@pytest.mark.usefixtures("stored")
 def test_lies_are_counted_and_the_rest_is_kept(server: Valkey, tmp_path: Path) -> None:
     lying = [f"lockcache:{name}" for name in sorted(_NAMES)[:4]]
     server.client.set(lying[0], b"garbage")
@@ -203,23 +189,8 @@ def test_copies_take_half_of_the_cap_and_evict_what_was_not_used_for_longest(tmp
         assert stats.evictions > 0
 
 
-@pytest.mark.usefixtures("stored")
-def test_a_fetch_that_was_ended_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_and_end(*arguments: object) -> Iterator[object]:
-        for part, found in read_bulk(*arguments):  # type: ignore[arg-type]
-            for prefetch in backing._backings[next(iter(backing._backings))]._prefetches.values():
-                prefetch.end()
-            yield part, found
-
-    with monkeypatch.context() as patch:
-        patch.setattr(prefetching, "read_bulk", read_and_end)
-        _fetched(FileStreamProgramCache(tmp_path / "node")).close()
-    assert list(tmp_path.glob("node/lockcache/remote/*/prefetched")) == []
-    assert _look_up(tmp_path / "node")["prefetched"] == 60, "by the next process, at once"
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["silence", "reset", "garbage", "dead"])
+@pytest.mark.parametrize("fault", ["silence", "dead"])
 def test_a_server_at_fault_costs_what_it_costs_without(
     fault: str, server: Valkey, manifest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     proxy_to: Callable[..., FaultProxy],
@@ -233,21 +204,6 @@ def test_a_server_at_fault_costs_what_it_costs_without(
     assert found["errors"] > 0
     # A second of waiting, an import, and what other processes of this machine took from it; 30 s is a prefetch's own.
     assert time.monotonic() - began < 25
-
-
-def test_what_fails_in_the_background_is_charged_to_nobody_and_opens_no_breaker(
-    server: Valkey, manifest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy_to: Callable[..., FaultProxy]
-) -> None:
-    _store(tmp_path, manifest)
-    proxy = proxy_to(server.port, "reset")
-    monkeypatch.setenv("LOCKCACHE_REMOTE", proxy.url)
-    with _fetched(FileStreamProgramCache(tmp_path / "node")) as cache:
-        proxy.fault = ""
-        assert cache._backing is not None
-        store = cache._backing.store
-        assert (store.counts.errors, store.counts.prefetched, store.breaker.is_open()) == (1, 0, False)
-        assert store.patience.left_seconds == 0.9
-        assert _all_right(cache), "one by one"
 
 
 KILLED = """
@@ -317,20 +273,6 @@ def test_a_forked_child_neither_fetches_nor_waits_for_its_parents_fetching(
 
 
 @pytest.mark.slow
-def test_http_is_asked_for_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manifest: str) -> None:
-    folder = tmp_path / "nginx"
-    folder.mkdir()
-    server = Nginx(folder)
-    try:
-        monkeypatch.setenv("LOCKCACHE_REMOTE", server.url)
-        _store(tmp_path, manifest)
-        found = _look_up(tmp_path / "node")
-        assert (found["prefetched"], found["found"], found["errors"]) == (60, 60, 0)
-    finally:
-        server.kill()
-
-
-@pytest.mark.slow
 def test_a_program_that_goes_on_with_the_next_key_finds_all_of_them_while_others_are_fetched(
     server: Valkey, manifest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy_to: Callable[..., FaultProxy]
 ) -> None:
@@ -340,32 +282,3 @@ def test_a_program_that_goes_on_with_the_next_key_finds_all_of_them_while_others
     assert found["found"] == 60
     assert found["prefetched"] > 0
     assert found["misses"] == 0
-
-
-def test_a_process_is_sealed_once_the_manifest_was_fetched(
-    stored: None, cache_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # By this process, and by another one of the node, which holds the lock meanwhile.
-    monkeypatch.setenv("LOCKCACHE_SEALED", "error")
-    began, go_on = threading.Event(), threading.Event()
-
-    def fetch_slowly(*arguments: object, **options: object) -> prefetching.Fetched:
-        began.set()
-        assert go_on.wait(60)
-        return fetch(*arguments, **options)
-
-    fetch = prefetching.fetch_missing
-    monkeypatch.setattr(prefetching, "fetch_missing", fetch_slowly)
-    with unsealed_process():
-        cache = FileStreamProgramCache(cache_path)
-        assert began.wait(60)
-        assert cache.get_or_compute("warm-up", lambda: b"code") == b"code"
-        backing._backings.clear()
-        with FileStreamProgramCache(cache_path) as another:  # as another process of the node would
-            assert another.get_or_compute("more of it", lambda: b"code") == b"code"
-        go_on.set()
-        _fetched(another)
-        _fetched(cache)
-        assert cache.get_or_compute(_KEYS[0], lambda: b"never") == _KEYS[0].encode() * 100
-        with pytest.raises(SealedError):
-            cache.get_or_compute("too late", lambda: b"code")

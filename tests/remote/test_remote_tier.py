@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lockcache import (
-    Entry,
     FileStreamProgramCache,
     InMemoryProgramCache,
     RemoteProgramCache,
     TieredProgramCache,
     Turn,
 )
-from tests.remote.compute_processes import times_computed
 from tests.remote.servers import Valkey
 
 CacheAt = Callable[..., RemoteProgramCache]
-
-
-def test_what_one_host_stores_another_reads_and_keeps(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
-    one = TieredProgramCache(FileStreamProgramCache(tmp_path / "one"), cache_at(server.url))
-    one.put_entry("k", Entry(b"v", {"arch": "sm_90"}))
-    one.close()
-    directory = FileStreamProgramCache(tmp_path / "other")
-    other = TieredProgramCache(InMemoryProgramCache(), directory, cache_at(server.url))
-    assert other.get_entry("k") == Entry(b"v", {"arch": "sm_90"})
-    assert directory.get_entry("k") == Entry(b"v", {"arch": "sm_90"})
-    assert other.stats().hits == 1
 
 
 def test_a_server_that_is_gone_or_has_evicted_removes_nothing_here(
@@ -44,21 +30,6 @@ def test_a_server_that_is_gone_or_has_evicted_removes_nothing_here(
     assert cache["k"] == directory["k"] == b"v"
     cache.get("another")
     assert cache["k"] == directory["k"] == b"v"
-
-
-def test_what_is_removed_is_removed_from_all(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
-    cache = TieredProgramCache(FileStreamProgramCache(tmp_path), cache_at(server.url))
-    cache["k"] = b"v"
-    cache.close()
-    del cache["k"]
-    assert cache.get("k") is None
-    cache.close()
-    assert cache_at(server.url).get("k") is None
-    with pytest.raises(KeyError):
-        del cache["k"]
-    cache["k"] = b"v"
-    cache.clear()
-    assert cache.get("k") is None
 
 
 def test_a_server_is_last_or_alone(server: Valkey, cache_at: CacheAt) -> None:
@@ -99,32 +70,3 @@ def test_files_of_an_entry_come_from_the_server_too(server: Valkey, cache_at: Ca
     assert path is not None
     assert Path(path, "kernel.cubin").read_bytes() == b"code"
     assert other.view_files("missing") is None
-
-
-def test_a_turn_that_is_given_up_is_given_up_for_all(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
-    cache = TieredProgramCache(FileStreamProgramCache(tmp_path), cache_at(server.url))
-    turn = cache.begin("k")
-    assert isinstance(turn, Turn)
-    turn.give_up()
-    cache.close()
-    again = cache.begin("k")
-    assert isinstance(again, Turn)
-    assert again.store(b"v").code == b"v"
-    assert cache.wait("k", 1) == cache.get_entry("k")
-
-
-@pytest.mark.slow
-def test_of_all_processes_of_four_hosts_one_compiles(server: Valkey, tmp_path: Path) -> None:
-    def opened(rank: int) -> TieredProgramCache:
-        return TieredProgramCache(FileStreamProgramCache(tmp_path / f"host{rank % 4}"), RemoteProgramCache(server.url))
-
-    assert times_computed(opened, tmp_path / "counts", processes=16, keys=4) == [1] * 4
-
-
-def test_it_can_be_pickled(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
-    cache = TieredProgramCache(FileStreamProgramCache(tmp_path), cache_at(server.url))
-    cache["k"] = b"v"
-    copy = pickle.loads(pickle.dumps(cache))
-    assert copy["k"] == b"v"
-    assert [type(tier) for tier in copy.tiers] == [FileStreamProgramCache, RemoteProgramCache]
-    copy.close()

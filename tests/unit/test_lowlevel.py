@@ -24,11 +24,6 @@ def test_its_names_are_fifty_at_most_and_each_is_on_the_page():
     assert sorted(documented) == sorted(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_name_is_there(name: str) -> None:
-    assert getattr(lowlevel, name) is getattr(lowlevel, name)
-
-
 def test_importing_it_loads_nothing_of_the_store():
     program = "import sys, lockcache; had = set(sys.modules); import lockcache.lowlevel; print(set(sys.modules) - had)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
