@@ -10,7 +10,6 @@ import pytest
 
 from tests.docs.console import Console, environment, steps
 from tests.docs.follow_page import follow_twice
-from tests.docs.pages import blocks
 
 
 @pytest.fixture
@@ -24,23 +23,6 @@ def console(tmp_path: Path) -> Iterator[Console]:
 def _run(console: Console, text: str) -> None:
     for step in steps(text):
         console.run(step)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "$ echo one; echo two; echo three\none\nthree\n",
-        "$ printf 'NAME   SIZE\\n'\nNAME SIZE\n",
-        "$ echo took 17 ms, stored 3\ntook ... ms, stored 3\n",
-        "$ exit 3     # exit code 3\n",
-        "$ false     # exit code 0 or 1\n",
-        "$ export A=b\n$ mkdir c && cd c\n$ echo $A $(basename $PWD)\nb c\n",
-        "$ echo 'one\n> two'\none\ntwo\n",
-        "$ echo wrong >&2\nwrong\n",
-    ],
-)
-def test_an_example_that_is_right_passes(console: Console, text: str) -> None:
-    _run(console, text)
 
 
 @pytest.mark.parametrize(
@@ -67,34 +49,6 @@ def test_what_an_example_leaves_running_is_ended(console: Console, tmp_path: Pat
     # No process of this test waits for it: as a zombie it is as good as gone.
     while process.exists() and process.joinpath("stat").read_text().split()[2] != "Z":
         pass
-
-
-def test_places_that_are_taken_as_examples_are_moved(console: Console, tmp_path: Path) -> None:
-    assert console.inside("ls /scratch/kernels") == f"ls {tmp_path}/scratch/kernels"
-    assert console.inside("cp ~/shared/x /dev/shared") == "cp ~/shared/x /dev/shared"
-
-
-def test_a_page_is_taken_apart(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "<!-- setup:\n$ first\n-->\n\n<!-- no-run: why -->\n```console\n$ second\n```\n\n- x\n\n"
-        "  ```python\n  third\n  ```\n\n````text\n```\nfourth\n```\n````\n"
-    )
-    found = [(block.language, block.text, block.no_run) for block in blocks(page)]
-    assert found == [
-        ("console", "$ first\n", ""),
-        ("console", "$ second\n", "why"),
-        ("python", "third\n", ""),
-        ("text", "```\nfourth\n```\n", ""),
-    ]
-
-
-@pytest.mark.slow
-def test_python_that_works_only_the_first_time_fails(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("```python\nimport os\n\nos.mkdir('made')\n```\n")
-    with pytest.raises(AssertionError, match=r"(?s)second start.*FileExistsError: .*'made'"):
-        follow_twice(sys.executable, page, tmp_path / "root")
 
 
 @pytest.mark.slow

@@ -18,15 +18,11 @@ import pytest
 from lockcache import FileStreamProgramCache
 from tests.crash.measure import accounted, on_disk
 from tests.daemon.daemon_process import run_daemon
-from tests.frameworks.support import HANG_SECONDS, HERDS, Programs, answer, sampled_answers, tell, total
+from tests.frameworks.support import HANG_SECONDS, HERDS, Programs, answer, tell, total
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 KERNELS = range(6)
-
-#: Below what two rounds of each store.
-_CAPS = {"inductor": 400_000, "cute": 60_000, "cutile": 60_000, "cpp_extension": 90_000}
-CAPS = {name: _CAPS.get(name, 20_000) for name in HERDS}
 
 
 @pytest.fixture(params=HERDS)
@@ -48,20 +44,6 @@ def test_a_cold_herd_compiles_each_kernel_once_and_a_warm_process_none(programs:
     warm = programs.run(2, kernels)
     assert_all_well(warm)
     assert total(warm, "compiled") == 0
-
-
-def test_under_a_cap_the_directory_holds_no_more(programs: Programs) -> None:
-    cap, (processes, kernels) = CAPS[programs.name], HERDS[programs.name]
-    with FileStreamProgramCache(programs.directory, max_size_bytes=cap) as cache:
-        with programs.started(processes) as running:
-            for process in running:
-                tell(process, range(2 * len(kernels)))
-            answers, peaks = sampled_answers(programs.directory, running)
-        assert cache.recount() == []
-    assert_all_well(answers)
-    assert cap / 2 < peaks.disk_bytes <= cap
-    assert peaks.unaccounted_bytes <= 0
-    assert total(answers, "compiled") >= 2 * len(kernels)
 
 
 def test_a_damaged_entry_is_compiled_again_once_and_repaired(programs: Programs) -> None:

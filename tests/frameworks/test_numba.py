@@ -22,14 +22,6 @@ def test_of_800_saves_at_once_none_is_lost_or_of_another_type(tmp_path: Path) ->
     assert (found["wrong"], found["failed"], found["compiled"]) == (0, 0, 0)
 
 
-def test_types_that_print_alike_and_kernels_that_are_compiled_again(tmp_path: Path) -> None:
-    programs = Programs("numba", tmp_path)
-    for most in (4, 1):  # the second process finds all but what depends on a constant
-        [found] = programs.run(1, range(5), program="numba_alike")
-        assert (found["wrong"], found["failed"]) == (0, 0), found
-        assert found["compiled"] <= most
-
-
 def test_with_mlir_all_processes_have_the_same_bytes_as_without_lockcache(tmp_path: Path) -> None:
     programs, kernels = Programs("numba_mlir", tmp_path), range(4)
     [own] = programs.run(1, kernels, "own")

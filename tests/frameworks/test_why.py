@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.frameworks.support import ENVIRONMENT, HANG_SECONDS, PROGRAMS, Programs, answer, tell
+from tests.frameworks.support import ENVIRONMENT, HANG_SECONDS, Programs, answer, tell
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -81,40 +81,6 @@ def test_why_names_what_differs_in_the_words_of_the_framework(name: str, tmp_pat
     assert f" in {part}: " in programs.errors.read_text(), "the report of the seal"
     assert "parts of a key are not known" not in programs.errors.read_text()
     assert programs.run(1, [0, 2])[0]["compiled"] == 0
-
-
-def test_what_changed_of_a_triton_kernel_is_named(tmp_path: Path) -> None:
-    programs = Programs("triton", tmp_path)
-    project = tmp_path / "project"
-    project.mkdir()
-    kernel = """
-import triton
-import triton.language as tl
-import config
-
-OPTIONS = {{"num_warps": {warps}}}
-
-@triton.jit
-def kernel(p):
-    tl.store(p, tl.load(p) + {number} + config.NUMBER)
-"""
-    changes = [
-        ({}, {}),
-        ({"warps": 8}, {"option num_warps": ("8", "4")}),
-        ({"number": 2001}, {"code": ("", "")}),
-        ({"constant": 4001}, {"constants of modules": ("", "")}),
-    ]
-    for changed, expected in changes:
-        given = {"warps": 4, "number": 1001, "constant": 3001, **changed}
-        (project / "kernel.py").write_text(kernel.format(**given))
-        (project / "config.py").write_text(
-            f"import triton.language as tl\nNUMBER = tl.constexpr({given['constant']})\n"
-        )
-        command = [programs.python, PROGRAMS / "keys_triton.py", "shared", "compile"]
-        environment = programs.environment({"LOCKCACHE_DIR": str(programs.directory)})
-        subprocess.run(command, check=True, cwd=project, env=environment, stdout=-1)
-        if expected:
-            assert differing(why(programs.directory)[0]) == expected
 
 
 def test_what_helion_says_of_a_key_is_stated(tmp_path: Path) -> None:
