@@ -153,18 +153,3 @@ def test_on_a_full_disk_there_is_no_view_and_the_entry_stays(disk: Path) -> None
     for ballast in disk.glob("ballast*"):
         ballast.unlink()
     assert _shown(cache.view_files("k")) == _FILES
-
-
-def test_a_damaged_view_on_a_full_disk_is_repaired_or_gone_and_never_shown(disk: Path) -> None:
-    cache = FileStreamProgramCache(disk / "cache")
-    cache.put_files("k", _FILES)
-    cubin = Path(str(cache.view_files("k")), "kernel.cubin")
-    cubin.write_bytes(b"evil" * 8000)
-    _fill_up(disk)
-    assert _shown(cache.view_files("k")) in (None, _FILES)
-    assert cache.get_files("k") == _FILES
-    assert_accounting_is_not_too_low(disk / "cache")
-    assert_one_recount_repairs_all(cache)
-    for ballast in disk.glob("ballast*"):
-        ballast.unlink()
-    assert _shown(cache.view_files("k")) == _FILES

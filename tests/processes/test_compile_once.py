@@ -23,7 +23,7 @@ from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.disk.wakeups import Sleeper
 from tests.matrix_sampling import EXHAUSTIVE
-from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
+from tests.processes.crowd import HANG_SECONDS, crowd, run_all
 from tests.threads import run_threads, running
 from tests.unit.forked import in_child
 
@@ -197,25 +197,6 @@ def test_a_waiter_says_at_info_and_later_at_warning_whom_it_waits_for(
     assert "it took 1.5 s the last time" in message
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("method", METHODS)
-def test_with_compile_once_plain_lookups_compile_once_too(method: str, cache_path: Path, tmp_path: Path) -> None:
-    log = tmp_path / "compiles"
-    run_all(method, _look_up_and_store, [(str(cache_path), str(log))] * 12)
-    assert sorted(log.read_bytes().split()) == KEYS
-    assert _leases(cache_path) == []
-
-
-def _look_up_and_store(path: str, log: str) -> None:
-    with FileStreamProgramCache(path, compile_once=True, lock_timeout_seconds=HANG_SECONDS) as cache:
-        for key in KEYS:
-            if cache.get(key) is None:
-                with open(log, "ab", buffering=0) as file:
-                    file.write(b"%s\n" % key)
-                cache[key] = _code(key)
-            assert cache[key] == _code(key)
-
-
 @pytest.mark.parametrize("change_of_mind", ["looks up something else", "closes the cache"])
 def test_with_compile_once_a_caller_that_changes_its_mind_frees_the_others(
     change_of_mind: str, cache_path: Path
@@ -294,17 +275,6 @@ def test_however_a_turn_ends_in_one_process_it_wakes_who_waits_in_another(
     assert _leases(cache_path) == []
 
 
-@pytest.mark.root
-def test_on_a_directory_that_cannot_be_written_the_result_is_not_lost(cache_path: Path, mount_tmpfs: Any) -> None:
-    disk = mount_tmpfs("size=8m")
-    cache = FileStreamProgramCache(disk / "cache")
-    cache.close()
-    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    assert cache.get_or_compute("k", lambda: b"code") == b"code"
-    assert cache.stats().dropped_writes == 1
-    subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
-
-
 def test_with_compile_once_a_lookup_and_a_computation_of_one_key_do_not_meet(cache_path: Path) -> None:
     cache = FileStreamProgramCache(cache_path, compile_once=True)
     assert cache.get("k") is None
@@ -312,15 +282,6 @@ def test_with_compile_once_a_lookup_and_a_computation_of_one_key_do_not_meet(cac
     assert cache.get("a") is None
     assert cache.get_or_compute("b", lambda: b"code") == b"code"
     assert _leases(cache_path) == [], "asking for b ended the turn of a"
-
-
-def test_with_compile_once_a_value_that_cannot_be_stored_frees_the_others(cache_path: Path) -> None:
-    cache = FileStreamProgramCache(cache_path, compile_once=True)
-    assert cache.get("k") is None
-    with pytest.raises(TypeError, match="float"):
-        cache["k"] = 3.5
-    patient = FileStreamProgramCache(cache_path, lease_timeout_seconds=HANG_SECONDS * 10)
-    assert patient.get_or_compute("k", lambda: b"code") == b"code"
 
 
 def test_with_compile_once_what_a_compilation_cost_is_remembered(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 from multiprocessing.connection import Connection
@@ -76,29 +75,6 @@ def test_a_child_that_was_forked_by_hand_reports_when_it_closes(filled: Path) ->
     assert shared(filled).hits == 2
     cache.close()
     assert shared(filled).hits == 9
-
-
-@pytest.mark.long
-def test_reports_of_many_processes_at_once_are_all_added(filled: Path) -> None:
-    crowd = [
-        subprocess.Popen([sys.executable, "-m", "tests.processes.counting", str(filled), "returns"], cwd=os.getcwd())
-        for _ in range(16)
-    ]
-    for process in crowd:
-        assert process.wait(HANG_SECONDS) == 0
-    assert shared(filled).hits == 16 * 3
-
-
-def test_a_killed_process_takes_nobody_with_it(filled: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    process = context.Process(target=signal.pause)
-    cache = FileStreamProgramCache(filled)
-    hit_with(cache, 1)
-    process.start()
-    process.kill()
-    process.join(HANG_SECONDS)
-    cache.close()
-    assert shared(filled).hits == 1
 
 
 SUMMED = """

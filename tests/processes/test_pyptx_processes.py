@@ -86,31 +86,6 @@ def test_no_reader_gets_one_writers_cubin_with_anothers_ptx(tmp_path: Path, meth
     assert list((tmp_path / "c" / "lockcache" / "staged").iterdir()) == []
 
 
-def test_with_locks_that_exclude_nobody_an_entry_is_still_whole_or_a_miss(tmp_path: Path) -> None:
-    start = multiprocessing.get_context("fork").Barrier(PROCESSES)
-    CubinCache(tmp_path / "c").put(entry_for(KEYS[0], "first", 0))
-    done = run_all("fork", work, [(str(tmp_path / "c"), writer, 300, start, True) for writer in range(PROCESSES)])
-    assert sum(hits for hits, _ in done) > 0
-
-
-def clear_again_and_again(directory: str, turns: int, start: Any) -> bool:
-    cache = CubinCache(directory)
-    start.wait(HANG_SECONDS)
-    for _ in range(turns):
-        cache.clear(disk=True)
-    return True
-
-
-def test_clearing_the_disk_beside_writers_fails_nobody_and_mixes_nothing(tmp_path: Path) -> None:
-    start = multiprocessing.get_context("fork").Barrier(4)
-    with (
-        crowd("fork", clear_again_and_again, [(str(tmp_path / "c"), 60, start)]) as clearing,
-        crowd("fork", work, [(str(tmp_path / "c"), writer, 200, start, False) for writer in range(3)]) as working,
-    ):
-        assert clearing.results() == [True]
-        assert sum(corrupt for _, corrupt in working.results()) == 0
-
-
 READS = 1500
 
 

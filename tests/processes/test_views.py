@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from lockcache_stress.run.sampler import Sampler
 from tests.crash.measure import accounted, on_disk
 from tests.processes.crowd import crowd
 
-SECONDS = 4.0
+VIEWS = 60
 KEYS = 12
 CAP = 60_000
 
@@ -25,11 +24,10 @@ def _files(key: int, version: int) -> dict[str, bytes]:
     return {f"part {number}": mark * (150 * number + 1) for number in range(4)}
 
 
-def _work(path: str, is_writer: bool) -> tuple[list[Any], int]:
+def _work(path: str, is_writer: bool) -> list[Any]:
     cache, wrong, viewed = FileStreamProgramCache(path, lock_timeout_seconds=20.0), [], 0
     choose = random.Random(os.getpid())
-    until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
+    while viewed < VIEWS:
         key = choose.randrange(KEYS)
         if is_writer or cache.get(f"{key}") is None:
             cache.put_files(f"{key}", _files(key, choose.randrange(3)))
@@ -41,7 +39,7 @@ def _work(path: str, is_writer: bool) -> tuple[list[Any], int]:
         found = {name: Path(view, name).read_bytes() for name in os.listdir(view)}
         if found not in [_files(key, version) for version in range(3)]:
             wrong.append((str(view), {name: len(content) for name, content in found.items()}))
-    return wrong, viewed
+    return wrong
 
 
 @pytest.mark.long
@@ -53,8 +51,7 @@ def test_views_never_exceed_the_cap_mix_versions_or_vanish_while_they_are_held(c
             sampler.sample(running)
         found = workers.results()
     sampler.sample_final()
-    assert [wrong for wrong, _ in found if wrong] == []
-    assert min(viewed for _, viewed in found) > 3
+    assert found == [[]] * 6
     peaks = sampler.peaks
     assert peaks.samples > 3
     assert CAP / 2 < peaks.disk_bytes <= CAP

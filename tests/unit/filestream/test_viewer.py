@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.accounting import scan_shard
 from lockcache.filestream.entry.views import StagedView
-from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.repair.verify import verify_entry
 from lockcache.lowlevel import CacheDirectory, Goal, find_drift, sweep
 from tests.crash.measure import accounted, on_disk
@@ -141,24 +139,6 @@ def test_an_eviction_takes_the_view_with_the_entry_and_none_that_is_held(cache_p
     assert _views(cache_path) == []
 
 
-def test_where_entry_and_view_do_not_fit_there_is_none_and_the_entry_stays(cache_path: Path) -> None:
-    cache = FileStreamProgramCache(cache_path, max_size_bytes=2 * BYTES - 1)
-    cache.put_files("k", FILES)
-    assert cache.view_files("k") is None
-    assert cache.get_files("k") == FILES
-    assert cache.stats().bytes == BYTES
-
-
-def test_room_for_a_view_is_made_by_eviction_and_counted(cache_path: Path) -> None:
-    cache = FileStreamProgramCache(cache_path, max_size_bytes=3 * BYTES)
-    cache["older"] = bytes(2 * BYTES)
-    cache.put_files("k", FILES)
-    assert _files(cache.view_files("k")) == FILES
-    assert cache.get("older") is None
-    assert cache.stats().evictions == 1
-    assert cache.stats().bytes == 2 * BYTES
-
-
 def test_a_directory_that_is_only_read_shows_the_views_that_there_are(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path) as cache:
         cache.put_files("shown", FILES)
@@ -199,20 +179,6 @@ def test_views_are_no_drift(cache: FileStreamProgramCache, cache_path: Path) -> 
     assert accounted(cache_path) == on_disk(cache_path)
     (cache_path / "lockcache/state").unlink()  # and a page that is lost counts them
     assert cache.stats().bytes == 2 * 5 * (BYTES + 1)
-
-
-def test_on_a_real_disk_it_counts_for_its_blocks(real_blocks: None, cache: FileStreamProgramCache) -> None:
-    many = {f"a name of some length {number}": b"x" * number for number in range(300)}
-    cache.put_files("few", FILES)
-    cache.put_files("many", many)
-    assert _files(cache.view_files("few")) == FILES
-    assert _files(cache.view_files("many")) == many
-    assert cache.recount() == []
-    root = Path(cache.path)
-    said, there = accounted(root), on_disk(root)
-    assert all(said[shard][0] >= there[shard][0] for shard in there)
-    cache.clear()
-    assert accounted(root) == on_disk(root)
 
 
 def test_a_corrupt_entry_takes_its_view_into_no_quarantine(cache: FileStreamProgramCache, cache_path: Path) -> None:
@@ -293,23 +259,6 @@ def test_of_two_that_make_a_view_at_once_the_second_takes_that_of_the_first(
     assert cache.stats().bytes == 2 * BYTES
     assert list((cache_path / "tmp").iterdir()) == []
     assert cache.recount() == []
-
-
-def test_one_look_for_victims_passes_over_what_is_held(cache: FileStreamProgramCache, cache_path: Path) -> None:
-    cache.put_files("held", FILES)
-    held = cache.view_files("held")
-    cache.put_files("free", FILES)
-    cache.view_files("free")
-    directory = CacheDirectory(str(cache_path), 2.0)
-    assert evict_to_limit(directory, 3 * BYTES) == Evicted(1, 2 * BYTES)
-    assert _files(held) == FILES
-
-
-def test_an_evictor_knows_what_an_entry_with_its_views_counts_for(cache: FileStreamProgramCache) -> None:
-    cache.put_files("k", FILES)
-    path = Path(cache.view_files("k"))
-    [found] = scan_shard(CacheDirectory(cache.path, 2.0).layout, int(path.parent.name, 16))
-    assert (found.size_bytes, found.stored_bytes) == (2 * BYTES, BYTES)
 
 
 def test_a_symlink_for_the_folder_of_views_is_refused_at_opening(cache_path: Path, tmp_path: Path) -> None:
