@@ -154,7 +154,7 @@ class BundleProgramCache(ProgramCacheResource):
         return CacheStats(**self._counts, bytes=file.size_bytes, entries=file.entries)
 
     def _missed(self, key: bytes) -> serving.Missed:
-        from lockcache.filestream.compile_once import MissedEntry  # few are sealed
+        from lockcache.filestream.inspect import MissedEntry  # few are sealed
 
         return MissedEntry(entry_name(key), statement_of(key))
 

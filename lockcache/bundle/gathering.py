@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from lockcache import metadata
 from lockcache.bundle.reading import Onlooker
-from lockcache.filestream.entry import Record, describe_bytes, pack, read_note, unpack
+from lockcache.filestream.entry import Record, pack, unpack
+from lockcache.filestream.inspect import describe_bytes, read_note
 from lockcache.lowlevel import Described, Found, KeyRing, Layout, Selection, all_entries, describe_entry
 
 __all__ = ["Choice", "Gathered", "Gatherer", "LeftOut", "describe_seeded", "possible"]

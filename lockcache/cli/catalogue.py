@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, guest_of, look
 from lockcache.filestream.accounting import total_of
-from lockcache.filestream.eviction import Census, among, select_counted
+from lockcache.filestream.inspect import Census, among, select_counted
 from lockcache.filestream.repair import OwnEntries, Verifiable
 from lockcache.integrations.pyptx_directory import PyptxFiles, guest_layout
 from lockcache.integrations.staged import staged_bytes

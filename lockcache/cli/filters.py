@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from lockcache.cli import options
-from lockcache.filestream.entry import UNKNOWN
+from lockcache.filestream.inspect import UNKNOWN
 from lockcache.lowlevel import Selection
 
 #: For ``--help``.

@@ -18,7 +18,7 @@ from lockcache.arguments import resolve_path
 from lockcache.bundle import Onlooker
 from lockcache.cli.open_directory import default_cache
 from lockcache.cli.progress import step_bar
-from lockcache.filestream.entry import UNKNOWN
+from lockcache.filestream.inspect import UNKNOWN
 from lockcache.lowlevel import SHARDS, Layout, Selection, entry_name, find_entry, find_names, select_entries
 
 _SHORTEST_PREFIX: Final = 4

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-from lockcache.filestream.accounting import has_entry, report_at_end
+from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.compile_once import ImplicitTurns, LeaseTurn
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.entry import EntryReader, KeyRing, Record
@@ -34,6 +34,7 @@ from lockcache.filestream.remote import (
     take_turn,
 )
 from lockcache.filestream.writer import Outcome, Writer, Written
+from lockcache.reports import reports
 
 _log = logging.getLogger("lockcache")
 
@@ -52,7 +53,7 @@ class Backing:
         #: The report of this process's counts with the server, for all processes to see.
         self.report = report_of(directory.layout, folder, url, self.store)
         # Flushed before the report, so that lost writes are counted.
-        report_at_end(self, self.report, self.store.flush)
+        reports.add(self, self.report, first=self.store.flush)
 
     def writing(self, writer: Writer) -> BackedWriter:
         """Returns a writer of one cache object to the directory and the server."""

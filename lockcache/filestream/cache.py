@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 from lockcache import serving
 from lockcache.arguments import coerce_seconds, default_cap
 from lockcache.explain import Stated, key_in_words, statement_of
-from lockcache.filestream.accounting import Slot, count_shard, report_at_end
+from lockcache.filestream.accounting import Slot, count_shard
 from lockcache.filestream.cache_parts import DroppedWrites, Parts, coerce_arguments, reopen
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
@@ -27,6 +27,7 @@ from lockcache.filestream.modes import renew
 from lockcache.filestream.policy import stated_policy
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
 from lockcache.filestream.seeding import detach_seed
+from lockcache.reports import reports
 from lockcache.resource import (
     CacheStats,
     Entry,
@@ -135,7 +136,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._viewer, self._closures, self._misses = parts.viewer, parts.closures, parts.misses
         self._entries = f"{self._directory.layout.entries}/"
         self._dropped, self._held = DroppedWrites(self.path, self._arguments, self._directory, self._counts), Slot(0, 0)
-        report_at_end(self, self._report)
+        reports.add(self, self._report, counted=self._report.counted)
 
     @property
     def path(self) -> str:
@@ -357,7 +358,10 @@ class FileStreamProgramCache(ProgramCacheResource):
         if self._renewed is not None:
             renew(self._reader, self._renewed, name, code, "" if stated is None else stated.label)
         written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail), note)
-        self._report.note_put(now_ns, name, stated, cost_ns, unreported.origin, is_stored=not written.is_dropped)
+        if self._reader.run is not None:
+            label = "" if stated is None else stated.label
+            self._reader.run.put(name, label, cost_ns, unreported.origin, is_stored=not written.is_dropped)
+        self._report.note_put(now_ns)
         self._counts["evictions"] += written.evicted.entries
         if written.is_dropped:
             self._dropped.count(written.why)

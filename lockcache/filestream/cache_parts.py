@@ -23,12 +23,13 @@ from lockcache.arguments import (
     coerce_switch,
     configured_manifest,
     configured_remote,
+    configured_run,
     resolve_path,
     resolve_path_or_nowhere,
     variables_left_alone,
 )
 from lockcache.explain import Stated
-from lockcache.filestream.accounting import Counters, CountersReport, Miss, Report, counts_of_run, has_entry
+from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.closures import ClosureFile
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
@@ -40,13 +41,15 @@ from lockcache.filestream.seed_marks import has_seed
 from lockcache.filestream.seeding import detach_before_cap, seed_if_possible
 from lockcache.filestream.viewer import Viewer
 from lockcache.filestream.writer import EntryWriter, Writer
+from lockcache.reports import Counters, CountersReport
 from lockcache.resource import renewed_keys
 
 if TYPE_CHECKING:
+    from lockcache.filestream.accounting import RunCounts
     from lockcache.filestream.backing import BackedReads, Backing
-    from lockcache.filestream.compile_once import MissedEntry
     from lockcache.filestream.directory import CacheDirectory
     from lockcache.filestream.disk import Layout
+    from lockcache.filestream.inspect import MissedEntry
     from lockcache.filestream.manifest import Recorder
 
 
@@ -129,11 +132,7 @@ class Parts:
             self.load = recorder.recording(self.load).load
         self.viewer = Viewer(self.directory, self.writer, timeout, self.counts, keys, is_seeded=self.seeded is not None)
         self.closures = ClosureFile(self.directory, keys)
-        counted = partial(_counted, self.reader, self.counts)
-        along: list[Report | None] = [recorder, None if self.backing is None else self.backing.report]
-        self.report = CountersReport(
-            layout, counted, is_read_only=self.directory.is_read_only, along=along, run=self.reader.run
-        )
+        self.report = self._report(recorder)
         self.misses = StatedMisses(layout, keys, self.report, is_renewing=self.renewed is not None)
 
     def _make_reader(
@@ -145,7 +144,7 @@ class Parts:
         # There a miss does more than count, and folders are checked before the files in them.
         asks_first = not (compile_once or is_shared or layout.is_network or self.backing or is_seeded or recorder)
         self.reader = make_reader(layout, directory.recency, keys, verified_only=verified_only, asks_first=asks_first)
-        self.reader.run = counts_of_run()
+        self.reader.run = _find_run_counts()
         files = loader_of(layout, self.reader, is_shared=is_shared)
         self.seeded = SeededReader(layout, files, self.reader, keys) if is_seeded else None
         reader: Loader = self.seeded or files
@@ -166,6 +165,15 @@ class Parts:
         self.backed = self.backing.reading(backed_writer, load, self.reader, self.implicit, lease_timeout, self.counts)
         self.backing.prefetch(manifest, backed_writer, self.counts)
         return self.backed.load, backed_writer
+
+    def _report(self, recorder: Recorder | None) -> CountersReport:
+        """Returns the report of what this object counts, made together with those of its server, manifest and run."""
+        found = (recorder, None if self.backing is None else self.backing.report, self.reader.run)
+        others = [each.report for each in found if each is not None]
+        directory = self.directory
+        keep = partial(_keep_misses, directory.layout)
+        hold = None if directory.is_read_only else directory.counting
+        return CountersReport(partial(_counted, self.reader, self.counts), hold, keep, others)
 
     def _find_backing(self, keys: KeyRing | None, key_file: str) -> Backing | None:
         """Returns the server behind the directory, if a variable names one."""
@@ -188,18 +196,20 @@ class StatedMisses:
 
     def missed(self, name: str, stated: Stated | None) -> MissedEntry:
         """Returns what is known of a key that was looked up just now and missed."""
-        from lockcache.filestream.compile_once import MissedEntry  # few are sealed
+        from lockcache.filestream.inspect import MissedEntry  # few are sealed
 
         return MissedEntry(name, stated, self._layout, self._keys, is_renewing=self._is_renewing)
 
     def note(self, now_ns: int, name: str, stated: Stated) -> None:
         """Note a miss whose entry is about to be stored: only until then can be seen what the program found there."""
+        if not stated.parts:
+            return
         replaced = ""
         if has_entry(self._layout, name):  # few have one
-            from lockcache.filestream.entry import flaw_of
+            from lockcache.filestream.inspect import flaw_of
 
             replaced = flaw_of(self._layout, name, self._keys) or ("renewed" if self._is_renewing else "")
-        self._report.note(Miss(now_ns, name, stated.label, stated.parts, replaced))
+        self._report.note((now_ns, name, stated.label, stated.parts, replaced))
 
 
 class DroppedWrites:
@@ -229,6 +239,15 @@ def _is_seeded(directory: CacheDirectory) -> bool:
     return (seed is not None and not seed.is_detached) or has_seed(layout)
 
 
+def _find_run_counts() -> RunCounts | None:
+    """Returns this process's counts for ``lockcache run``, if that started it."""
+    if not configured_run():
+        return None
+    from lockcache.filestream.accounting import counts_of_run  # few are
+
+    return counts_of_run()
+
+
 def _find_recorder(manifest: str) -> Recorder | None:
     """Returns the recorder of the keys that are looked up, if a variable names a file for them."""
     if not manifest:
@@ -236,6 +255,12 @@ def _find_recorder(manifest: str) -> Recorder | None:
     from lockcache.filestream.manifest import recorder_of  # few have one
 
     return recorder_of(manifest)
+
+
+def _keep_misses(layout: Layout, misses: list[tuple[Any, ...]]) -> None:
+    from lockcache.filestream.inspect import Miss, add_misses_locked  # at a report, and few programs state their keys
+
+    add_misses_locked(layout, [Miss._make(each) for each in misses])
 
 
 def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:

@@ -23,17 +23,20 @@ from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import (
     NOT_COUNTED,
     Head,
+    HeldCounters,
     NfsPage,
     ReopenedPage,
     Slot,
     StatedPolicy,
     StatePage,
+    bytes_beside,
     decode_head,
     encode_head,
     encode_page,
     folder_of,
     is_of,
     measure_shard,
+    measure_shard_in_full,
     names_in,
     read_state,
     replace_state,
@@ -195,6 +198,24 @@ class CacheDirectory:
                     hold.release()
         raise LockTimeoutError(f"{self.layout.state}: replaced again and again", self.layout.state)
 
+    @contextlib.contextmanager
+    def counting(self, patience_seconds: float) -> Iterator[HeldCounters]:
+        """Yields the counters of all programs, which no other thread or process changes meanwhile.
+
+        Makes no page: where the directory was deleted, nothing is counted. Raises :class:`OSError`, and
+        :class:`LockTimeoutError` where others held them for longer than that.
+        """
+        hold = self.lock.hold(patience_seconds)
+        try:
+            page = self._usage
+            if page is None or not page.was_at(self.layout.state):
+                page = self._open_page()
+            if page is None:
+                raise FileNotFoundError(errno.ENOENT, "there is no page to count on", self.layout.state)
+            yield HeldCounters(page)
+        finally:
+            hold.release()
+
     def held(self) -> Slot:
         """Returns what the directory holds: as accounted, or as measured where there is no accounting.
 
@@ -204,9 +225,9 @@ class CacheDirectory:
             usage = self.usage_if_writable()
             if usage is not None:
                 return usage.total()
-        from lockcache.filestream.accounting import measured  # spread and medians, which programs have no need of
-
-        return total_of(measured(self.layout))
+        other_bytes = bytes_beside(self.layout)
+        shards = range(SHARDS)
+        return total_of(measure_shard_in_full(self.layout, shard, other_bytes[shard])[0] for shard in shards)
 
     @property
     def space(self) -> Space:
@@ -392,16 +413,18 @@ class CacheDirectory:
         this counts must not lose the cap. On NFS its writers notice within a second.
         """
         layout = self.layout
-        head = self._next_head(read_state(layout))
+        older = read_state(layout)
+        head = self._next_head(older)
+        uncounted = encode_page(head._replace(folder=NOT_COUNTED), older=older)
         try:
-            replace_state(layout, encode_page(head._replace(folder=NOT_COUNTED)))
+            replace_state(layout, uncounted)
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
             # It may well be this cache that fills the disk, and nothing can be evicted without a page.
             with contextlib.suppress(FileNotFoundError):
                 unlink_below(layout, layout.state)
-            replace_state(layout, encode_page(head._replace(folder=NOT_COUNTED)))
+            replace_state(layout, uncounted)
         layout.space = head.space
         is_new = self._is_new()
         if layout.is_nfs and not is_new:
@@ -412,7 +435,7 @@ class CacheDirectory:
         if self._first_cap_bytes is not None and head.policy == Policy() and not any(slot.bytes for slot in slots):
             head = head._replace(policy=Policy(self._first_cap_bytes, is_default=True))
         # In place: on a full disk there may be no room for a second one.
-        write_state(layout, encode_page(head, slots))
+        write_state(layout, encode_page(head, slots, older))
 
     def _next_head(self, older: bytes) -> Head:
         """Returns the head of the next page: what the older one stated, or else this process knows.

@@ -32,22 +32,14 @@ if TYPE_CHECKING:
         Priority as Priority,
     )
     from lockcache.filestream.accounting import (
-        Counters as Counters,
-        Drift as Drift,
         Found as Found,
         Slot as Slot,
-        StatedPolicy as StatedPolicy,
         StatePage as StatePage,
-        accounted as accounted,
+        StatedPolicy as StatedPolicy,
         count_shard as count_shard,
-        find_drift as find_drift,
-        keeper_of as keeper_of,
         measure_shard as measure_shard,
-        measured as measured,
         read_counters as read_counters,
-        read_status as read_status,
         scan_shard as scan_shard,
-        staged as staged,
     )
     from lockcache.filestream.disk import (
         SHARDS as SHARDS,
@@ -57,27 +49,36 @@ if TYPE_CHECKING:
         is_cache as is_cache,
     )
     from lockcache.filestream.entry import (
-        Described as Described,
         KeyRing as KeyRing,
-        Read as Read,
         Record as Record,
-        describe_entry as describe_entry,
-        find_entry as find_entry,
-        find_names as find_names,
         load_keys as load_keys,
-        read_entry as read_entry,
     )
     from lockcache.filestream.eviction import (
         Evicted as Evicted,
         Goal as Goal,
-        Selection as Selection,
         all_entries as all_entries,
-        choose_selected as choose_selected,
         choose_victims as choose_victims,
-        evict_selected as evict_selected,
         remove_victims as remove_victims,
-        select_entries as select_entries,
         sweep as sweep,
+    )
+    from lockcache.filestream.inspect import (
+        Described as Described,
+        Drift as Drift,
+        Read as Read,
+        Selection as Selection,
+        accounted as accounted,
+        choose_selected as choose_selected,
+        describe_entry as describe_entry,
+        evict_selected as evict_selected,
+        find_drift as find_drift,
+        find_entry as find_entry,
+        find_names as find_names,
+        keeper_of as keeper_of,
+        measured as measured,
+        read_entry as read_entry,
+        read_status as read_status,
+        select_entries as select_entries,
+        staged as staged,
     )
     from lockcache.filestream.repair import (
         Repair as Repair,
@@ -88,5 +89,6 @@ if TYPE_CHECKING:
         recount_shard as recount_shard,
         verify_in_steps as verify_in_steps,
     )
+    from lockcache.reports import Counters as Counters
 else:
     __getattr__, __dir__ = door(__name__)

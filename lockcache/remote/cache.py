@@ -225,7 +225,7 @@ class RemoteProgramCache(ProgramCacheResource):
             setattr(self._store.counts, name, getattr(self._store.counts, name) + count)
 
     def _missed(self, key: bytes) -> serving.Missed:
-        from lockcache.filestream.compile_once import MissedEntry  # few are sealed
+        from lockcache.filestream.inspect import MissedEntry  # few are sealed
 
         return MissedEntry(entry_name(key), statement_of(key))
 

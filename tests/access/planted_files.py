@@ -52,7 +52,6 @@ PLACES: Final[dict[str, str]] = {
     "scrub": "lockcache/scrub",
     "layout": "lockcache/layout",
     "quarantine": "lockcache/quarantine",
-    "counters": "lockcache/counters",
     "misses": "lockcache/misses",
     "views": "lockcache/views",
     "room queue": "lockcache/locks/room.queue",
@@ -66,7 +65,6 @@ PLACES: Final[dict[str, str]] = {
 READABLE: Final = (
     "state",
     "layout",
-    "counters",
     "record",
     "scrub",
     "daemon status",

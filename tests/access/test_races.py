@@ -42,7 +42,7 @@ def outside(home: Path, shared: Path) -> Path:
     """A private directory of Alice's, in which everything stands that a cache of the same entries has, and more.
 
     So that whatever is done there by a name finds something under it: dead writers' staged files, records without
-    entries, damaged counters, a state with a second name, a full quarantine, leases of the dead, a scrub's
+    entries, a state with a second name, a full quarantine, leases of the dead, a scrub's
     position.
     """
     run_as(ALICE, as_member(shared, _fill, record_files=True))
@@ -50,7 +50,6 @@ def outside(home: Path, shared: Path) -> Path:
     shutil.copytree(shared, outside)
     layout = Layout(str(outside))
     os.unlink(layout.entry(entry_name(KEYS[0])))
-    Path(layout.counters).write_bytes(b"damaged")
     os.link(layout.state, f"{outside}/state")
     Path(layout.scrub).write_bytes(b"{}")
     for key in KEYS:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.accounting.measure import spread
+from lockcache.filestream.inspect.measure import spread
 from tests.cli.command import run
 from tests.daemon.daemon_process import RunningDaemon
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.accounting import accounted
 from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.inspect import accounted
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_repairs_all
 from tests.processes.provable_values import Proof, prove, value_for
 from tests.state_pages import damage

@@ -80,7 +80,7 @@ def test_a_program_records_kind_architecture_and_compiler(target: str, cache_pat
         Program(SOURCE, "c++", options).compile(target, cache=cache)
         [file] = (cache_path / "entries").glob("*/*")
     from lockcache.filestream.disk.layout import Layout
-    from lockcache.filestream.entry.describe import describe_entry, find_entry
+    from lockcache.filestream.inspect.describe import describe_entry, find_entry
 
     layout = Layout(str(cache_path))
     found = find_entry(layout, file.parent.name + file.name)

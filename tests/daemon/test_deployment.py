@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from lockcache.filestream.accounting.counters import Counters
 from lockcache.filestream.remote import ServerCounters, ServerSeen
+from lockcache.reports import Counters
 from lockcache_daemon.observe.board import Board, DirectoryView, Limits
 from lockcache_daemon.observe.metrics import Metrics
 from tests.daemon.daemon_process import SCRIPT, RunningDaemon, run_daemon, until

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.accounting.counters import Counters
 from lockcache.filestream.disk.layout import entry_name
+from lockcache.reports import Counters
 from lockcache_daemon.observe.board import Board, Limits
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
 from lockcache_daemon.observe.history import Sample

@@ -13,10 +13,11 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.explain import state
-from lockcache.filestream.accounting import saved_in_words
-from lockcache.filestream.accounting.counters import Counters, read_counters
-from lockcache.filestream.accounting.misses import MOST_MISSES, read_misses
+from lockcache.filestream.accounting import read_counters
 from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.inspect.misses import MOST_MISSES, read_misses
+from lockcache.reports import Counters
+from lockcache.reports.summary import saved_in_words
 from tests.processes.counting import hit_and_return, hit_with
 from tests.processes.crowd import HANG_SECONDS, run_all
 

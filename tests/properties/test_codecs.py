@@ -18,12 +18,13 @@ from hypothesis import assume, given, strategies as st
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.errors import ArchiveError
 from lockcache.filestream.accounting import HEAD_BYTES, Head, decode_head, encode_page
-from lockcache.filestream.accounting.counters import Counters, CountersReport, read_counters
+from lockcache.filestream.accounting.counters import CountersCodec
 from lockcache.filestream.bundle import BundleStream, BundleWriter
 from lockcache.filestream.bundle_format import SLOT, START_BYTES, encode_end, encode_start, lay_out
 from lockcache.filestream.disk import Space
 from lockcache.filestream.disk.layout import Layout, QuarantinedName, entry_name, parse_quarantined_name
 from lockcache.filestream.policy import PRIORITIES, Policy, Seed
+from lockcache.reports import Counters
 from lockcache.sizes import format_size, parse_duration, parse_share, parse_size
 from tests.properties.examples import examples
 from tests.unit.bundle.packed import packed, unpacked
@@ -87,35 +88,27 @@ _json = st.recursive(
 )
 
 
-# ---- the page of counters --------------------------------------------------------------------------------------------
+# ---- the sector of counters ------------------------------------------------------------------------------------------
 
 _counts = st.builds(Counters, *[st.integers(0, 2**62)] * 7)
+_counters = CountersCodec(Counters, Counters._fields)
 
 
 @examples(50)
 @given(first=_counts, second=_counts)
-def test_the_page_of_counters_holds_the_sum_of_all_reports(layout, first, second):
-    Path(layout.counters).unlink(missing_ok=True)
-    for counts in (first, second):
-        report = CountersReport(layout, lambda: counts)  # noqa: B023
-        report.report()
-        report.report()
-        assert report.failures == 0
-    found = read_counters(layout)
+def test_the_counters_are_the_sum_of_all_reports(first, second):
+    sector = _counters.add(_counters.reset(_counters.add(b"", first)), second)
+    found, since = _counters.read(sector), _counters.read_since(sector)
     assert found[:7] == tuple(min(one + other, 2**63 - 1) for one, other in zip(first[:7], second[:7], strict=True))
-    assert found.reports == sum(any(counts) for counts in (first, second))
+    assert found.reports == 2
+    assert since[:7] == tuple(now - base for now, base in zip(found[:7], first[:7], strict=True))
 
 
 @examples(100)
-@given(page=st.binary(max_size=140) | st.binary(min_size=120, max_size=120).map(lambda rest: b"LCcount\1" + rest))
-def test_any_page_of_counters_gives_numbers_and_takes_a_report_at_the_second_try(layout, page):
-    Path(layout.counters).write_bytes(page)
-    assert all(0 <= number < 2**63 for number in read_counters(layout))
-    report = CountersReport(layout, lambda: Counters(hits=1))
-    report.report()
-    report.report()
-    is_newer = page[:7] == b"LCcount" and page[7:8] > b"\1"
-    assert (read_counters(layout).hits > 0) != is_newer
+@given(sector=st.binary(max_size=520))
+def test_any_sector_gives_numbers_and_takes_a_report(sector):
+    assert all(0 <= number < 2**63 for number in _counters.read(sector))
+    assert _counters.read(_counters.add(sector, Counters(hits=1))).hits > 0
 
 
 # ---- names in quarantine ---------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Compiled again: counts misses of programs that had been stored before, as a cap that is too small makes them.
 
-Of the misses that programs report (:mod:`lockcache.filestream.accounting.misses`, the last few of each report): later
+Of the misses that programs report (:mod:`lockcache.filestream.inspect.misses`, the last few of each report): later
 ones replace them in the ring, so this is a sample. The counters say how many misses there are, and ``lockcache why``
 says of single ones in which part their keys differ from stored ones.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from lockcache.filestream.accounting import read_misses
+from lockcache.filestream.inspect import read_misses
 from lockcache.lowlevel import Layout
 
 __all__ = ["CompiledAgain"]

@@ -15,7 +15,7 @@ from html import escape
 from typing import Final
 
 from lockcache import __version__
-from lockcache.filestream.entry import UNKNOWN
+from lockcache.filestream.inspect import UNKNOWN
 from lockcache.filestream.remote import ServerCounters, ServerSeen
 from lockcache.lowlevel import Counters
 from lockcache.sizes import counted, format_duration, format_size

@@ -19,7 +19,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from lockcache.filestream.disk import last_use_ns
-from lockcache.filestream.entry import Prices, Statement, read_statement
+from lockcache.filestream.entry import Prices
+from lockcache.filestream.inspect import Statement, read_statement
 from lockcache.lowlevel import SHARDS, Described, Found, Layout, scan_shard
 from lockcache_daemon.throttle import Throttle
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from lockcache.filestream.entry import add_namespaces, count_namespaces
+from lockcache.filestream.inspect import add_namespaces, count_namespaces
 from lockcache.lowlevel import SHARDS, Layout, Slot
 from lockcache_daemon.throttle import Throttle
 

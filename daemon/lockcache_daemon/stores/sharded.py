@@ -12,7 +12,7 @@ from typing import Final
 from lockcache.arguments import default_cap, is_default_path
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream import detach_if_too_large, replace_policy
-from lockcache.filestream.entry import name_namespace
+from lockcache.filestream.inspect import name_namespace
 from lockcache.lowlevel import (
     SHARDS,
     CacheDirectory,

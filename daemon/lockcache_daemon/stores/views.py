@@ -10,8 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from lockcache.filestream.accounting import total_of
-from lockcache.filestream.entry import name_namespace
 from lockcache.filestream.eviction import Need, choose_of_all
+from lockcache.filestream.inspect import name_namespace
 from lockcache.integrations.pyptx_directory import guest_layout
 from lockcache.integrations.staged import staged_bytes
 from lockcache.layouts import measure

@@ -22,7 +22,7 @@ from lockcache.cli.signals import end_in_order
 from lockcache.errors import ArchiveError
 from lockcache.filestream.bundle import BundleFile
 from lockcache.filestream.disk import open_output, turn_to_replace
-from lockcache.filestream.entry import describe_bytes
+from lockcache.filestream.inspect import describe_bytes
 from lockcache.filestream.manifest import read_manifest
 from lockcache.lowlevel import Described, Selection, load_keys
 from lockcache.sizes import counted

@@ -14,7 +14,7 @@ from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.output import ask, entry_heading, entry_line, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.cli.signals import interrupts
-from lockcache.filestream.eviction import least_recent
+from lockcache.filestream.inspect import least_recent
 from lockcache.lowlevel import SHARDS, Described, Evicted, Found, Layout, Selection
 from lockcache.sizes import counted, format_size
 

@@ -16,7 +16,8 @@ from lockcache.cli.key_argument import complete_name, refuse_lone_directory, res
 from lockcache.cli.open_directory import are_swapped, look
 from lockcache.cli.output import elapsed, plain, print_json, print_table, size_in_words, span
 from lockcache.filestream.disk import user_name
-from lockcache.filestream.entry import describe_bytes, digest_of
+from lockcache.filestream.entry import digest_of
+from lockcache.filestream.inspect import describe_bytes
 from lockcache.lowlevel import Described, Layout, Read, describe_entry, find_entry, load_keys, read_entry
 
 _NOT_RECORDED: Final = "not recorded"

@@ -21,7 +21,7 @@ from lockcache.cli.catalogue import Catalogue, open_catalogue, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.output import elapsed, entry_heading, entry_line, plain
 from lockcache.cli.progress import step_bar
-from lockcache.filestream.accounting import read_ahead
+from lockcache.filestream.inspect import read_ahead
 from lockcache.lowlevel import SHARDS, Described, Found, Selection, StatedPolicy
 from lockcache.sizes import format_size
 

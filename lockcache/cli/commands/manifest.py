@@ -22,8 +22,7 @@ from lockcache.cli.signals import end_in_order
 from lockcache.filestream import Backing, EntryWriter, Fetched, has_seed
 from lockcache.filestream.bundle import BundleFile, SeedFile, is_bundle
 from lockcache.filestream.disk import open_output
-from lockcache.filestream.entry import describe_bytes
-from lockcache.filestream.eviction import Census
+from lockcache.filestream.inspect import Census, describe_bytes
 from lockcache.filestream.manifest import MOST_KEYS, format_manifest, read_manifest
 from lockcache.filestream.remote import RemoteUrl
 from lockcache.lowlevel import CacheDirectory, Layout, Selection, describe_entry, find_entry, load_keys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
@@ -11,15 +12,17 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.catalogue import Guest, open_catalogue
+from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS
 from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, seed_in_words, size_in_words, span
 from lockcache.cli.progress import step_bar
 from lockcache.filestream import Seed
-from lockcache.filestream.accounting import Spread, read_ahead, read_since, reset_counters, spread, total_of
+from lockcache.filestream.accounting import read_since, total_of
 from lockcache.filestream.bundle import SeedFile
-from lockcache.filestream.entry import UNKNOWN, add_namespaces, count_namespaces
-from lockcache.filestream.remote import ServerCounters, ServerSeen, read_servers, reset_servers
+from lockcache.filestream.inspect import UNKNOWN, Spread, add_namespaces, count_namespaces, read_ahead, spread
+from lockcache.filestream.remote import ServerCounters, ServerSeen, read_servers, reset_servers_locked
 from lockcache.lowlevel import (
     SHARDS,
+    CacheDirectory,
     Counters,
     Layout,
     Slot,
@@ -82,8 +85,15 @@ def command(directory: str | None, no_measure: bool, reset: bool, as_json: bool)
         for name, text in _facts(found).items():
             click.echo(f"{name:<10}  {plain(text) if name != 'spread' else text}")
     if reset:
-        reset_counters(catalogue.layout)
-        reset_servers(catalogue.layout)
+        _reset(catalogue.layout)
+
+
+def _reset(layout: Layout) -> None:
+    with closing(CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)) as opened:
+        opened.usage()
+        with opened.counting(LOCK_TIMEOUT_SECONDS) as counters:
+            counters.reset()
+            reset_servers_locked(layout)
 
 
 def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
@@ -138,7 +148,7 @@ def _survey_guest(guest: Guest) -> dict[str, Any]:
 def _common(layout: Layout, total: Slot) -> dict[str, Any]:
     counters, keeper, policy = read_counters(layout), keeper_of(layout), StatedPolicy(layout).load()
     cap, seed = policy.max_size_bytes, policy.seed
-    since = read_since(layout, counters)
+    since = read_since(layout)
     return {
         "path": layout.root,
         "bytes": total.bytes,

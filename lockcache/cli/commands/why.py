@@ -18,9 +18,18 @@ from lockcache.cli.output import elapsed, plain, print_json
 from lockcache.cli.progress import step_bar
 from lockcache.errors import in_words
 from lockcache.explain import Difference, Part, reasons_of, values_in_words
-from lockcache.filestream.accounting import Miss, read_misses
 from lockcache.filestream.bundle import SeededRecords
-from lockcache.filestream.entry import FLAWS, Nearest, Neighbour, Statement, Subject, find_nearest, read_statement
+from lockcache.filestream.inspect import (
+    FLAWS,
+    Miss,
+    Nearest,
+    Neighbour,
+    Statement,
+    Subject,
+    find_nearest,
+    read_misses,
+    read_statement,
+)
 from lockcache.lowlevel import SHARDS, Layout, find_entry, is_cache
 from lockcache.sizes import counted
 

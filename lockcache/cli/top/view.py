@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from lockcache.cli.output import elapsed, plain, span
 from lockcache.cli.tables import GAP, fit, width_of
 from lockcache.cli.top.sample import Look
-from lockcache.filestream.entry import UNKNOWN
+from lockcache.filestream.inspect import UNKNOWN
 from lockcache.lowlevel import Described
 from lockcache.sizes import counted, format_size
 

@@ -8,7 +8,7 @@ Block 0 of the page, little-endian, in sectors of 512 bytes, of which a power cu
 - 0: magic, format version, inode of the folder, the sizes that count (:mod:`.disk.space`), flags, cap, priority; at its
   end the digest of the sector
 - 1 to 4: the seed: digest, length, JSON; zeros for none
-- 5: counters (:mod:`.counters`), with a digest of their own
+- 5: the counters of all programs (:mod:`.counters`), with a digest of their own
 - 6 and 7: zeros, for the age by which eviction by value compares entries
 """
 
@@ -29,6 +29,9 @@ from lockcache.filestream.policy import PRIORITIES, Policy, Seed
 
 #: What states who may do what: it changes with the policy alone.
 HEAD_BYTES: Final = 2560
+#: The sector of the counters, which this module does not touch.
+COUNTERS_AT: Final = HEAD_BYTES
+COUNTERS_END: Final = HEAD_BYTES + 512
 #: The folder of a head whose page is being counted.
 NOT_COUNTED: Final = 0
 

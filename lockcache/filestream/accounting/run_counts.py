@@ -12,14 +12,13 @@ no compilation that it stored. Keeps invariant 7 (never take the job down): noth
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 from typing import Final
 
 from lockcache.arguments import configured_run
 from lockcache.filestream.accounting.run_record import MOST_LABELS, RunPart, write_part
 from lockcache.filestream.disk import Hold, Mark
-from lockcache.fork import after_fork_in_child
+from lockcache.reports import reports
 
 __all__ = ["RunCounts", "counts_of_run", "note_own_cache"]
 
@@ -34,11 +33,12 @@ class RunCounts:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._after_fork_in_child()
-        after_fork_in_child(self)
-        atexit.register(self.end)
+        self.restart()
+        # For good: its owner is this module's.
+        reports.add(self, self, first=self.end)
 
-    def _after_fork_in_child(self) -> None:
+    def restart(self) -> None:
+        """Begin with nothing to report, in a forked child."""
         # The parent's counts are the parent's to write, and what it stored is there for the child to find.
         self._offset: int | None = None
         self._has_begun = self._has_ended = False
@@ -81,6 +81,11 @@ class RunCounts:
             self._labels.append(label or name[:_LABEL_DIGITS])
         self._changes += 1
         self.report()
+
+    def put(self, name: str, label: str, cost_ns: int, origin: str, *, is_stored: bool) -> None:
+        """Count what a put stored, or could not. ``origin``: see :data:`lockcache.serving.unreported`."""
+        if not (origin and self.copied(name, cost_ns, origin)):
+            self.compiled(name, label, is_stored=is_stored)
 
     def copied(self, name: str, cost_ns: int, origin: str) -> bool:
         """Count the store of a copy, see :data:`lockcache.serving.unreported`. Returns whether none was compiled."""
@@ -181,12 +186,6 @@ def counts_of_run() -> RunCounts | None:
         # In one step, for threads that come first at once.
         found = _counts.setdefault(path, RunCounts(path))
     return found
-
-
-def end_run_counts() -> None:
-    """Write what was counted in a process that ends without exit handlers: a child of :mod:`multiprocessing`."""
-    for each in list(_counts.values()):
-        each.end()
 
 
 def note_own_cache(framework: str, reason: str) -> None:

@@ -37,7 +37,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting.head import HEAD_BYTES, NOT_COUNTED, Head, decode_head, encode_head
+from lockcache.filestream.accounting.head import (
+    COUNTERS_AT,
+    COUNTERS_END,
+    HEAD_BYTES,
+    NOT_COUNTED,
+    Head,
+    decode_head,
+    encode_head,
+)
 from lockcache.filestream.disk import (
     SHARDS,
     UPDATE,
@@ -295,12 +303,13 @@ def bytes_in(image: bytes) -> int:
     return sum(_numbers_in(image)[::2])
 
 
-def encode_page(head: Head, slots: Iterable[Slot] = ()) -> bytes:
+def encode_page(head: Head, slots: Iterable[Slot] = (), older: bytes = b"") -> bytes:
     """Returns the bytes of a new page. Values out of range, which planted names may state, are cut.
 
-    Raises as :func:`.head.encode_head`.
+    ``older``: the page that it replaces, whose counters go on. Raises as :func:`.head.encode_head`.
     """
-    blocks = encode_head(head).ljust(_SLOTS_AT, b"\0") + b"".join(map(_encode_slot, slots))
+    fixed = encode_head(head) + older[COUNTERS_AT:COUNTERS_END]
+    blocks = fixed.ljust(_SLOTS_AT, b"\0") + b"".join(map(_encode_slot, slots))
     return blocks.ljust(PAGE_BYTES, b"\0")
 
 

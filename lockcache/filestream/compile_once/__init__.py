@@ -3,7 +3,7 @@
 Promises that waiting ends: when the entry is published, when the holder dies or gives up, and at the latest when the
 holder is overdue.
 
-May use: accounting, disk, seed_marks, entry, bundle, manifest.
+May use: accounting, disk, entry.
 """
 
 # mypy: implicit-reexport
@@ -15,7 +15,6 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.compile_once.implicit import ImplicitTurns
     from lockcache.filestream.compile_once.lease import reap_lease
-    from lockcache.filestream.compile_once.missed import MissedEntry
     from lockcache.filestream.compile_once.polling import REMOTE, WOKEN
     from lockcache.filestream.compile_once.turns import CompileOnce, LeaseTurn
 else:

@@ -153,8 +153,6 @@ class Layout:
         "_is_shared",
         "_network_kind",
         "closures",
-        "counters",
-        "counters_base",
         "daemon_lock",
         "daemon_status",
         "directory_lock",
@@ -200,8 +198,6 @@ class Layout:
         self.quarantine = os.path.join(self.own, "quarantine")
         self.scrub = os.path.join(self.own, "scrub")
         self.closures = os.path.join(self.own, "closures")
-        self.counters = os.path.join(self.own, "counters")
-        self.counters_base = os.path.join(self.own, "counters.base")
         self.remote = os.path.join(self.own, "remote")
         self.misses = os.path.join(self.own, "misses")
         self.runs = os.path.join(self.own, "runs")

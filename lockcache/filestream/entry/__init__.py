@@ -1,7 +1,6 @@
-"""One entry: its record's bytes, where the record is, reading, staging, removing, describing, judging and signing it.
+"""One entry: its record's bytes, where the record is, reading, staging, removing, judging and signing it.
 
-Promises invariant 1 (a hit is whole) in :class:`EntryReader`, and that an entry is inspected without being used
-(:func:`describe_entry`). What a record's bytes mean is decided in its codec.
+Promises invariant 1 (a hit is whole) in :class:`EntryReader`. What a record's bytes mean is decided in its codec.
 
 May use: accounting, directory, disk, seed_marks.
 """
@@ -13,18 +12,13 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, ORDINARY, XATTR
-    from lockcache.filestream.entry.codec import AttributeRefusedError, Pack, Packed, Record, RecordPlacement
-    from lockcache.filestream.entry.codec import as_entry, bound_with
-    from lockcache.filestream.entry.codec import cost_of, digest_of, is_signed, is_understood, is_whole, pack, unpack
+    from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_NOTE_BYTES, LARGEST_RECORD_BYTES, NOTE_XATTR
+    from lockcache.filestream.entry.codec import ORDINARY, XATTR, AttributeRefusedError, Pack, Packed, Record
+    from lockcache.filestream.entry.codec import RecordPlacement, as_entry, bound_with, cost_of, digest_of
+    from lockcache.filestream.entry.codec import has_whole_tail, is_known, is_record, is_signed, is_understood, is_whole
+    from lockcache.filestream.entry.codec import may_have, pack, unpack
     from lockcache.filestream.entry.counted import CountedReads
-    from lockcache.filestream.entry.describe import FLAWS, UNKNOWN, Described, Read, Statement, add_namespaces
-    from lockcache.filestream.entry.describe import count_namespaces, describe_bytes, describe_entry, find_entry
-    from lockcache.filestream.entry.describe import find_names, flaw_of, name_namespace, namespace_of, read_entry
-    from lockcache.filestream.entry.describe import read_note, read_statement
-    from lockcache.filestream.entry.locate import Prices, find_records, is_on_server
-    from lockcache.filestream.entry.nearest import Nearest, Neighbour, Search, Subject, consider_all, consider_seed
-    from lockcache.filestream.entry.nearest import find_nearest
+    from lockcache.filestream.entry.locate import NO_ATTRIBUTE, Prices, find_records, is_on_server, read_record_file
     from lockcache.filestream.entry.reader import EntryReader, GuardedReader, Loader, NetworkReader, loader_of
     from lockcache.filestream.entry.removal import delete_entry, orphan_views, remove_empty_folders_locked, remove_entry
     from lockcache.filestream.entry.removal import remove_locked, remove_orphan_views_locked, remove_views_locked

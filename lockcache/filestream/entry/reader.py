@@ -26,11 +26,10 @@ import struct
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.accounting import RunCounts
 from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, below, is_fresh, revalidate
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
@@ -45,6 +44,9 @@ from lockcache.filestream.entry.codec import (
     may_have,
 )
 from lockcache.filestream.entry.locate import find_records, is_on_server
+
+if TYPE_CHECKING:
+    from lockcache.filestream.accounting import RunCounts
 
 _log = logging.getLogger("lockcache")
 

@@ -16,7 +16,5 @@ if TYPE_CHECKING:
     from lockcache.filestream.eviction.choose import Goal, Need, choose_by_priority, choose_victims, first_enough
     from lockcache.filestream.eviction.evict import all_entries, choose_of_all, evict_to_limit, need_of_writer, sweep
     from lockcache.filestream.eviction.remove import Evicted, remove_victims
-    from lockcache.filestream.eviction.select import Census, Selection, among, choose_selected, evict_selected
-    from lockcache.filestream.eviction.select import least_recent, select_counted, select_entries
 else:
     __getattr__, __dir__ = door(__name__)

@@ -3,7 +3,7 @@
 Promises that a manifest is read up to a bound, never through a symlink, and refused by line where it is not one; that
 what many processes of many hosts add to one file is merged in it; and that recording costs a lookup no system call.
 
-May use: entry, accounting, disk.
+May use: entry, disk.
 """
 
 # mypy: implicit-reexport

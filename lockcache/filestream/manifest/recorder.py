@@ -17,11 +17,10 @@ from collections.abc import Callable
 from typing import Final
 
 from lockcache.errors import LockTimeoutError, in_words
-from lockcache.filestream.accounting import report_at_end
 from lockcache.filestream.entry import Loader
 from lockcache.filestream.manifest.file import add_to_manifest
 from lockcache.filestream.manifest.text import MOST_KEYS
-from lockcache.fork import after_fork_in_child
+from lockcache.reports import reports
 
 __all__ = ["Recorder", "recorder_of"]
 
@@ -41,10 +40,10 @@ class Recorder:
         self.keys: set[str] = set()
         self._listed: frozenset[str] = frozenset()
         self._has_warned = False
-        self._after_fork_in_child()
-        after_fork_in_child(self)
+        self.restart()
 
-    def _after_fork_in_child(self) -> None:
+    def restart(self) -> None:
+        """Begin again in a forked child."""
         # The parent's keys stay: the child finds them in the file, or adds them if the parent was killed.
         self._writing = threading.Lock()
         self._due = time.monotonic() + _INTERVAL_SECONDS
@@ -118,5 +117,5 @@ def recorder_of(path: str, stated_as: str = "LOCKCACHE_MANIFEST") -> Recorder:
     """Returns the recorder of a file, one for all caches of this process. It last writes when the process ends."""
     if path not in _recorders:
         recorder = _recorders.setdefault(path, Recorder(path, stated_as))
-        report_at_end(recorder, recorder)
+        reports.add(recorder, recorder)
     return _recorders[path]

@@ -18,7 +18,8 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.remote.bulk import clear_server, read_bulk
     from lockcache.filestream.remote.calls import call_within
-    from lockcache.filestream.remote.counters import ServerCounters, ServerSeen, read_servers, report_of, reset_servers
+    from lockcache.filestream.remote.counters import ServerCounters, ServerSeen, read_servers, report_of
+    from lockcache.filestream.remote.counters import reset_servers_locked
     from lockcache.filestream.remote.node_state import SharedBreaker, make_server_folder
     from lockcache.filestream.remote.sealing import seal, unseal
     from lockcache.filestream.remote.store import RemoteCounts, RemoteStore

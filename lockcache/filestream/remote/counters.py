@@ -1,7 +1,7 @@
 """Counters of the servers behind a directory: what its programs together read of each, sent to it, and lost.
 
-A page for each server (:class:`..accounting.CountersPage`), in the folder that the directory keeps of it, so that a
-directory without a server has none. Programs add to it when they add to the directory's own page.
+Each server has a file, a sector of counters (:mod:`..accounting.counters`), in the folder that the directory keeps of
+it, so that a directory without a server has none. Programs add to it when they add to the directory's own page.
 
 Keeps invariant 7 (never take the job down): files that others could write are read up to a bound, and a file that
 cannot be read counts as missing.
@@ -12,23 +12,33 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting import CountersPage, CountersReport
-from lockcache.filestream.disk import FOLDER, Layout, open_below, read_small, replace_file
+from lockcache.filestream.accounting import SECTOR_BYTES, CountersCodec
+from lockcache.filestream.disk import (
+    FOLDER,
+    UPDATE,
+    Layout,
+    ProcessLock,
+    is_alone,
+    open_below,
+    open_or_create,
+    read_small,
+    replace_file,
+    unlink_below,
+)
 from lockcache.filestream.remote.node_state import SharedBreaker
 from lockcache.filestream.remote.store import RemoteStore
 from lockcache.filestream.remote.transport import RemoteUrl
+from lockcache.reports import CountersReport, Numbers
 
-__all__ = ["ServerCounters", "ServerSeen", "read_servers", "report_of", "reset_servers"]
+__all__ = ["ServerCounters", "ServerSeen", "read_servers", "report_of", "reset_servers_locked"]
 
 _log = logging.getLogger("lockcache")
 
-_KIND: Final = b"LCserve"
-# Of 17 fields, and room for 14 more.
-_PAGE_BYTES: Final = 256
 _LONGEST_NAME: Final = 500
 # A directory has one server, or the few that it ever had.
 _MOST_SERVERS: Final = 64
@@ -74,14 +84,45 @@ class ServerSeen:
     #: Its URL without user, password and settings other than the prefix.
     server: str
     counters: ServerCounters
-    #: The same since :func:`reset_servers`, whose time is ``last_report_ns``; ``None`` if nobody did that.
+    #: The same since :func:`reset_servers_locked`, whose time is ``last_report_ns``; ``None`` if nobody did that.
     since_reset: ServerCounters | None
     #: Whether no process asks it now, because it did not answer.
     is_resting: bool
 
 
-def _page_of(layout: Layout, folder: str) -> CountersPage:
-    return CountersPage(layout, f"{folder}/counters", _KIND, ServerCounters._fields, _PAGE_BYTES)
+_SERVER: Final = CountersCodec(ServerCounters, ServerCounters._fields)
+
+
+class _HeldFile:
+    """The counters of one server. Requires: the directory's lock."""
+
+    def __init__(self, layout: Layout, folder: str) -> None:
+        self._layout, self._path = layout, f"{folder}/counters"
+
+    def add(self, delta: Numbers) -> None:
+        """Add to each number. Raises :class:`OSError`."""
+        self._change(lambda sector: _SERVER.add(sector, delta))
+
+    def reset(self) -> None:
+        """Begin to count again, for people. Raises :class:`OSError`."""
+        self._change(_SERVER.reset)
+
+    def _change(self, change: Callable[[bytes], bytes]) -> None:
+        with open_or_create(self._layout, self._path, UPDATE) as fd:
+            if not is_alone(fd):
+                # Something else, or a second name of another file, which must not be written to.
+                unlink_below(self._layout, self._path)
+                raise OSError(f"{self._path} was not a file of its own")
+            os.pwrite(fd, change(os.pread(fd, SECTOR_BYTES, 0)), 0)
+
+
+@contextlib.contextmanager
+def _held(layout: Layout, folder: str, lock: ProcessLock, patience_seconds: float) -> Iterator[_HeldFile]:
+    hold = lock.hold(patience_seconds)
+    try:
+        yield _HeldFile(layout, folder)
+    finally:
+        hold.release()
 
 
 def report_of(layout: Layout, folder: str, url: RemoteUrl, store: RemoteStore) -> CountersReport:
@@ -97,7 +138,8 @@ def report_of(layout: Layout, folder: str, url: RemoteUrl, store: RemoteStore) -
     def counts() -> ServerCounters:
         return ServerCounters(**vars(store.snapshot()))
 
-    return CountersReport(layout, counts, page=_page_of(layout, folder))
+    lock = ProcessLock(layout.directory_lock, 0.0, layout=layout)
+    return CountersReport(counts, partial(_held, layout, folder, lock))
 
 
 def read_servers(layout: Layout) -> tuple[ServerSeen, ...]:
@@ -107,22 +149,20 @@ def read_servers(layout: Layout) -> tuple[ServerSeen, ...]:
         name = _name_in(layout, folder).decode(errors="replace")
         if not name or not name.isprintable() or name in seen:
             name = f"{name if name.isprintable() else ''} {os.path.basename(folder)}".strip()
-        page = _page_of(layout, folder)
-        numbers = page.read()
-        since = page.read_since(numbers)
+        sector = _sector_in(layout, folder)
         seen[name] = ServerSeen(
             name,
-            ServerCounters._make(numbers),
-            None if since is None else ServerCounters._make(since),
+            _SERVER.read(sector),
+            _SERVER.read_since(sector),
             SharedBreaker(layout, folder).is_open(),
         )
     return tuple(seen[name] for name in sorted(seen))
 
 
-def reset_servers(layout: Layout) -> None:
-    """Begin to count again, for people: as :func:`..accounting.reset_counters`. Raises :class:`OSError`."""
+def reset_servers_locked(layout: Layout) -> None:
+    """Begin to count again, for people. Requires: the directory's lock. Raises :class:`OSError`."""
     for folder in _folders(layout):
-        _page_of(layout, folder).reset()
+        _HeldFile(layout, folder).reset()
 
 
 def _folders(layout: Layout) -> Iterator[str]:
@@ -131,6 +171,13 @@ def _folders(layout: Layout) -> Iterator[str]:
         names = sorted(os.listdir(fd))[:_MOST_SERVERS]
     for name in names:
         yield f"{layout.remote}/{name}"
+
+
+def _sector_in(layout: Layout, folder: str) -> bytes:
+    try:
+        return read_small(layout, f"{folder}/counters", SECTOR_BYTES)
+    except OSError:
+        return b""
 
 
 def _name_in(layout: Layout, folder: str) -> bytes:

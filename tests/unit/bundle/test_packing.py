@@ -20,7 +20,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import Record, pack, unpack
 from lockcache.filestream.eviction.evict import all_entries
-from lockcache.filestream.eviction.select import Selection
+from lockcache.filestream.inspect.select import Selection
 from tests.crash.measure import assert_one_recount_repairs_all
 from tests.unit.bundle.bundles import write
 from tests.unit.bundle.packed import CREATED_NS, entry, packed, packed_of, unpacked

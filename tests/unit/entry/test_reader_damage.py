@@ -14,7 +14,7 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, XATTR
-from lockcache.filestream.entry.describe import describe_entry, find_entry, read_entry
+from lockcache.filestream.inspect.describe import describe_entry, find_entry, read_entry
 from tests.crash.damage import DAMAGES, GROWTHS, PLANTED
 from tests.unit.entry.material import (
     CODE,

@@ -75,8 +75,6 @@ def test_a_directory_that_may_only_be_read_serves_hits_and_refuses_deletes(cache
         os.chmod(parent, os.stat(parent).st_mode | 0o011)
 
     def as_nobody():
-        import lockcache.filestream.accounting.measure  # noqa: F401 - while it can still be found
-
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)

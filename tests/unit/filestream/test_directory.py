@@ -14,13 +14,13 @@ import pytest
 
 from lockcache import FileStreamProgramCache, FormatError, UnsafeCacheDirError
 from lockcache.filestream import directory as directory_module
-from lockcache.filestream.accounting import accounted
 from lockcache.filestream.accounting.state import Slot, StatePage
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.descriptors import Descriptor
 from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.disk.permissions import check_directory
+from lockcache.filestream.inspect import accounted
 from tests.state_pages import damage, make_newer, state_of
 from tests.unit.material import on_disk, open_directory
 

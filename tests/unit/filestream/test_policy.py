@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.accounting import StatedPolicy, accounted
+from lockcache.filestream.accounting import StatedPolicy
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.space import Space
+from lockcache.filestream.inspect import accounted
 from lockcache.filestream.policy import Policy
 from tests.state_pages import damage, policy_of, set_policy, state_of
 from tests.unit.material import on_disk

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, Turn
-from lockcache.filestream.accounting import read_misses
+from lockcache.filestream.inspect import read_misses
 from lockcache.integrations import adapter
 from lockcache.integrations.adapter import (
     Shared,

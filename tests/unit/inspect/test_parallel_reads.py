@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from lockcache.filestream.accounting import read_ahead
+from lockcache.filestream.inspect import read_ahead
 
 
 def wait() -> None:

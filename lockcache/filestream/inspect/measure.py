@@ -10,9 +10,17 @@ import statistics
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting.head import decode_head
-from lockcache.filestream.accounting.scan import bytes_beside, measure_shard, measure_shard_in_full, staged_files
-from lockcache.filestream.accounting.state import Slot, is_of, read_state, slots_in
+from lockcache.filestream.accounting import (
+    Slot,
+    bytes_beside,
+    decode_head,
+    is_of,
+    measure_shard,
+    measure_shard_in_full,
+    read_state,
+    slots_in,
+    staged_files,
+)
 from lockcache.filestream.disk import SHARDS, Layout
 
 # Two equal looks in a row are believed; a shard that is written all the time gives none.

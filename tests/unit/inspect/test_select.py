@@ -13,9 +13,9 @@ from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.accounting.scan import Found
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import entry_name
-from lockcache.filestream.entry.describe import Described, find_entry
 from lockcache.filestream.eviction.choose import Goal
-from lockcache.filestream.eviction.select import Census, Selection, choose_selected, evict_selected, select_entries
+from lockcache.filestream.inspect.describe import Described, find_entry
+from lockcache.filestream.inspect.select import Census, Selection, choose_selected, evict_selected, select_entries
 from lockcache.filestream.repair.recount import recount_all
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import XATTR
-from lockcache.filestream.entry.describe import Described, describe_entry, find_entry, find_names, read_entry
+from lockcache.filestream.inspect.describe import Described, describe_entry, find_entry, find_names, read_entry
 
 PTX = b"// Cuda compilation tools, release 13.5, V13.5.37\n.version 9.5\n.target sm_90\n"
 NAME = entry_name(b"k")

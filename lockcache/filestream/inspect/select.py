@@ -2,7 +2,7 @@
 
 Decides what a filter means, for all commands that show, pack or remove entries: an entry matches if it passes all
 filters, by any of the values of each. A property that is not known matches only ``unknown``. Removing keeps invariants
-3 (hard cap) and 4 (readers never wait) by :func:`.remove.remove_victims`: under the shard's lock, after a second look,
+3 (hard cap) and 4 (readers never wait) by :func:`.remove_victims`: under the shard's lock, after a second look,
 so that an entry which was used or rewritten since it was chosen stays, and the accounting is exact afterwards.
 """
 
@@ -16,12 +16,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from lockcache.filestream.accounting import Found, read_ahead, scan_shard
+from lockcache.filestream.accounting import Found, scan_shard
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, Layout, last_use_ns
-from lockcache.filestream.entry import UNKNOWN, Described, describe_entry
-from lockcache.filestream.eviction.choose import Goal, choose_victims
-from lockcache.filestream.eviction.remove import Evicted, remove_victims
+from lockcache.filestream.eviction import Evicted, Goal, choose_victims, remove_victims
+from lockcache.filestream.inspect.describe import UNKNOWN, Described, describe_entry
+from lockcache.filestream.inspect.parallel_reads import read_ahead
 
 # Victims between two reports of progress. So many, in the order of their shards, give each thread a shard of its own:
 # with 512, only two of eight threads had work, and removing 100,000 entries took 103 s on a busy machine.

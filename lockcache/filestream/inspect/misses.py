@@ -1,7 +1,7 @@
 """The last misses that programs can explain: a ring of 32 KB, which ``lockcache why --last`` reads.
 
 Keeps invariant 7 (never take the job down) and the cost of a hit: a miss is noted in memory when what was missing is
-stored, and written with the next report of the counters, under the lock of their page. Where there is no room, no right
+stored, and written with the next report of the counters, under the same lock. Where there is no room, no right
 or no lock, it is dropped.
 
 Keeps the caution of invariant 1 (a hit is whole) for what others could write: a slot counts if its digest is right, so
@@ -71,7 +71,7 @@ def read_misses(layout: Layout) -> list[Miss]:
 
 
 def add_misses_locked(layout: Layout, misses: Sequence[Miss]) -> None:
-    """Put misses into the slots of the oldest. Requires: the lock of the counters page. Raises :class:`OSError`."""
+    """Put misses into the slots of the oldest. Requires: the directory's lock. Raises :class:`OSError`."""
     refuse_symlink(layout.own)
     with open_or_create(layout, layout.misses, UPDATE) as fd:
         if not is_alone(fd):

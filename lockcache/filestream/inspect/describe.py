@@ -27,20 +27,22 @@ from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
 from lockcache.explain import Part, decode_label, decode_parts
 from lockcache.filestream.accounting import Found, Slot, scan_shard, space_of
 from lockcache.filestream.disk import FOLDER, NOATIME, READ, Layout, is_entry_file, last_use_ns, open_below
-from lockcache.filestream.entry.codec import (
+from lockcache.filestream.entry import (
     LARGEST_NOTE_BYTES,
     NOTE_XATTR,
+    EntryState,
+    KeyRing,
     digest_of,
+    find_records,
     has_whole_tail,
     is_known,
+    is_of_another_version,
     is_record,
     is_signed,
+    judge_entry,
     may_have,
     unpack,
 )
-from lockcache.filestream.entry.locate import find_records
-from lockcache.filestream.entry.signing import KeyRing
-from lockcache.filestream.entry.verdict import EntryState, is_of_another_version, judge_entry
 
 #: What tables, filters and namespaces call that which a record does not say.
 UNKNOWN: Final = "unknown"

@@ -8,15 +8,18 @@ import resource
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.explain import Part, bounded, make_part, state
-from lockcache.filestream.accounting.counters import Counters, CountersReport, read_counters
-from lockcache.filestream.accounting.misses import MOST_MISSES, Miss, add_misses_locked, read_misses
+from lockcache.filestream.accounting import read_counters
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.inspect.misses import MOST_MISSES, Miss, add_misses_locked, read_misses
+from lockcache.reports import Counters, CountersReport, reports
 
 PART = make_part("option arch", b"1", "sm_90")
 
@@ -72,18 +75,17 @@ def test_one_from_the_future_is_replaced_first(layout: Layout) -> None:
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b"[1,2,3,4]", b'["x","n","l",[]]', b"[" * 500, b"null"])
 def test_what_no_writer_wrote_is_nothing(layout: Layout, body: bytes) -> None:
-    from lockcache.filestream.accounting import misses
+    from lockcache.filestream.inspect import misses
 
     blob = misses._HEAD.pack(misses._MAGIC, len(body), misses.xxh3_64_intdigest(body)) + body
     Path(layout.misses).write_bytes(blob)
     assert all(isinstance(found, Miss) for found in read_misses(layout))
 
 
-def test_a_miss_is_written_with_the_report_and_only_if_it_says_something(layout: Layout) -> None:
-    counts = Counters()
-    report = CountersReport(layout, lambda: counts)
+def test_a_miss_is_written_with_the_report(directory: CacheDirectory) -> None:
+    layout, counts = directory.layout, Counters()
+    report = CountersReport(lambda: counts, directory.counting, partial(add_misses_locked, layout))
     report.note(miss(1))
-    report.note(miss(2)._replace(parts=()))
     report.report()
     assert read_misses(layout) == [], "nothing was counted"
     counts = Counters(misses=1)
@@ -96,24 +98,26 @@ def test_a_miss_is_written_with_the_report_and_only_if_it_says_something(layout:
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """No file grows over 2 kB: EFBIG, as a full disk or a quota says it."""
+    """No file grows over 3 kB, of which the state page has more: EFBIG, as a full disk or a quota says it."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3072, limits[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_without_room_misses_are_dropped_and_the_counters_counted_once(layout: Layout, small_files: None) -> None:
-    counts = Counters(misses=5)
-    report = CountersReport(layout, lambda: counts)
+def test_without_room_misses_are_dropped_and_the_counters_counted_once(
+    directory: CacheDirectory, small_files: None
+) -> None:
+    layout, counts = directory.layout, Counters(misses=5)
+    report = CountersReport(lambda: counts, directory.counting, partial(add_misses_locked, layout))
     for number in range(5):
         report.note(miss(number))
     report.report()
     report.report()
     assert (read_counters(layout).misses, report.failures) == (5, 1)
-    assert len(read_misses(layout)) == 2, "what there was room for"
+    assert len(read_misses(layout)) == 3, "what there was room for"
 
 
 def test_what_is_stored_under_a_stated_key_is_a_miss_and_a_hit_is_not(cache_path: Path) -> None:
@@ -131,9 +135,10 @@ def test_what_is_stored_under_a_stated_key_is_a_miss_and_a_hit_is_not(cache_path
     )
 
 
-def test_a_forked_child_writes_only_its_own(layout: Layout) -> None:
-    counts = Counters()
-    report = CountersReport(layout, lambda: counts)
+def test_a_forked_child_writes_only_its_own(directory: CacheDirectory) -> None:
+    layout, counts = directory.layout, Counters()
+    report = CountersReport(lambda: counts, directory.counting, partial(add_misses_locked, layout))
+    reports.add(directory, report)
     report.note(miss(1))
     pid = os.fork()
     if not pid:

@@ -15,7 +15,9 @@ from lockcache.explain import Stated, reasons_of, values_in_words
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeededRecords
 from lockcache.filestream.disk import Layout
-from lockcache.filestream.entry import FLAWS, KeyRing, Neighbour, Search, consider_all, consider_seed, flaw_of
+from lockcache.filestream.entry import KeyRing
+from lockcache.filestream.inspect.describe import FLAWS, flaw_of
+from lockcache.filestream.inspect.nearest import Neighbour, Search, consider_all, consider_seed
 from lockcache.filestream.manifest import recorder_of
 from lockcache.filestream.seed_marks import has_seed
 from lockcache.sizes import counted

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.accounting import measure
 from lockcache.filestream.accounting.state import Slot
 from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
+from lockcache.filestream.inspect import measure
 
 
 @pytest.fixture

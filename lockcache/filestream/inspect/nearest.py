@@ -19,11 +19,11 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from lockcache.explain import FRAMEWORK, Difference, Part, differences
-from lockcache.filestream.accounting import names_in, read_ahead
+from lockcache.filestream.accounting import names_in
 from lockcache.filestream.disk import SHARDS, Layout, is_entry_file
-from lockcache.filestream.entry.codec import NOTE_XATTR
-from lockcache.filestream.entry.describe import Statement, decode_statement, find_entry, read_statement
-from lockcache.filestream.entry.locate import NO_ATTRIBUTE, read_record_file
+from lockcache.filestream.entry import NO_ATTRIBUTE, NOTE_XATTR, read_record_file
+from lockcache.filestream.inspect.describe import Statement, decode_statement, find_entry, read_statement
+from lockcache.filestream.inspect.parallel_reads import read_ahead
 
 #: Some three seconds, where the attributes are in memory.
 MOST_LOOKED_AT: Final = 250_000
