@@ -34,7 +34,6 @@ from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores.foreign import ForeignStore
 from lockcache_daemon.stores.layouts import store_of
-from lockcache_daemon.stores.protocol import Opening
 from tests.access.group_members import GROUP, run_as
 from tests.access.symlink_racer import leading_out, replacing_new_files, untouched
 from tests.matrix_sampling import all_but
@@ -181,8 +180,7 @@ def _keep(root: Path, case: Case, begin: Callable[[], object], after_opening: Ca
     """Do a daemon's work on the directory, again and again. Returns how many entries it evicted."""
     _fill(root, FILES[case.layout])  # here, where the umask lets the group have it
     with StopSignals() as stop:
-        opening = Opening(str(root), Rules(settle_seconds=0.0), stop, 1.0)
-        store = store_of(case.layout)(opening)
+        store = store_of(case.layout)(str(root), Rules(settle_seconds=0.0), stop)
         assert isinstance(store, ForeignStore)
         after_opening()
         begin()
@@ -202,7 +200,7 @@ def _keep_once(root: Path, case: Case, store: ForeignStore) -> int:
 
     def scrub() -> None:
         if isinstance(store.files, PyptxFiles):
-            Scrub(scrubbed.PyptxEntries(store.files), 1, 1.0, 1.0).complete(lambda: None, lambda: None)
+            Scrub(scrubbed.PyptxEntries(store.files), 1, Rules()).complete(lambda: None, lambda: None)
             store.files.close()  # so that lock files are opened again
 
     acts = (scrub, store.begin, sweep, *store.steps(), store.begin, store.files.glance, store.remake,

@@ -14,7 +14,6 @@ from lockcache_daemon.keeper.keeper import Keeper
 from lockcache_daemon.observe.log import Report
 from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores.layouts import store_of
 
 CAP = 1_000_000
 LOW = 900_000
@@ -28,8 +27,8 @@ class Kept:
         self.stop = StopSignals()
         report = Report(as_json=True, out=self.out, err=self.out)
         # A long interval, because promises in ticks hold only if a tick has enough time, which a busy machine may take.
-        rules = Rules(CAP, settle_seconds=0.001, interval_seconds=60.0)
-        self.keeper = Keeper(str(root), rules, report, self.stop, 1.0, store_of(layout), (), layout)
+        rules = Rules(CAP, settle_seconds=0.001, interval_seconds=60.0, layout=layout)
+        self.keeper = Keeper(str(root), rules, report, self.stop)
 
     def said(self, event: str) -> list[dict[str, Any]]:
         return [said for line in self.out.getvalue().splitlines() if (said := json.loads(line))["event"] == event]

@@ -16,7 +16,7 @@ from lockcache.lowlevel import Evicted, Found, Goal, Policy, Slot, StatedPolicy,
 from lockcache_daemon.budgets.choose import Room
 from lockcache_daemon.budgets.shared import SharedBudgets, look_at_file_system
 from lockcache_daemon.observe import Report
-from lockcache_daemon.settings import DirectorySettings, Exceeded, Excess, Rules, Settings, own_budgets, rules_for
+from lockcache_daemon.settings import DirectorySettings, Exceeded, Rules, Settings, own_budgets, rules_for
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import Seen, View, view, view_lockcache
 
@@ -121,14 +121,14 @@ class Rehearsal:
         for exceeded in own_budgets(self.rules, self._policy, self._store):
             self._evict(exceeded)
 
-    def take(self, step: Callable[[], object]) -> bool:
+    def attempt(self, step: Callable[[], object]) -> bool:
         """Take a step of a budget that directories share. Raises the errors of ``step``."""
         step()
         return True
 
-    def sweep_for(self, excess: Excess) -> Evicted:
+    def sweep_for(self, budget: str, goal: Goal) -> Evicted:
         """Returns the entries that would go for a budget that directories share."""
-        return self._evict(Exceeded(excess.budget, partial(self._store.sweep, excess.goal)))
+        return self._evict(Exceeded(budget, partial(self._store.sweep, goal)))
 
     def _evict(self, exceeded: Exceeded) -> Evicted:
         self._stop.raise_if_set()

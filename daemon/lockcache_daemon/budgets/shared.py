@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from lockcache.lowlevel import Evicted, Found, Slot
+from lockcache.lowlevel import Evicted, Found, Goal, Slot
 from lockcache_daemon.budgets.choose import Member, Room, free_shortage, share_out, total_surplus
-from lockcache_daemon.settings import Excess, Rules, Settings
+from lockcache_daemon.settings import Rules, Settings
 from lockcache_daemon.throttle import Throttle
 
 # To compare the ages of entries, all directories are walked. Where a walk led to no eviction (all entries are in use,
@@ -39,9 +39,9 @@ class Directory(Protocol):
     def is_safe(self) -> bool: ...
     @property
     def held(self) -> Slot: ...
-    def take(self, step: Callable[[], object]) -> bool: ...
+    def attempt(self, step: Callable[[], object]) -> bool: ...
     def entries(self) -> Iterator[Found]: ...
-    def sweep_for(self, excess: Excess) -> Evicted: ...
+    def sweep_for(self, budget: str, goal: Goal) -> Evicted: ...
 
 
 class SharedBudgets:
@@ -71,9 +71,9 @@ class SharedBudgets:
         by_device: dict[int, list[Directory]] = {}
         for keeper in idle:
             if keeper.rules.min_free is not None:
-                keeper.take(partial(_sort_in, keeper, by_device))
+                keeper.attempt(partial(_sort_in, keeper, by_device))
         for device, sharing in by_device.items():
-            sharing[0].take(partial(self._keep_free, device, sharing, evicted))
+            sharing[0].attempt(partial(self._keep_free, device, sharing, evicted))
         return evicted
 
     def _keep_total(
@@ -116,7 +116,7 @@ class SharedBudgets:
             members = [Member(slot, keeper.rules.floor_bytes, keeper.entries()) for keeper, slot in held]
             for (keeper, _), goal in zip(held, share_out(needed, members), strict=True):
                 if goal is not None:
-                    swept = keeper.sweep_for(Excess(budget, goal))
+                    swept = keeper.sweep_for(budget, goal)
                     evicted[keeper.root] = evicted.get(keeper.root, Evicted()) + swept
                     done += swept
         self._was_fruitless = not done.entries
@@ -128,7 +128,7 @@ def _held(keepers: Sequence[Directory]) -> list[tuple[Directory, Slot]]:
     found: list[tuple[Directory, Slot]] = []
     for keeper in keepers:
         if keeper.is_able:
-            keeper.take(partial(_ask, keeper, found))
+            keeper.attempt(partial(_ask, keeper, found))
     return found
 
 

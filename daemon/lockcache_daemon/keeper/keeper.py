@@ -19,7 +19,7 @@ from functools import partial
 
 from lockcache.errors import LockcacheError, LockTimeoutError
 from lockcache.filestream.accounting import space_of
-from lockcache.lowlevel import Evicted, Found, Layout, Slot
+from lockcache.lowlevel import Evicted, Found, Goal, Layout, Slot
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.keeper.max_age import Ageing
 from lockcache_daemon.keeper.policy import Cap
@@ -27,47 +27,23 @@ from lockcache_daemon.keeper.root_user import refuse_as_root
 from lockcache_daemon.keeper.safety_checks import MountCheck, SafetyCheck
 from lockcache_daemon.keeper.single_instance import Instance, Standby, Status
 from lockcache_daemon.observe import Report, Summary, Sweep, UnreportedRepairs
-from lockcache_daemon.settings import Exceeded, Excess, Rules, Watermarks, of_namespaces, of_size, own_budgets
+from lockcache_daemon.settings import Exceeded, Rules, Watermarks, of_namespaces, of_size, own_budgets
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores import (
-    HasStatusFields,
-    KeptDirectory,
-    MakePart,
-    Opening,
-    OpenStore,
-    Part,
-    Step,
-    Store,
-    open_shards,
-)
+from lockcache_daemon.stores import KeptDirectory, MakePart, Part, Step, Store, choose_layout, store_of
 
 
 class Keeper:
-    """Keeps one directory: :meth:`open`, then :meth:`tick` again and again, then :meth:`close`. For one thread.
-
-    ``share_of_duty`` is this directory's part of what an idle daemon may cost.
-    """
+    """Keeps one directory: :meth:`open`, then :meth:`tick` again and again, then :meth:`close`. For one thread."""
 
     def __init__(
-        self,
-        root: str,
-        rules: Rules,
-        report: Report,
-        stop: StopSignals,
-        share_of_duty: float = 1.0,
-        open_store: OpenStore = open_shards,
-        parts: Sequence[MakePart] = (),
-        layout: str = "lockcache",
+        self, root: str, rules: Rules, report: Report, stop: StopSignals, parts: Sequence[MakePart] = ()
     ) -> None:
         self.root = root
-        self.layout = layout
-        #: Whether to wait for a directory that another daemon keeps.
-        self.may_stand_by = False
         self.rules = rules
+        #: ``None``: not known before the first opening.
+        self.layout: str | None = None
         self._report = report
         self._stop = stop
-        self._share_of_duty = share_of_duty
-        self._open_store = open_store
         self._make_parts = parts
         self._open: _Open | None = None
         self._standby: Standby | None = None
@@ -106,6 +82,15 @@ class Keeper:
         """The bytes and entries of the directory, as far as is known. Raises :class:`OSError`. Requires: open."""
         return self._now.store.held()
 
+    def choose_layout(self) -> str:
+        """Decide, once and for all, whose files are there. Raises as :func:`.stores.choose_layout`."""
+        if self.layout is None:
+            has_namespaces = bool(self.rules.namespaces)
+            wanted, warn = self.rules.layout, self._report.warned
+            self.layout = choose_layout(self.root, wanted, warn, has_namespaces=has_namespaces)
+            self._report.board.update(self.root, layout=self.layout)
+        return self.layout
+
     def open(self, *, begins: bool = True) -> None:
         """Make, check and lock the directory, and :meth:`begin`, unless the caller does when others are open too.
 
@@ -113,20 +98,19 @@ class Keeper:
         """
         self._mount.check()
         refuse_as_root(self.root, self.rules.group)
-        opening = Opening(self.root, self.rules, self._stop, self._share_of_duty)
+        open_store = store_of(self.choose_layout())
         was_there = os.path.lexists(self.root)
-        store = self._open_store(opening)
+        store = open_store(self.root, self.rules, self._stop)
         instance = Instance(store.layout)
         try:
             instance.acquire()
         except BaseException:
             store.close()
             raise
-        kept = KeptDirectory(self.root, store, self.rules, self._report, self._stop, self._share_of_duty)
-        ageing = Ageing(store.entries, self.rules.interval_seconds, self._share_of_duty)
+        ageing = Ageing(store.entries, self.rules)
         self._mount.remember()
-        safety = SafetyCheck(store.layout, self._refuse)
-        self._open = _Open(store, safety, instance, ageing, _made(kept, self._make_parts), not was_there)
+        self._open = _Open(store, SafetyCheck(store.layout, self._refuse), instance, ageing, [], not was_there)
+        self._make_the_parts()
         self._cap.forget()
         if begins:
             self.begin()
@@ -134,23 +118,22 @@ class Keeper:
     def begin(self) -> None:
         """Put the cap into the directory, and report the start. Raises :class:`Stopped`. Requires: open."""
         store = self._now.store
-        self._attempts.take(self._obey_policy)
-        self._attempts.take(store.begin)
-        self._attempts.take(lambda: self._publish(at_once=True))
+        self.attempt(self._obey_policy)
+        self.attempt(store.begin)
+        self.attempt(lambda: self._publish(at_once=True))
         made, budgets, held = self._now.was_made, self.rules.more_in_words(), store.held()
-        self._report.started(
-            self.root, self.layout, self._cap.policy, self._marks(), held, was_made=made, budgets=budgets
-        )
+        layout, policy = self.choose_layout(), self._cap.policy
+        self._report.started(self.root, layout, policy, self._marks(), held, was_made=made, budgets=budgets)
 
     def open_or_stand_by(self, *, begins: bool = True) -> None:
-        """Open the directory, or stand by if another daemon keeps it and :attr:`may_stand_by`.
+        """Open the directory, or stand by if another daemon keeps it and the rules say so.
 
         Raises the errors of :meth:`open`.
         """
         try:
             self.open(begins=begins)
         except AlreadyServedError as error:
-            if not self.may_stand_by:
+            if not self.rules.standby:
                 raise
             self._mount.remember()
             self._standby = Standby(Layout(self.root))
@@ -163,16 +146,15 @@ class Keeper:
             self._standby = None
         now, self._open = self._open, None
         if now is not None:
-            for part in reversed(now.parts):
-                part.close()
+            now.close_parts()
             now.instance.release()
             now.store.close()
 
     def tick(self) -> None:
         """Take every step that is due. Raises only :class:`Stopped`."""
         ready = self._reattach if self._standby is None else self._take_over
-        if self._attempts.take(ready) and self._open is not None:
-            self._attempts.take_all(self._steps())
+        if self.attempt(ready) and self._open is not None:
+            self._attempts.make_all(self._steps())
 
     def _take_over(self) -> None:
         """Open the directory if nobody keeps it any more."""
@@ -208,29 +190,27 @@ class Keeper:
     @property
     def kept(self) -> KeptDirectory:
         """The open directory with its rules, for work that is done once. Requires: open."""
-        return KeptDirectory(self.root, self._now.store, self.rules, self._report, self._stop, self._share_of_duty)
+        return KeptDirectory(self.root, self._now.store, self.rules, self._report, self._stop)
 
     def note_failure(self, error: Exception) -> None:
         """Report ``error``, unless an error of its kind was reported since this directory last worked."""
         self._attempts.note(error)
 
-    def change(self, rules: Rules, share_of_duty: float, parts: Sequence[MakePart] = ()) -> None:
+    def change(self, rules: Rules, parts: Sequence[MakePart] = ()) -> None:
         """Put other settings in force from the next tick on. Raises nothing."""
         self._cap.change(rules)
         self.rules = rules
-        self._share_of_duty = share_of_duty
         self._make_parts = parts
         now = self._open
         if now is not None:
-            now.store.change(rules, share_of_duty)
-            now.ageing.change(rules.interval_seconds, share_of_duty)
-            for part in reversed(now.parts):
-                part.close()
-            now.parts[:] = _made(self.kept, parts)
+            now.store.change(rules)
+            now.ageing = Ageing(now.store.entries, rules)
+            now.close_parts()
+            self._make_the_parts()
 
-    def take(self, step: Step) -> bool:
+    def attempt(self, step: Step) -> bool:
         """Take one step for this directory. Returns whether it worked. Raises only :class:`Stopped`."""
-        return self._attempts.take(step)
+        return self._attempts.make(step)
 
     def entries(self) -> Iterator[Found]:
         """Yields every whole entry, in no order. An error is noted and ends the iteration. Requires: open."""
@@ -239,11 +219,11 @@ class Keeper:
         except OSError as error:
             self._attempts.note(error)
 
-    def sweep_for(self, excess: Excess) -> Evicted:
+    def sweep_for(self, budget: str, goal: Goal) -> Evicted:
         """Evict for a budget that directories share. Raises only :class:`Stopped`. Requires: open."""
         done = [Evicted()]
-        sweep = partial(self._now.store.sweep, excess.goal)
-        self._attempts.take(lambda: done.append(self._evict(Exceeded(excess.budget, sweep))))
+        sweep = partial(self._now.store.sweep, goal)
+        self.attempt(lambda: done.append(self._evict(Exceeded(budget, sweep))))
         return done[-1]
 
     def _meet(self, budgets: Iterable[Exceeded]) -> Evicted:
@@ -271,6 +251,9 @@ class Keeper:
         if self._open is None:
             raise ValueError(f"{self.root} is not open")
         return self._open
+
+    def _make_the_parts(self) -> None:
+        self._now.parts[:] = [part for make in self._make_parts if (part := make(self.kept)) is not None]
 
     def _marks(self) -> Watermarks | None:
         """Returns the watermarks in force; ``None`` without a cap. Raises :class:`OSError`. Requires: open."""
@@ -324,13 +307,9 @@ class Keeper:
         namespaces = {name: slot._asdict() for name, slot in now.store.namespaces().items()}
         self._status.more = {"repairs": now.store.repairs._asdict(), "namespaces": namespaces}
         for part in now.parts:
-            if isinstance(part, HasStatusFields):
-                self._status.more |= part.status_fields()
-        self._status.publish(now.instance, self.layout, policy, self._marks(), now.store.held, at_once=at_once)
-
-
-def _made(kept: KeptDirectory, parts: Sequence[MakePart]) -> list[Part]:
-    return [part for make in parts if (part := make(kept)) is not None]
+            self._status.more |= part.status_fields()
+        layout = self.choose_layout()
+        self._status.publish(now.instance, layout, policy, self._marks(), now.store.held, at_once=at_once)
 
 
 @dataclass
@@ -344,6 +323,10 @@ class _Open:
     parts: list[Part]
     was_made: bool
     unreported: UnreportedRepairs = field(default_factory=UnreportedRepairs)
+
+    def close_parts(self) -> None:
+        for part in reversed(self.parts):
+            part.close()
 
 
 class Attempts:
@@ -362,7 +345,7 @@ class Attempts:
         """Whether no step failed, or all steps have worked since."""
         return not self._reported
 
-    def take(self, step: Callable[[], object]) -> bool:
+    def make(self, step: Step) -> bool:
         """Take one step, unless the daemon is to stop. Returns whether it worked. Raises only :class:`Stopped`."""
         if self._stop.is_set():
             return True
@@ -374,9 +357,9 @@ class Attempts:
             return False
         return True
 
-    def take_all(self, steps: Iterable[Callable[[], object]]) -> None:
+    def make_all(self, steps: Iterable[Step]) -> None:
         """Take each of ``steps``, also after one that failed. If all work again, report the recovery."""
-        outcomes = [self.take(step) for step in steps]
+        outcomes = [self.make(step) for step in steps]
         if all(outcomes) and self._reported:
             self._reported.clear()
             self._report.recovered(self._root)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from lockcache.lowlevel import Found
+from lockcache_daemon.settings import Rules
 from lockcache_daemon.throttle import Throttle
 
 # A share of one core, for all directories together: with the share of counting an idle daemon stays below 1 %.
@@ -26,26 +27,16 @@ _LONGEST_PAUSE_SECONDS: Final = 6 * 3600.0
 
 
 class Ageing:
-    """The walks over one open directory. ``entries`` begins a walk."""
+    """The walks over one open directory, by these rules. ``entries`` begins a walk."""
 
     def __init__(
-        self,
-        entries: Callable[[], Iterator[Found]],
-        tick_seconds: float,
-        share_of_duty: float,
-        clock: Callable[[], float] = time.time,
+        self, entries: Callable[[], Iterator[Found]], rules: Rules, clock: Callable[[], float] = time.time
     ) -> None:
         self._entries = entries
         self._clock = clock
-        self._throttle = Throttle(_DUTY * share_of_duty, tick_seconds)
+        self._throttle = Throttle(*rules.pace(_DUTY))
         self._walk: Iterator[Found] | None = None
         self._oldest_ns = 0
-        self._next_walk = 0.0
-
-    def change(self, tick_seconds: float, share_of_duty: float) -> None:
-        """Use other settings, and walk again."""
-        self._throttle.change(_DUTY * share_of_duty, tick_seconds)
-        self._walk = None
         self._next_walk = 0.0
 
     def due(self, max_age_seconds: float) -> list[Found]:

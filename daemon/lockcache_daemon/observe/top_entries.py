@@ -22,6 +22,7 @@ from lockcache.filestream.disk import last_use_ns
 from lockcache.filestream.entry import Prices
 from lockcache.filestream.inspect import Statement, read_statement
 from lockcache.lowlevel import SHARDS, Described, Found, Layout, scan_shard
+from lockcache_daemon.settings import Rules
 from lockcache_daemon.throttle import Throttle
 
 #: Entries on each of the three lists.
@@ -112,9 +113,9 @@ def in_walks(entries: Callable[[], Iterator[Found]], describe: Callable[[Found],
 class Standouts:
     """Finds the top entries, a slice at each :meth:`tick`. For one thread; any thread may read :attr:`seen`."""
 
-    def __init__(self, source: Source, share_of_duty: float, tick_seconds: float) -> None:
+    def __init__(self, source: Source, rules: Rules) -> None:
         self._source = source
-        self._throttle = Throttle(_DUTY * share_of_duty, tick_seconds)
+        self._throttle = Throttle(*rules.pace(_DUTY))
         self._best: dict[int, tuple[list[Standout], ...]] = {}
         self._rotation = self._rotate()
         self._review_due = self._join_due = 0.0

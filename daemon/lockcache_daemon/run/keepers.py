@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,17 +24,7 @@ from lockcache_daemon.observe import Board, CompiledAgain, Limits, Repairs, Repo
 from lockcache_daemon.scrub import make_scrubber
 from lockcache_daemon.settings import DirectorySettings, Settings, rules_for
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores import (
-    ForeignStore,
-    KeptDirectory,
-    MakePart,
-    Opening,
-    OpenStore,
-    Store,
-    choose_layout,
-    open_shards,
-    store_of,
-)
+from lockcache_daemon.stores import ForeignStore, KeptDirectory, MakePart, ShardStore, store_of
 
 
 class KeeperSet:
@@ -47,15 +37,20 @@ class KeeperSet:
         self.settings = settings
         self._report = report
         self._stop = stop
-        self._members = {
-            _place(directory): _Member(settings, directory, self._make(settings, directory, layout, store_of(layout)))
-            for directory, layout in self._layouts(settings.directories)
-        }
+        self._keepers: dict[str, Keeper] = {}
+        #: The keepers that go on by settings that are no longer in force.
+        self._behind: set[Keeper] = set()
+        for directory in settings.directories:
+            refuse_as_root(directory.path, directory.group)
+            keeper = self._make(directory)
+            if store_of(keeper.choose_layout()) is ShardStore:
+                _refuse_unsafe(directory)
+            self._keepers[_place(directory)] = keeper
 
     @property
     def keepers(self) -> Sequence[Keeper]:
         """The keepers, in the order of the settings."""
-        return [member.keeper for member in self._members.values()]
+        return list(self._keepers.values())
 
     def change(self, settings: Settings, busy: Collection[Keeper] = ()) -> None:
         """Put other settings in force.
@@ -67,86 +62,46 @@ class KeeperSet:
 
         Raises nothing: errors of a directory that was added, also those of its layout, show when it is opened.
         """
-        before, self._members = self._members, {}
-        self.settings = settings
-        behind = {place: member for place, member in before.items() if member.keeper in busy}
+        before, self._keepers = self._keepers, {}
+        if settings is not self.settings:
+            self.settings, self._behind = settings, set(before.values())
+        due, self._behind = self._behind - set(busy), self._behind & set(busy)
         for directory in settings.directories:
             place = _place(directory)
-            member = before.pop(place, None)
-            if member is not None and (place in behind or member.whole is settings):
-                self._members[place] = member
-                continue
-            if member is not None and directory.layout != member.settings.layout:
-                member.keeper.close()
-                member = None
-            if member is None:
-                member = self._add(settings, directory)
+            keeper = before.pop(place, None)
+            if keeper in due:
+                keeper = self._go_on(directory, keeper)
+            self._keepers[place] = keeper or self._make(directory)
+        for place, keeper in before.items():
+            if keeper in busy:
+                self._keepers[place] = keeper
             else:
-                member = self._go_on(settings, directory, member)
-            self._members[place] = member
-        for place, member in before.items():
-            if place in behind:
-                self._members[place] = member
-            else:
-                member.keeper.close()
-                self._report.let_go(member.keeper.root)
+                keeper.close()
+                self._report.let_go(keeper.root)
 
     @property
     def is_behind(self) -> bool:
         """Whether some keepers go on by settings that are no longer in force."""
-        return any(member.whole is not self.settings for member in self._members.values())
+        return bool(self._behind)
 
     def close(self) -> None:
         """Close all directories. Raises nothing."""
         for keeper in self.keepers:
             keeper.close()
 
-    def _add(self, settings: Settings, directory: DirectorySettings) -> _Member:
-        """Returns a member whose layout is chosen at its first opening, so that an error there is its problem alone."""
-        chosen: list[str] = []
-
-        def open_store(opening: Opening) -> Store:
-            if not chosen:
-                chosen.append(self._choose_layout(directory))
-                keeper.layout = chosen[0]
-                self._report.board.update(directory.path, layout=chosen[0])
-            return store_of(chosen[0])(opening)
-
-        keeper = self._make(settings, directory, directory.layout, open_store)
-        return _Member(settings, directory, keeper)
-
-    def _choose_layout(self, directory: DirectorySettings) -> str:
-        has_namespaces = bool(directory.namespaces)
-        return choose_layout(directory.path, directory.layout, self._report.warned, has_namespaces=has_namespaces)
-
-    def _go_on(self, settings: Settings, directory: DirectorySettings, member: _Member) -> _Member:
-        share, parts = 1 / len(settings.directories), parts_for(settings, directory)
-        member.keeper.may_stand_by = settings.standby
-        member.keeper.change(rules_for(settings, directory), share, parts)
-        return _Member(settings, directory, member.keeper)
-
-    def _layouts(self, directories: Sequence[DirectorySettings]) -> Iterator[tuple[DirectorySettings, str]]:
-        for directory in directories:
-            refuse_as_root(directory.path, directory.group)
-            layout = self._choose_layout(directory)
-            if store_of(layout) is open_shards:
-                _refuse_unsafe(directory)
-            yield directory, layout
-
-    def _make(self, settings: Settings, directory: DirectorySettings, layout: str, open_store: OpenStore) -> Keeper:
-        self._report.board.update(directory.path, layout=layout)
-        keeper = Keeper(
-            directory.path,
-            rules_for(settings, directory),
-            self._report,
-            self._stop.with_progress(lambda: self._report.board.beat_of(directory.path)),
-            1 / len(settings.directories),
-            open_store,
-            parts_for(settings, directory),
-            layout,
-        )
-        keeper.may_stand_by = settings.standby
+    def _go_on(self, directory: DirectorySettings, keeper: Keeper) -> Keeper | None:
+        """Returns the keeper with the settings in force; ``None`` if it is closed, since another layout is wanted."""
+        if directory.layout != keeper.rules.layout:
+            keeper.close()
+            return None
+        keeper.change(rules_for(self.settings, directory), parts_for(self.settings, directory))
         return keeper
+
+    def _make(self, directory: DirectorySettings) -> Keeper:
+        self._report.board.update(directory.path, layout=directory.layout)
+        stop = self._stop.with_progress(lambda: self._report.board.beat_of(directory.path))
+        rules, parts = rules_for(self.settings, directory), parts_for(self.settings, directory)
+        return Keeper(directory.path, rules, self._report, stop, parts)
 
 
 def _refuse_unsafe(directory: DirectorySettings) -> None:
@@ -159,13 +114,6 @@ def _refuse_unsafe(directory: DirectorySettings) -> None:
         raise
     except OSError:
         return  # opening the directory reports the error, or waits until it is over
-
-
-class _Member:
-    def __init__(self, whole: Settings, settings: DirectorySettings, keeper: Keeper) -> None:
-        self.whole = whole
-        self.settings = settings
-        self.keeper = keeper
 
 
 def _place(directory: DirectorySettings) -> str:
@@ -200,7 +148,7 @@ class Watching:
                 source = in_walks(store.entries, store.describe)
             else:
                 source = in_shards(store.layout)
-            self._standouts = Standouts(source, kept.share_of_duty, kept.rules.interval_seconds)
+            self._standouts = Standouts(source, kept.rules)
 
     def tick(self) -> None:
         for seeking in (self._standouts, self._compiled_again):
@@ -209,6 +157,9 @@ class Watching:
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + _INTERVAL_SECONDS
             self._put()
+
+    def status_fields(self) -> Mapping[str, object]:
+        return {}
 
     def close(self) -> None:
         self._board.update(self._kept.root, is_open=False)

@@ -29,6 +29,7 @@ from lockcache.integrations.pyptx_directory import PyptxFiles
 from lockcache.layouts import PyptxEntries
 from lockcache.lowlevel import SHARDS, Layout, Verdict, measure_quarantine
 from lockcache_daemon.observe import Report
+from lockcache_daemon.settings import Rules
 from lockcache_daemon.stores import ForeignStore, KeptDirectory, Part, ShardStore, Store
 from lockcache_daemon.throttle import Throttle
 
@@ -77,14 +78,13 @@ class Scrub:
         self,
         entries: Verifiable,
         rate_bytes: int,
-        share_of_duty: float,
-        interval_seconds: float,
+        rules: Rules,
         found: Callable[[Verdict], object] = lambda verdict: None,
     ) -> None:
         """``found`` is called with the verdict on each corrupt or unreadable entry, after its repair."""
         self._entries = entries
         self._rate_bytes = rate_bytes
-        self._throttle = Throttle(_DUTY * share_of_duty, interval_seconds)
+        self._throttle = Throttle(*rules.pace(_DUTY))
         self._found = found
         self._position = _load(entries.layout)
         self._saved = self._position
@@ -259,7 +259,7 @@ def scrub_once(kept: KeptDirectory, advance: Callable[[], object]) -> bool:
     if entries is None:
         return True
     findings = _Findings(kept.root, kept.report)
-    scrub = Scrub(entries, 1, 1.0, 1.0, findings.found)
+    scrub = Scrub(entries, 1, kept.rules, findings.found)
     done = scrub.complete(advance, kept.stop.raise_if_set)
     kept.report.scrubbed(kept.root, as_fields(done))
     kept.report.board.scrubbed(kept.root, as_fields(done))
@@ -283,8 +283,7 @@ class Scrubber:
         self._entries = entries
         self._rate_bytes = rate_bytes
         self._findings = _Findings(kept.root, kept.report)
-        interval = kept.rules.interval_seconds
-        self._scrub = Scrub(entries, rate_bytes, kept.share_of_duty, interval, self._findings.found)
+        self._scrub = Scrub(entries, rate_bytes, kept.rules, self._findings.found)
         self._rounds = 0
         self._shown: dict[str, Any] = {}
         self._show_due = 0.0

@@ -13,7 +13,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache_daemon.settings.model import DirectorySettings, Settings, settings_of
-    from lockcache_daemon.settings.rules import Exceeded, Excess, Rules, Watermarks, of_namespaces, of_size, own_budgets
+    from lockcache_daemon.settings.rules import Exceeded, Rules, Watermarks, of_namespaces, of_size, own_budgets
     from lockcache_daemon.settings.rules import rules_for
     from lockcache_daemon.settings.sources import SettingsError, Sources, variable_of
     from lockcache_daemon.settings.values import Address, AddressError, Free, listen

@@ -33,14 +33,6 @@ class Watermarks(NamedTuple):
     high_bytes: int
 
 
-class Excess(NamedTuple):
-    """A budget that is exceeded, and the goal of its sweep."""
-
-    #: The budget's flag, without the dashes.
-    budget: str
-    goal: Goal
-
-
 @dataclass(frozen=True)
 class Rules:
     """The settings of one daemon for one directory. ``None``: no such budget."""
@@ -65,6 +57,16 @@ class Rules:
     group: bool | str = False
     #: The bytes that all directories of the daemon may hold together.
     total_bytes: int | None = None
+    #: The layout, as the operator named it.
+    layout: str = "auto"
+    #: Whether to wait for a directory that another daemon keeps.
+    standby: bool = False
+    #: This directory's part of what an idle daemon may cost.
+    share_of_duty: float = 1.0
+
+    def pace(self, duty: float) -> tuple[float, float]:
+        """Returns the arguments of a throttle for idle work: this directory's part of ``duty``, and a tick's time."""
+        return duty * self.share_of_duty, self.interval_seconds
 
     @property
     def policy(self) -> Policy:
@@ -85,7 +87,7 @@ class Rules:
         budgets = {
             "max-entries": "" if entries is None else str(entries),
             "max-age": "" if age is None else _duration(age),
-            "min-free": "" if free is None else _free(free),
+            "min-free": "" if free is None else str(free),
         }
         budgets |= {f"namespace {name}": format_size(size) for name, size in self.namespaces}
         if self.total_bytes is not None:
@@ -109,8 +111,8 @@ class Rules:
             if name in held and held[name].bytes > high:
                 yield name, low
 
-    def excess(self, policy: Policy, space: Space, held: Slot) -> Excess | None:
-        """Returns the directory's own budget that is exceeded, if one is; with both names if two are."""
+    def excess(self, policy: Policy, space: Space, held: Slot) -> tuple[str, Goal] | None:
+        """Returns the directory's own budget that is exceeded, if one is (with both names if two are), and the goal."""
         budgets, limit_bytes, limit_entries = [], None, None
         marks = self.watermarks(policy, space)
         if marks is not None and held.bytes > marks.high_bytes:
@@ -121,7 +123,7 @@ class Rules:
             if held.entries > high:
                 budgets.append("max-entries")
                 limit_entries = low
-        return Excess(", ".join(budgets), Goal(limit_bytes, limit_entries)) if budgets else None
+        return (", ".join(budgets), Goal(limit_bytes, limit_entries)) if budgets else None
 
 
 class Evictor(Protocol):
@@ -140,6 +142,7 @@ class Evictor(Protocol):
 class Exceeded(NamedTuple):
     """A budget that is exceeded, and the function that evicts for it."""
 
+    #: The budget's flag, without the dashes.
     budget: str
     evict: Callable[[], Evicted]
 
@@ -153,7 +156,8 @@ def of_size(rules: Rules, policy: Policy, store: Evictor) -> Iterator[Exceeded]:
     """Yields the budget of bytes or entries, or both as one, if it is exceeded."""
     excess = rules.excess(policy, space_of(store.layout), store.held())
     if excess is not None:
-        yield Exceeded(excess.budget, partial(store.sweep, excess.goal))
+        budget, goal = excess
+        yield Exceeded(budget, partial(store.sweep, goal))
 
 
 def of_namespaces(rules: Rules, store: Evictor) -> Iterator[Exceeded]:
@@ -179,10 +183,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-def _free(free: Free) -> str:
-    return format_size(free.bytes or 0) if free.share is None else f"{100 * free.share:g}%"
-
-
 def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
     """Returns the rules of one directory under ``settings``."""
     # No directory may hold more than the total of all: so the writers of one directory alone never exceed the total.
@@ -201,4 +201,7 @@ def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
         cap_budget="max-size" if caps and min(caps) == directory.max_size else "total",
         group=directory.group,
         total_bytes=settings.total,
+        layout=directory.layout,
+        standby=settings.standby,
+        share_of_duty=1 / len(settings.directories),
     )

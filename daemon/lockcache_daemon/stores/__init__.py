@@ -14,9 +14,9 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_daemon.stores.foreign import ForeignStore
     from lockcache_daemon.stores.layouts import choose_layout, store_of, view
-    from lockcache_daemon.stores.protocol import HasStatusFields, KeptDirectory, MakePart, OpenStore, Opening, Part
+    from lockcache_daemon.stores.protocol import KeptDirectory, MakePart, OpenStore, Part
     from lockcache_daemon.stores.protocol import Step, Store
-    from lockcache_daemon.stores.sharded import ShardStore, open_shards
+    from lockcache_daemon.stores.sharded import ShardStore
     from lockcache_daemon.stores.views import Seen, View, view_lockcache
 else:
     __getattr__, __dir__ = door(__name__)

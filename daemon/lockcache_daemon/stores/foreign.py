@@ -13,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
-from lockcache.layouts import Files, evict_each, measure
+from lockcache.layouts import Files, Guest, evict_each, measure
 from lockcache.lowlevel import (
     SHARDS,
     Described,
@@ -32,7 +33,8 @@ from lockcache.lowlevel import (
 )
 from lockcache_daemon.observe import Repairs
 from lockcache_daemon.settings import Rules
-from lockcache_daemon.stores.protocol import Opening, Step
+from lockcache_daemon.signals import StopSignals
+from lockcache_daemon.stores.protocol import Step
 from lockcache_daemon.throttle import Throttle
 
 # Shares of one core, for all directories together. While a directory changes: 3,000 entries are walked in 40 ms, so a
@@ -49,29 +51,22 @@ _FINISHING_SECONDS: Final = 0.05
 
 
 class ForeignStore:
-    """An open directory of another program (a :class:`.protocol.Store`).
+    """An open directory of another program (a :class:`.protocol.Store`)."""
 
-    ``open_files`` makes the directory if need be; ``describe`` describes an entry.
-    """
-
-    def __init__(
-        self,
-        opening: Opening,
-        open_files: Callable[[str], Files],
-        describe: Callable[[Found], Described],
-    ) -> None:
-        self.describe = describe
-        self._stop = opening.stop
-        self.files = open_files(opening.root)
+    def __init__(self, guest: Guest, root: str, rules: Rules, stop: StopSignals) -> None:
+        """Makes the directory if need be."""
+        #: Describes an entry.
+        self.describe: Callable[[Found], Described] = partial(guest.describe, root)
+        self._stop = stop
+        self.files: Files = guest.open_files(root, rules.settle_seconds, stop.raise_if_set)
         try:
             self.files.prepare()
         except BaseException:
             self.files.close()
             raise
-        self._policy = StatedPolicy(self.files.layout)
-        interval, share = opening.rules.interval_seconds, opening.share_of_duty
-        self._walking = Throttle(_CHANGED_DUTY * share, interval)
-        self._rotating = Throttle(_ROTATION_DUTY * share, interval)
+        self.policy = StatedPolicy(self.files.layout)
+        self._walking = Throttle(*rules.pace(_CHANGED_DUTY))
+        self._rotating = Throttle(*rules.pace(_ROTATION_DUTY))
         self._held = Slot(0, 0)
         # Whether it was walked since the last sweep: so sweeps are as rare as walks also where they free nothing.
         self._is_fresh = False
@@ -88,10 +83,6 @@ class ForeignStore:
     @property
     def layout(self) -> Layout:
         return self.files.layout
-
-    @property
-    def policy(self) -> StatedPolicy:
-        return self._policy
 
     @property
     def repairs(self) -> Repairs:
@@ -150,9 +141,9 @@ class ForeignStore:
     def policy_changed(self) -> None:
         self._is_changed = True
 
-    def change(self, rules: Rules, share_of_duty: float) -> None:
-        self._walking.change(_CHANGED_DUTY * share_of_duty, rules.interval_seconds)
-        self._rotating.change(_ROTATION_DUTY * share_of_duty, rules.interval_seconds)
+    def change(self, rules: Rules) -> None:
+        self._walking.change(*rules.pace(_CHANGED_DUTY))
+        self._rotating.change(*rules.pace(_ROTATION_DUTY))
         self.files.settle_seconds = rules.settle_seconds
         self._is_changed = True
 

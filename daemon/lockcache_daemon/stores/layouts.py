@@ -11,8 +11,8 @@ from typing import Final
 
 from lockcache.layouts import GUESTS, WrongLayoutError, guests_in, has_entries, recognise, refuse_unless_cache
 from lockcache_daemon.stores.foreign import ForeignStore
-from lockcache_daemon.stores.protocol import Opening, OpenStore
-from lockcache_daemon.stores.sharded import open_shards
+from lockcache_daemon.stores.protocol import OpenStore
+from lockcache_daemon.stores.sharded import ShardStore
 from lockcache_daemon.stores.views import View, view_guest, view_lockcache
 
 
@@ -62,19 +62,10 @@ def view(layout: str) -> View:
     return _VIEWS[layout]
 
 
-def _open_guest(name: str, opening: Opening) -> ForeignStore:
-    guest = GUESTS[name]
-    return ForeignStore(
-        opening,
-        lambda root: guest.open_files(root, opening.rules.settle_seconds, opening.stop.raise_if_set),
-        partial(guest.describe, opening.root),
-    )
-
-
 _STORES: Final[dict[str, OpenStore]] = {
-    "lockcache": open_shards,
-    "cuda.core": open_shards,
-    **{name: partial(_open_guest, name) for name in GUESTS},
+    "lockcache": ShardStore,
+    "cuda.core": ShardStore,
+    **{name: partial(ForeignStore, guest) for name, guest in GUESTS.items()},
 }
 
 _VIEWS: Final[dict[str, View]] = {

@@ -8,11 +8,12 @@ Keeps memory bounded whatever programs call themselves: beyond fifty names the s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from lockcache.filestream.inspect import add_namespaces, count_namespaces
 from lockcache.lowlevel import SHARDS, Layout, Slot
+from lockcache_daemon.settings import Rules
 from lockcache_daemon.throttle import Throttle
 
 #: All namespaces beyond the fifty. No budget can have this name.
@@ -28,21 +29,20 @@ _MOST_NAMES: Final = 50
 class NamespaceTally:
     """Counts the namespaces of one directory, a slice at each :meth:`tick`."""
 
-    def __init__(self, layout: Layout, budgeted: Collection[str], share_of_duty: float, tick_seconds: float) -> None:
+    def __init__(self, layout: Layout, rules: Rules) -> None:
         self._layout = layout
-        self._budgeted = budgeted
         self._throttle = Throttle(0.0, 0.0)
-        self.change(budgeted, share_of_duty, tick_seconds)
+        self.change(rules)
         self._slots: list[Slot | None] = [None] * SHARDS
         self._counted: list[dict[str, Slot]] = [{}] * SHARDS
         self._next = 0
         #: By name, the largest first. Replaced as a whole.
         self.held: dict[str, Slot] = {}
 
-    def change(self, budgeted: Collection[str], share_of_duty: float, tick_seconds: float) -> None:
+    def change(self, rules: Rules) -> None:
         """Use other settings from the next tick on."""
-        self._budgeted = budgeted
-        self._throttle.change((_BUDGET_DUTY if budgeted else _IDLE_DUTY) * share_of_duty, tick_seconds)
+        self._budgeted = {name for name, _ in rules.namespaces}
+        self._throttle.change(*rules.pace(_BUDGET_DUTY if self._budgeted else _IDLE_DUTY))
 
     def tick(self, slots: Sequence[Slot]) -> None:
         """Count some shards, if it is due. ``slots``: the accounting as it stands. Raises :class:`OSError`."""

@@ -8,7 +8,7 @@ another program.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 from lockcache.lowlevel import Evicted, Found, Goal, Layout, Policy, Slot, StatedPolicy
 from lockcache_daemon.observe import Repairs, Report
@@ -75,7 +75,7 @@ class Store(Protocol):
     def policy_changed(self) -> None:
         """Follow a cap that changed."""
 
-    def change(self, rules: Rules, share_of_duty: float) -> None:
+    def change(self, rules: Rules) -> None:
         """Use other settings from now on."""
 
     def count_all(self, advance: Callable[[], None]) -> int:
@@ -99,21 +99,10 @@ class KeptDirectory(NamedTuple):
     rules: Rules
     report: Report
     stop: StopSignals
-    #: This directory's part of what an idle daemon may cost.
-    share_of_duty: float
 
 
 #: Opens a directory. Raises what is wrong with it, and :class:`Stopped`.
-OpenStore = Callable[["Opening"], Store]
-
-
-class Opening(NamedTuple):
-    """The arguments that a store is opened with."""
-
-    root: str
-    rules: Rules
-    stop: StopSignals
-    share_of_duty: float
+OpenStore = Callable[[str, Rules, StopSignals], Store]
 
 
 class Part(Protocol):
@@ -122,16 +111,11 @@ class Part(Protocol):
     def tick(self) -> None:
         """Do what is due. An error counts as the directory's, like that of a step."""
 
+    def status_fields(self) -> Mapping[str, Any]:
+        """Returns its fields of ``daemon.json`` as they last changed: changes are written at most every few seconds."""
+
     def close(self) -> None:
         """Close the part, when the directory is closed. Raises nothing."""
-
-
-@runtime_checkable
-class HasStatusFields(Protocol):
-    """A part that adds fields to ``daemon.json``."""
-
-    def status_fields(self) -> Mapping[str, Any]:
-        """Returns the fields, as they were when they last changed: changes are written at most every few seconds."""
 
 
 #: Makes a part each time that a directory is opened; ``None``: there is none for this directory.

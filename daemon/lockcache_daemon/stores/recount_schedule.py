@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from lockcache.errors import LockTimeoutError
 from lockcache.lowlevel import SHARDS, CacheDirectory, Layout, Repair, Slot, recount_shard
 from lockcache_daemon.observe import Repairs
+from lockcache_daemon.settings import Rules
 from lockcache_daemon.throttle import Throttle
 
 # Shares of one core, for all directories together. Their sum is what an idle daemon costs, but for 0.1 % of wake-ups,
@@ -56,20 +57,14 @@ _BUSY_IN_A_ROW: Final = 32
 class Counting:
     """The recounting of one open directory. A directory that is opened again gets a new one."""
 
-    def __init__(
-        self,
-        directory: CacheDirectory,
-        interval_seconds: float,
-        share_of_duty: float,
-        between: Callable[[], object],
-    ) -> None:
+    def __init__(self, directory: CacheDirectory, rules: Rules, between: Callable[[], object]) -> None:
         """``between`` is called between shards and within them, and may raise to give up."""
         self._directory = directory
-        self._interval_seconds = interval_seconds
+        self._interval_seconds = rules.interval_seconds
         self._between = between
         self._watch = ShardWatch(directory.layout)
-        self._looking = Throttle(_LOOKING_DUTY * share_of_duty, interval_seconds)
-        self._background = Throttle(_BACKGROUND_DUTY * share_of_duty, interval_seconds)
+        self._looking = Throttle(*rules.pace(_LOOKING_DUTY))
+        self._background = Throttle(*rules.pace(_BACKGROUND_DUTY))
         self._rotation = itertools.cycle(range(SHARDS))
         # In the order in which they came: a dict, so that none waits for ever.
         self._at_once: dict[int, None] = dict.fromkeys(range(SHARDS))
@@ -92,11 +87,11 @@ class Counting:
             with self._background:
                 self._recount([self._next_in_background()], None)
 
-    def change(self, interval_seconds: float, share_of_duty: float) -> None:
+    def change(self, rules: Rules) -> None:
         """Use other settings from the next tick on."""
-        self._interval_seconds = interval_seconds
-        self._looking.change(_LOOKING_DUTY * share_of_duty, interval_seconds)
-        self._background.change(_BACKGROUND_DUTY * share_of_duty, interval_seconds)
+        self._interval_seconds = rules.interval_seconds
+        self._looking.change(*rules.pace(_LOOKING_DUTY))
+        self._background.change(*rules.pace(_BACKGROUND_DUTY))
 
     def after_sweep(self) -> None:
         """Take the slots as a sweep left them, so that only later changes count as those of other programs."""

@@ -7,6 +7,7 @@ Keeps the repair half of invariant 3 (hard cap) through :mod:`.recount_schedule`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from lockcache.arguments import default_cap, is_default_path
@@ -32,8 +33,9 @@ from lockcache.lowlevel import (
 )
 from lockcache_daemon.observe import Repairs
 from lockcache_daemon.settings import Rules
+from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores.namespaces import NamespaceTally
-from lockcache_daemon.stores.protocol import Opening, Step
+from lockcache_daemon.stores.protocol import Step
 from lockcache_daemon.stores.recount_schedule import Counting
 from lockcache_daemon.throttle import Throttle
 
@@ -48,26 +50,23 @@ _FRUITLESS_DUTY: Final = 0.25
 class ShardStore:
     """An open directory of lockcache's or cuda.core's layout (a :class:`.protocol.Store`)."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, root: str, rules: Rules, stop: StopSignals) -> None:
         """Raises what :class:`CacheDirectory` raises, and :class:`Stopped`."""
-        self._stop = opening.stop
-        is_default = opening.rules.max_size_bytes is None and is_default_path(opening.root)
+        self._rules = rules
+        self._stop = stop
+        is_default = rules.max_size_bytes is None and is_default_path(root)
         self.directory = CacheDirectory(
-            opening.root,
+            root,
             _LOCK_TIMEOUT_SECONDS,
-            self._stop.raise_if_set,
-            group=opening.rules.group,
+            stop.raise_if_set,
+            group=rules.group,
             first_cap_bytes=default_cap(None) if is_default else None,
         )
-        self._counting = Counting(
-            self.directory, opening.rules.interval_seconds, opening.share_of_duty, self._stop.raise_if_set
-        )
+        self._counting = Counting(self.directory, rules, stop.raise_if_set)
+        self._tally = NamespaceTally(self.layout, rules)
         self._sweeping = Throttle(_FRUITLESS_DUTY, 0.0)
-        budgeted = dict(opening.rules.namespaces)
-        self._tally = NamespaceTally(self.layout, budgeted, opening.share_of_duty, opening.rules.interval_seconds)
         self._sweeping_namespace = Throttle(_FRUITLESS_DUTY, 0.0)
         self._was_fruitless = False
-        self._rules = opening.rules
         self.busy = 0
         self.failure: OSError | None = None
 
@@ -90,7 +89,8 @@ class ShardStore:
         """Do nothing: opening attached to the accounting."""
 
     def steps(self) -> Sequence[Step]:
-        return (self._counting.tick, self._reap, lambda: self._tally.tick(self.directory.usage().slots()))
+        reap_here = partial(reap, self.directory)
+        return (self._counting.tick, reap_here, lambda: self._tally.tick(self.directory.usage().slots()))
 
     def held(self) -> Slot:
         return self.directory.usage().total()
@@ -135,10 +135,10 @@ class ShardStore:
         """Remove the seed where it would be more than half of the cap. The rest of the size is known at every tick."""
         detach_if_too_large(self.directory, self.directory.policy.current().max_size_bytes)
 
-    def change(self, rules: Rules, share_of_duty: float) -> None:
+    def change(self, rules: Rules) -> None:
         self._rules = rules
-        self._counting.change(rules.interval_seconds, share_of_duty)
-        self._tally.change(dict(rules.namespaces), share_of_duty, rules.interval_seconds)
+        self._counting.change(rules)
+        self._tally.change(rules)
 
     def count_all(self, advance: Callable[[], None]) -> int:
         repaired = self.busy = 0
@@ -152,7 +152,7 @@ class ShardStore:
             except LockTimeoutError:
                 self.busy += 1
             advance()
-        self._reap()
+        reap(self.directory)
         if self._rules.namespaces:
             self._tally.catch_up(self.directory.usage().slots(), self._stop.raise_if_set)
         return repaired
@@ -166,10 +166,3 @@ class ShardStore:
 
     def close(self) -> None:
         self.directory.close()
-
-    def _reap(self) -> None:
-        reap(self.directory)
-
-
-#: Opens a directory (a :data:`.protocol.OpenStore`).
-open_shards = ShardStore

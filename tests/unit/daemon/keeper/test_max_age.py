@@ -9,6 +9,7 @@ import pytest
 from lockcache.filestream.accounting.scan import Found
 from lockcache_daemon.keeper import max_age
 from lockcache_daemon.keeper.max_age import Ageing
+from lockcache_daemon.settings.rules import Rules
 
 DAY = 86400.0
 
@@ -20,7 +21,7 @@ class Watched:
         self.now = 1000 * DAY
         self.uses = list(uses)
         self.seen = 0
-        self.ageing = Ageing(self._entries, 0.5, 1.0, lambda: self.now)
+        self.ageing = Ageing(self._entries, Rules(), lambda: self.now)
 
     def due(self, max_age_days: float) -> list[str]:
         return [found.name for found in self.ageing.due(max_age_days * DAY)]
@@ -69,11 +70,3 @@ def test_slices_in_which_nothing_is_old_are_paced(monkeypatch: pytest.MonkeyPatc
     for _ in range(10):
         assert watched.due(5) == []
     assert watched.seen <= 2 * max_age._ASK_EVERY  # the second has only the first to go by
-
-
-def test_other_settings_have_it_look_anew() -> None:
-    watched = Watched(990 * DAY)
-    assert watched.due(20) == []
-    assert watched.due(5) == []  # in its pause
-    watched.ageing.change(0.5, 1.0)
-    assert watched.due(5) == ["0"]

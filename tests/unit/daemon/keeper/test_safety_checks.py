@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -210,7 +211,7 @@ def test_who_stands_by_does_not_take_over_what_was_unmounted(
     point = mount_tmpfs("size=8m")
     first = keep(point / "cache")
     second = Kept(point / "cache")
-    second.keeper.may_stand_by = True
+    second.keeper.rules = replace(second.keeper.rules, standby=True)
     second.keeper.open_or_stand_by()
     assert second.keeper.is_standing_by
     subprocess.run(["umount", "-l", point], check=True)

@@ -15,6 +15,7 @@ from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
 from lockcache.layouts import GUESTS
 from lockcache_daemon.observe import top_entries
 from lockcache_daemon.observe.top_entries import Standouts, in_shards, in_walks
+from lockcache_daemon.settings.rules import Rules
 from tests.daemon.daemon_process import until
 from tests.daemon.http_client import Watched
 from tests.daemon.pyptx_crowd import store
@@ -34,7 +35,7 @@ def cache(cache_path: Path) -> FileStreamProgramCache:
 
 def looked(cache: FileStreamProgramCache) -> Standouts:
     """After a whole round."""
-    found = Standouts(in_shards(Layout(cache.path)), 1.0, 0.5)
+    found = Standouts(in_shards(Layout(cache.path)), Rules())
     found._throttle.change(1e9, 0.5)  # as if time passed between ticks
     while found.seen.shards_seen < SHARDS:
         found.tick()
@@ -91,7 +92,7 @@ def test_what_is_gone_is_taken_off_and_what_was_used_is_no_longer_among_the_olde
 
 def test_a_tick_gives_way_after_a_slice(cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(top_entries, "_SLICE_SECONDS", 0.0)
-    found = Standouts(in_shards(Layout(cache.path)), 1.0, 0.5)
+    found = Standouts(in_shards(Layout(cache.path)), Rules())
     found.tick()
     assert len(found._best) <= 1
 
@@ -164,7 +165,7 @@ def test_entries_of_other_programs_are_called_as_their_files_say(
     fill(cache_path, 1)
     guest, root = GUESTS[program], str(cache_path)
     entries = partial(guest.view_entries, root, lambda: None)
-    found = Standouts(in_walks(entries, partial(guest.describe, root)), 1.0, 0.5)
+    found = Standouts(in_walks(entries, partial(guest.describe, root)), Rules())
     found._throttle.change(1e9, 0.5)  # as if time passed between ticks
     while not found.seen.largest:
         found.tick()

@@ -23,7 +23,7 @@ def test_a_server_that_is_away_between_opening_and_stating_the_cap_is_left_to_th
 ) -> None:
     report = Report(as_json=True, out=io.StringIO(), err=io.StringIO())
     with StopSignals() as stop:
-        keepers = [Keeper(str(tmp_path / name), Rules(CAP), report, stop, 0.5) for name in "ab"]
+        keepers = [Keeper(str(tmp_path / name), Rules(CAP), report, stop) for name in "ab"]
 
         def away(store: ShardStore) -> None:
             raise OSError(errno.ESTALE, "Stale file handle")

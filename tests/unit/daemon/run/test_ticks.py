@@ -36,6 +36,9 @@ class Blocking:
         if self.error is not None:
             raise self.error
 
+    def status_fields(self) -> dict[str, object]:
+        return {}
+
     def close(self) -> None:
         self.may_go_on.set()
 
@@ -48,7 +51,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     def start(name: str, rules: Rules, *parts: Blocking) -> Keeper:
         report = Report(as_json=True, out=io.StringIO(), err=io.StringIO())
         makers = [lambda _, part=part: part for part in parts]
-        made.append(Keeper(str(tmp_path / name), rules, report, stop, 0.5, parts=makers))
+        made.append(Keeper(str(tmp_path / name), rules, report, stop, makers))
         made[-1].open()
         return made[-1]
 

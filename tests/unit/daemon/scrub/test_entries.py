@@ -14,6 +14,7 @@ from lockcache.layouts import pyptx as entries
 from lockcache.layouts.pyptx import PyptxEntries, PyptxGuest
 from lockcache_daemon.scrub import scrub as scrubbing
 from lockcache_daemon.scrub.scrub import Scrub
+from lockcache_daemon.settings.rules import Rules
 from tests.crash.damage import DAMAGES
 from tests.daemon.daemon_process import run_daemon
 from tests.daemon.pyptx_crowd import entry_of, store
@@ -34,7 +35,7 @@ def files(cache_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PyptxGu
 
 
 def run_a_round(files: PyptxGuest, found: Callable[[Verdict], object] = lambda verdict: None) -> dict[str, int]:
-    scrub = Scrub(PyptxEntries(files), 10**12, 1.0, 0.05, found)
+    scrub = Scrub(PyptxEntries(files), 10**12, Rules(interval_seconds=0.05), found)
     while not scrub.tick(lambda: False):
         pass
     scrub.close()

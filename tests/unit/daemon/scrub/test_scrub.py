@@ -17,6 +17,7 @@ from lockcache.filestream.repair.quarantine import measure_quarantine
 from lockcache.filestream.repair.verify import OwnEntries, Verdict
 from lockcache_daemon.scrub import scrub as scrubbing
 from lockcache_daemon.scrub.scrub import Scrub
+from lockcache_daemon.settings.rules import Rules
 from tests.crash.damage import fill_to_damage, spoil
 from tests.daemon.directories import accounting_is_exact
 from tests.unit.material import descriptors, descriptors_to_begin_with
@@ -39,7 +40,7 @@ def make(directory: CacheDirectory, monkeypatch: pytest.MonkeyPatch) -> Iterator
     made = []
 
     def make(rate: int = FAST, found: Callable[[Verdict], object] = lambda verdict: None) -> Scrub:
-        made.append(Scrub(OwnEntries(directory), rate, 1.0, 0.05, found))
+        made.append(Scrub(OwnEntries(directory), rate, Rules(interval_seconds=0.05), found))
         return made[-1]
 
     yield make

@@ -10,6 +10,7 @@ import pytest
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import SHARDS, Layout
 from lockcache.filestream.repair.recount import Repair, recount_shard
+from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.stores import recount_schedule
 from lockcache_daemon.stores.recount_schedule import ShardWatch
 from tests.daemon.directories import fill
@@ -26,7 +27,7 @@ class Watched:
         self.directory = CacheDirectory(str(root), 1.0)
         monkeypatch.setattr(recount_schedule, "ShardWatch", self._watch)
         monkeypatch.setattr(recount_schedule, "recount_shard", self._recount)
-        self.counting = recount_schedule.Counting(self.directory, 0.5, 1.0, lambda: False)
+        self.counting = recount_schedule.Counting(self.directory, Rules(), lambda: False)
 
     def ticks(self, number: int) -> list[int]:
         """Tick so often; the shards that were recounted."""
