@@ -145,13 +145,18 @@ class DirectoryView:
     namespaces: Mapping[str, Slot] = field(default_factory=dict)
     history: tuple[Sample, ...] = ()
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the directory is managed and nothing is wrong with it."""
+        return self.is_open and self.problem is None
+
 
 class Board:
     """The views of all directories. Several threads may write (warnings come from any); readers see whole updates."""
 
     def __init__(self) -> None:
-        #: Called whenever progress is reported, by the thread that reports it.
-        self.on_beat: Callable[[], object] = _nothing
+        #: All called whenever progress is reported, by the thread that reports it.
+        self.beats: list[Callable[[], object]] = []
         self.pid = os.getpid()
         self.started = time.time()
         self._views: dict[str, DirectoryView] = {}
@@ -168,7 +173,8 @@ class Board:
     def beat(self) -> None:
         """Report progress (0.1 us)."""
         self._alive = time.monotonic()
-        self.on_beat()
+        for each in tuple(self.beats):
+            each()
 
     @contextmanager
     def at_work(self, root: str) -> Iterator[None]:
@@ -224,52 +230,31 @@ class Board:
         """Count a sweep."""
         seconds = sweep.milliseconds / 1000
         bucket = sum(seconds > bound for bound in SWEEP_BUCKETS_SECONDS)
-        self._change(
-            root,
-            lambda view: replace(
-                view,
-                sweeps=view.sweeps + 1,
-                evicted_entries=view.evicted_entries + sweep.evicted_entries,
-                evicted_bytes=view.evicted_bytes + sweep.evicted_bytes,
-                sweep_seconds=tuple(count + (number == bucket) for number, count in enumerate(view.sweep_seconds)),
-                sweep_seconds_sum=view.sweep_seconds_sum + seconds,
-                last_sweep=time.time(),
-            ),
-        )
+
+        def change(view: DirectoryView) -> DirectoryView:
+            counts = tuple(count + (number == bucket) for number, count in enumerate(view.sweep_seconds))
+            done = {"evicted_entries": sweep.evicted_entries, "evicted_bytes": sweep.evicted_bytes}
+            view = _plus(view, sweeps=1, sweep_seconds_sum=seconds, **done)
+            return replace(view, sweep_seconds=counts, last_sweep=time.time())
+
+        self._change(root, change)
 
     def summed_up(self, root: str, summary: Summary) -> None:
         """Take over the numbers of a complete pass."""
         self.update(root, bytes=summary.after.bytes, entries=summary.after.entries)
-        self.repaired(root, summary.repaired_shards, summary.repairs.drift_bytes)
+        self.add(root, repairs=summary.repaired_shards, drift_bytes=summary.repairs.drift_bytes)
 
     def failed(self, root: str, problem: str) -> None:
         """Count a step that failed, whether or not it was reported before."""
-        self._change(
-            root,
-            lambda view: replace(
-                view, errors=view.errors + 1, problem=problem, problem_since=view.problem_since or time.time()
-            ),
-        )
 
-    def repaired(self, root: str, shards: int, drift_bytes: int) -> None:
-        """Count repairs of the accounting."""
-        self._change(
-            root,
-            lambda view: replace(view, repairs=view.repairs + shards, drift_bytes=view.drift_bytes + drift_bytes),
-        )
+        def change(view: DirectoryView) -> DirectoryView:
+            return replace(_plus(view, errors=1), problem=problem, problem_since=view.problem_since or time.time())
 
-    def scrubbed(self, root: str, new: Mapping[str, int]) -> None:
-        """Add entries and bytes that were verified, and the number of entries in each state (:mod:`.scrub.scrub`)."""
-        self._change(
-            root,
-            lambda view: replace(
-                view,
-                scrubbed_entries=view.scrubbed_entries + new.get("entries", 0),
-                scrubbed_bytes=view.scrubbed_bytes + new.get("bytes", 0),
-                corrupt_entries=view.corrupt_entries + new.get("corrupt", 0),
-                unreadable_entries=view.unreadable_entries + new.get("unreadable", 0),
-            ),
-        )
+        self._change(root, change)
+
+    def add(self, root: str, **amounts: float) -> None:
+        """Add to fields of :class:`DirectoryView` that count."""
+        self._change(root, lambda view: _plus(view, **amounts))
 
     def measured(self, root: str, held: Slot, limits: Limits) -> None:
         """Show what a directory holds at this tick."""
@@ -311,6 +296,11 @@ class Board:
         return found
 
 
+def _plus(view: DirectoryView, **amounts: float) -> DirectoryView:
+    changes: dict[str, Any] = {name: getattr(view, name) + amount for name, amount in amounts.items()}
+    return replace(view, **changes)
+
+
 def _as_of(view: DirectoryView, silent_seconds: float | None) -> DirectoryView:
     if silent_seconds is None or silent_seconds <= _LATE_SECONDS:
         return view
@@ -332,10 +322,6 @@ def _sample(view: DirectoryView) -> Sample:
         view.clients.hits,
         view.clients.misses,
     )
-
-
-def _nothing() -> None:
-    """Do nothing: the default of :attr:`Board.on_beat`."""
 
 
 def shown(path: str) -> str:

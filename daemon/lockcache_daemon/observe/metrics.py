@@ -9,8 +9,9 @@ Needs the extra ``metrics``. Label values are paths as the operator gave them; b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
@@ -19,119 +20,96 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from lockcache import __version__
-from lockcache.filestream.remote import ServerSeen
 from lockcache_daemon.observe.board import SWEEP_BUCKETS_SECONDS, Board, DirectoryView, shown
 
+# By name: what each metric says. Its value is the field of that name, or the one in _FIELDS; ``None``: no sample.
+_GAUGES: Final = {
+    "directory_up": "1 while the directory is managed and nothing is wrong with it.",
+    "directory_standby": "1 while another daemon manages the directory.",
+    "directory_bytes": "What entries and staged writes add up to.",
+    "directory_entries": "Number of entries.",
+    "directory_max_bytes": "The cap in force.",
+    "directory_max_entries": "The cap on entries in force.",
+    "sweep_low_watermark_bytes": "Where a sweep ends.",
+    "sweep_high_watermark_bytes": "Above what a sweep begins.",
+    "last_sweep_timestamp_seconds": "When the last sweep that evicted something ended.",
+}
+_COUNTERS: Final = {
+    "sweeps": "Sweeps that evicted something.",
+    "evicted_bytes": "Bytes of entries that the daemon evicted.",
+    "evicted_entries": "Entries that the daemon evicted.",
+    "accounting_repairs": "Shards whose accounting was set right.",
+    "accounting_drift_bytes": "By how much the accounting was wrong, in either direction, when it was set right.",
+    "scrubbed_entries": "Entries that were verified.",
+    "scrubbed_bytes": "Bytes of entries that were verified.",
+    "corrupt_entries": "Entries that were not what a writer had stored there, and were put into quarantine.",
+    "unreadable_entries": "Entries that the disk did not give, each time that it was asked.",
+    "errors": "Steps of the daemon that failed; each is tried again.",
+    "client_compiled_again": (
+        "Misses, of a sample, of programs that had been stored before: evicted, not whole, or not waited for."
+    ),
+}
 
-class _Value(NamedTuple):
-    """A metric with one sample for each directory."""
+# Of the programs that use a directory: fields of their counters.
+_CLIENT_TIMES: Final = {"last_report_timestamp_seconds": "When a program last added to the client counters."}
+_CLIENT_COUNTERS: Final = {
+    "hits": "Lookups that found an entry, in all programs that reported.",
+    "misses": "Lookups that found none, and were not served by another process that compiled it meanwhile.",
+    "waits": "Hits that were served after waiting until another process had compiled.",
+    "uncacheable": "Compilations that programs did not store, since they cannot be cached.",
+    "puts": "Values that programs stored.",
+    "evictions": "Entries that programs evicted to make room.",
+    "dropped_writes": "Writes that programs gave up: a full disk, a lock not free in time, larger than the cap.",
+    "corrupt_entries": "Lookups that found bytes which no writer had stored there; each was a miss.",
+    "unverified_hits": "Hits on entries that carry no record to verify.",
+    "saved_seconds": "What compiling took when it was done, summed over hits, where the entry's record says it.",
+}
 
-    name: str
-    help: str
-    #: ``None``: no sample for this directory.
-    of: Callable[[DirectoryView], float | None]
+# Of one server behind a directory.
+_SERVER_TIMES: Final = {"last_report_timestamp_seconds": "When a program last added to its counters."}
+_SERVER_COUNTERS: Final = {
+    "hits": "Lookups that it had an entry for.",
+    "misses": "Lookups that it had none for, or no answer.",
+    "waits": "Hits that were served after waiting until another host had compiled.",
+    "prefetched": "Entries that were fetched because a manifest lists them.",
+    "puts": "Entries that it took.",
+    "lost_puts": "Entries that it did not get.",
+    "lost_removals": "Removals that it did not confirm.",
+    "errors": "Calls that failed.",
+    "corrupt_entries": "Answers that no writer had stored under that key; each was a miss.",
+    "refused_entries": "Answers without a signature that is believed; each was a miss.",
+    "stale_entries": "Answers older than what the host had stored or read; each was a miss.",
+    "read_bytes": "Bytes that it answered.",
+    "written_bytes": "Bytes that it took.",
+    "answers": "Lookups that were answered.",
+    "answer_seconds": "How long lookups that were answered took together.",
+}
 
+_OF_NAMESPACES: Final = {
+    "bytes": "What the entries of a namespace add up to.",
+    "entries": "Number of entries of a namespace.",
+}
 
-def _up(view: DirectoryView) -> bool:
-    return view.is_open and view.problem is None
-
-
-_GAUGES: Final = (
-    _Value("lockcache_directory_up", "1 while the directory is managed and nothing is wrong with it.", _up),
-    _Value(
-        "lockcache_directory_standby", "1 while another daemon manages the directory.", lambda view: view.is_standby
-    ),
-    _Value("lockcache_directory_bytes", "What entries and staged writes add up to.", lambda view: view.bytes),
-    _Value("lockcache_directory_entries", "Number of entries.", lambda view: view.entries),
-    _Value("lockcache_directory_max_bytes", "The cap in force.", lambda view: view.limits.max_size_bytes),
-    _Value("lockcache_directory_max_entries", "The cap on entries in force.", lambda view: view.limits.max_entries),
-    _Value("lockcache_sweep_low_watermark_bytes", "Where a sweep ends.", lambda view: view.limits.low_bytes),
-    _Value("lockcache_sweep_high_watermark_bytes", "Above what a sweep begins.", lambda view: view.limits.high_bytes),
-    _Value(
-        "lockcache_last_sweep_timestamp_seconds",
-        "When the last sweep that evicted something ended.",
-        lambda view: view.last_sweep,
-    ),
-    _Value(
-        "lockcache_client_last_report_timestamp_seconds",
-        "When a program last added to the client counters.",
-        lambda view: view.clients.last_report_ns / 1e9 if view.clients.reports else None,
-    ),
-)
-
-_COUNTERS: Final = (
-    _Value("lockcache_sweeps", "Sweeps that evicted something.", lambda view: view.sweeps),
-    _Value("lockcache_evicted_bytes", "Bytes of entries that the daemon evicted.", lambda view: view.evicted_bytes),
-    _Value("lockcache_evicted_entries", "Entries that the daemon evicted.", lambda view: view.evicted_entries),
-    _Value("lockcache_accounting_repairs", "Shards whose accounting was set right.", lambda view: view.repairs),
-    _Value(
-        "lockcache_accounting_drift_bytes",
-        "By how much the accounting was wrong, in either direction, when it was set right.",
-        lambda view: view.drift_bytes,
-    ),
-    _Value("lockcache_scrubbed_entries", "Entries that were verified.", lambda view: view.scrubbed_entries),
-    _Value("lockcache_scrubbed_bytes", "Bytes of entries that were verified.", lambda view: view.scrubbed_bytes),
-    _Value(
-        "lockcache_corrupt_entries",
-        "Entries that were not what a writer had stored there, and were put into quarantine.",
-        lambda view: view.corrupt_entries,
-    ),
-    _Value(
-        "lockcache_unreadable_entries",
-        "Entries that the disk did not give, each time that it was asked.",
-        lambda view: view.unreadable_entries,
-    ),
-    _Value("lockcache_errors", "Steps of the daemon that failed; each is tried again.", lambda view: view.errors),
-    _Value(
-        "lockcache_client_hits",
-        "Lookups that found an entry, in all programs that reported.",
-        lambda view: view.clients.hits,
-    ),
-    _Value(
-        "lockcache_client_misses",
-        "Lookups that found none, and were not served by another process that compiled it meanwhile.",
-        lambda view: view.clients.misses,
-    ),
-    _Value(
-        "lockcache_client_waits",
-        "Hits that were served after waiting until another process had compiled.",
-        lambda view: view.clients.waits,
-    ),
-    _Value(
-        "lockcache_client_uncacheable",
-        "Compilations that programs did not store, since they cannot be cached.",
-        lambda view: view.clients.uncacheable,
-    ),
-    _Value(
-        "lockcache_client_compiled_again",
-        "Misses, of a sample, of programs that had been stored before: evicted, not whole, or not waited for.",
-        lambda view: view.compiled_again,
-    ),
-    _Value("lockcache_client_puts", "Values that programs stored.", lambda view: view.clients.puts),
-    _Value(
-        "lockcache_client_evictions", "Entries that programs evicted to make room.", lambda view: view.clients.evictions
-    ),
-    _Value(
-        "lockcache_client_dropped_writes",
-        "Writes that programs gave up: a full disk, a lock not free in time, larger than the cap.",
-        lambda view: view.clients.dropped_writes,
-    ),
-    _Value(
-        "lockcache_client_corrupt_entries",
-        "Lookups that found bytes which no writer had stored there; each was a miss.",
-        lambda view: view.clients.corrupt_entries,
-    ),
-    _Value(
-        "lockcache_client_unverified_hits",
-        "Hits on entries that carry no record to verify.",
-        lambda view: view.clients.unverified_hits,
-    ),
-    _Value(
-        "lockcache_client_saved_seconds",
-        "What compiling took when it was done, summed over hits, where the entry's record says it.",
-        lambda view: view.clients.saved_ns / 1e9,
-    ),
-)
+# Fields of another name than their metric.
+_FIELDS: Final = {
+    "directory_up": "is_up",
+    "directory_standby": "is_standby",
+    "directory_bytes": "bytes",
+    "directory_entries": "entries",
+    "directory_max_bytes": "limits.max_size_bytes",
+    "directory_max_entries": "limits.max_entries",
+    "sweep_low_watermark_bytes": "limits.low_bytes",
+    "sweep_high_watermark_bytes": "limits.high_bytes",
+    "last_sweep_timestamp_seconds": "last_sweep",
+    "accounting_repairs": "repairs",
+    "accounting_drift_bytes": "drift_bytes",
+    "client_compiled_again": "compiled_again",
+    "last_report_timestamp_seconds": "last_report_ns",
+    "saved_seconds": "saved_ns",
+    "read_bytes": "bytes_read",
+    "written_bytes": "bytes_written",
+    "answer_seconds": "answers_ns",
+}
 
 
 class Metrics:
@@ -167,123 +145,70 @@ class _BoardCollector(Collector):
             "lockcache_last_tick_age_seconds", "How long ago the daemon last reported progress.", board.silent_seconds
         )
         yield CounterMetricFamily("lockcache_warnings", "Warnings that were logged.", value=board.warnings)
-        gauges = (_family(GaugeMetricFamily, value, views) for value in _GAUGES)
-        counters = (_family(CounterMetricFamily, value, views) for value in _COUNTERS)
-        yield from itertools.chain(gauges, counters)
+        yield from _families(GaugeMetricFamily, "", _GAUGES, _BY_DIRECTORY, [((view.root,), view) for view in views])
+        yield from _families(
+            CounterMetricFamily, "", _COUNTERS, _BY_DIRECTORY, [((view.root,), view) for view in views]
+        )
+        yield from _clients(views)
         yield from _namespaces(views)
         yield from _servers(views)
         yield _durations(views)
 
 
-def _family(
-    kind: type[GaugeMetricFamily] | type[CounterMetricFamily], value: _Value, views: Iterable[DirectoryView]
-) -> Metric:
-    family = kind(value.name, value.help, labels=["directory"])
-    for view in views:
-        number = value.of(view)
-        if number is not None:
-            family.add_metric([shown(view.root)], float(number))
-    return family
+# The labels of a sample, and the object whose fields are its values.
+_Samples = Sequence[tuple[tuple[str, ...], object]]
+
+_BY_DIRECTORY: Final = ("directory",)
 
 
-def _namespaces(views: Sequence[DirectoryView]) -> Iterator[Metric]:
-    for name, help_, of in _BY_NAMESPACE:
-        family = GaugeMetricFamily(f"lockcache_namespace_{name}", help_, labels=["directory", "namespace"])
-        for view in views:
-            for namespace, number in of(view).items():
-                family.add_metric([shown(view.root), shown(namespace)], number)
+def _families(
+    kind: type[GaugeMetricFamily | CounterMetricFamily],
+    prefix: str,
+    helps: Mapping[str, str],
+    labels: Sequence[str],
+    samples: _Samples,
+) -> Iterator[Metric]:
+    for name, help_ in helps.items():
+        family = kind(f"lockcache_{prefix}{name}", help_, labels=labels)
+        field = _FIELDS.get(name, name)
+        value_of = attrgetter(field)
+        for texts, of in samples:
+            value = value_of(of)
+            if value is not None:
+                family.add_metric(list(map(shown, texts)), value / 1e9 if field.endswith("_ns") else float(value))
         yield family
 
 
-_BY_NAMESPACE: Final[tuple[tuple[str, str, Callable[[DirectoryView], Mapping[str, int]]], ...]] = (
-    (
-        "bytes",
-        "What the entries of a namespace add up to.",
-        lambda view: {name: slot.bytes for name, slot in view.namespaces.items()},
-    ),
-    (
-        "entries",
-        "Number of entries of a namespace.",
-        lambda view: {name: slot.entries for name, slot in view.namespaces.items()},
-    ),
-    ("max_bytes", "The size limit of a namespace.", lambda view: view.limits.namespaces),
-)
+def _clients(views: Sequence[DirectoryView]) -> Iterator[Metric]:
+    samples = [((view.root,), view.clients) for view in views]
+    reported = [((view.root,), view.clients) for view in views if view.clients.reports]
+    yield from _families(GaugeMetricFamily, "client_", _CLIENT_TIMES, _BY_DIRECTORY, reported)
+    yield from _families(CounterMetricFamily, "client_", _CLIENT_COUNTERS, _BY_DIRECTORY, samples)
 
 
-# Of one server behind a directory: a metric's kind, name and help, and its value.
-_BY_SERVER: Final[
-    tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, Callable[[ServerSeen], float]], ...]
-] = (
-    (GaugeMetricFamily, "up", "0 while nobody asks it, because it did not answer.", lambda seen: not seen.is_resting),
-    (
-        GaugeMetricFamily,
-        "last_report_timestamp_seconds",
-        "When a program last added to its counters.",
-        lambda seen: seen.counters.last_report_ns / 1e9,
-    ),
-    (CounterMetricFamily, "hits", "Lookups that it had an entry for.", lambda seen: seen.counters.hits),
-    (CounterMetricFamily, "misses", "Lookups that it had none for, or no answer.", lambda seen: seen.counters.misses),
-    (
-        CounterMetricFamily,
-        "waits",
-        "Hits that were served after waiting until another host had compiled.",
-        lambda seen: seen.counters.waits,
-    ),
-    (
-        CounterMetricFamily,
-        "prefetched",
-        "Entries that were fetched because a manifest lists them.",
-        lambda seen: seen.counters.prefetched,
-    ),
-    (CounterMetricFamily, "puts", "Entries that it took.", lambda seen: seen.counters.puts),
-    (CounterMetricFamily, "lost_puts", "Entries that it did not get.", lambda seen: seen.counters.lost_puts),
-    (
-        CounterMetricFamily,
-        "lost_removals",
-        "Removals that it did not confirm.",
-        lambda seen: seen.counters.lost_removals,
-    ),
-    (CounterMetricFamily, "errors", "Calls that failed.", lambda seen: seen.counters.errors),
-    (
-        CounterMetricFamily,
-        "corrupt_entries",
-        "Answers that no writer had stored under that key; each was a miss.",
-        lambda seen: seen.counters.corrupt_entries,
-    ),
-    (
-        CounterMetricFamily,
-        "refused_entries",
-        "Answers without a signature that is believed; each was a miss.",
-        lambda seen: seen.counters.refused_entries,
-    ),
-    (
-        CounterMetricFamily,
-        "stale_entries",
-        "Answers older than what the host had stored or read; each was a miss.",
-        lambda seen: seen.counters.stale_entries,
-    ),
-    (CounterMetricFamily, "read_bytes", "Bytes that it answered.", lambda seen: seen.counters.bytes_read),
-    (CounterMetricFamily, "written_bytes", "Bytes that it took.", lambda seen: seen.counters.bytes_written),
-    (CounterMetricFamily, "answers", "Lookups that were answered.", lambda seen: seen.counters.answers),
-    (
-        CounterMetricFamily,
-        "answer_seconds",
-        "How long lookups that were answered took together.",
-        lambda seen: seen.counters.answers_ns / 1e9,
-    ),
-)
+def _namespaces(views: Sequence[DirectoryView]) -> Iterator[Metric]:
+    labels = ("directory", "namespace")
+    held = [((view.root, name), slot) for view in views for name, slot in view.namespaces.items()]
+    yield from _families(GaugeMetricFamily, "namespace_", _OF_NAMESPACES, labels, held)
+    limits = GaugeMetricFamily("lockcache_namespace_max_bytes", "The size limit of a namespace.", labels=labels)
+    for view in views:
+        for name, limit in view.limits.namespaces.items():
+            limits.add_metric([shown(view.root), shown(name)], limit)
+    yield limits
 
 
 def _servers(views: Sequence[DirectoryView]) -> Iterator[Metric]:
     """Yields the metrics of servers; none where no directory ever had a server."""
-    if not any(view.servers for view in views):
+    servers = [((view.root, seen.server), seen) for view in views for seen in view.servers]
+    if not servers:
         return
-    for kind, name, help_, of in _BY_SERVER:
-        family = kind(f"lockcache_remote_{name}", help_, labels=["directory", "server"])
-        for view in views:
-            for seen in view.servers:
-                family.add_metric([shown(view.root), shown(seen.server)], float(of(seen)))
-        yield family
+    labels, counters = ("directory", "server"), [(texts, seen.counters) for texts, seen in servers]
+    up = GaugeMetricFamily("lockcache_remote_up", "0 while nobody asks it, because it did not answer.", labels=labels)
+    for (root, server), seen in servers:
+        up.add_metric([shown(root), shown(server)], not seen.is_resting)
+    yield up
+    yield from _families(GaugeMetricFamily, "remote_", _SERVER_TIMES, labels, counters)
+    yield from _families(CounterMetricFamily, "remote_", _SERVER_COUNTERS, labels, counters)
 
 
 def _durations(views: Iterable[DirectoryView]) -> Metric:

@@ -11,13 +11,10 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Sequence
 from typing import Final
 
 from lockcache.errors import LockcacheError, in_words
-from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.observe import Report, shown
-from lockcache_daemon.settings import Settings
+from lockcache_daemon.observe import Board, shown
 
 # Progress is reported at least so often; see StopSignals.
 _INTERVAL_SECONDS: Final = 10.0
@@ -28,67 +25,34 @@ class AliveFileError(LockcacheError):
     """The file cannot be made; the message says which file, and why."""
 
 
-class AliveService:
-    """The file of ``--alive-file`` (a :class:`.services.Service`)."""
+class AliveFile:
+    """The file, from :meth:`start` to :meth:`close`. Raises :class:`AliveFileError` where it cannot be made."""
 
-    def __init__(self, settings: Settings, report: Report) -> None:
-        self._wanted = settings.alive_file
-        self._report = report
-        self._path: str | None = None
+    def __init__(self, path: str, board: Board) -> None:
+        self._path = path
+        self._board = board
         self._due = 0.0
-        if self._wanted is not None:  # a killed daemon's file would say that we are well while we still count
-            _remove(self._wanted)
+        _remove(_make(path))  # a killed daemon's file would say that we are well while we still count
 
-    def prepare(self) -> None:
-        """Try to make the file. Raises :class:`AliveFileError`."""
-        if self._wanted is not None:
-            _remove(_make(self._wanted))
-
-    def open(self, keepers: Sequence[Keeper]) -> None:
+    def start(self) -> None:
         """Make the file, and touch it from now on. Raises :class:`AliveFileError`."""
-        if self._wanted is not None:
-            self._path = _make(self._wanted)
-        board = self._report.board
-        others = board.on_beat
-
-        def both() -> None:
-            others()
-            self._beat()
-
-        board.on_beat = both
-
-    def tick(self) -> None:
-        """Do nothing: the work itself reports progress."""
-
-    def change(self, settings: Settings, keepers: Sequence[Keeper]) -> None:
-        """Change to another file. If that cannot be made, the file before it stays in use."""
-        wanted = settings.alive_file
-        if wanted == self._path:
-            return
-        before = self._path
-        try:
-            self._path = None if wanted is None else _make(wanted)
-        except AliveFileError as error:
-            self._report.not_served(str(error))
-            return
-        if before is not None:
-            _remove(before)
+        _make(self._path)
+        self._board.beats.append(self._beat)
 
     def close(self) -> None:
-        before, self._path = self._path, None
-        if before is not None:
-            _remove(before)
+        if self._beat in self._board.beats:  # else it was not started
+            self._board.beats.remove(self._beat)
+            _remove(self._path)
 
     def _beat(self) -> None:
         """Touch the file, from any thread at work. By its path, because a reload could close a descriptor meanwhile."""
-        path = self._path
-        if path is not None and time.monotonic() >= self._due:
+        if time.monotonic() >= self._due:
             self._due = time.monotonic() + _INTERVAL_SECONDS
             try:
-                os.utime(path, follow_symlinks=False)
+                os.utime(self._path, follow_symlinks=False)
             except FileNotFoundError:  # such as removed by a second daemon, which found us here and ended
                 with contextlib.suppress(OSError):
-                    os.close(os.open(path, _NEW, 0o644))
+                    os.close(os.open(self._path, _NEW, 0o644))
             except OSError:
                 return  # somebody put something else there; the probe sees that
 

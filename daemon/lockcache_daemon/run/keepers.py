@@ -180,7 +180,7 @@ class Watching:
         done, self._repairs = self._repairs, kept.store.repairs
         if done != self._repairs:
             new = self._repairs.since(done)
-            board.repaired(kept.root, new.shards, new.drift_bytes)
+            board.add(kept.root, repairs=new.shards, drift_bytes=new.drift_bytes)
 
     def _limits(self) -> Limits:
         store, rules = self._kept.store, self._kept.rules

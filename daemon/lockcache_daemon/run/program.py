@@ -96,7 +96,7 @@ def _pass_once(keeper_set: KeeperSet, report: Report, *, scrubs: bool) -> int:
 
 def _serve(keeper_set: KeeperSet, sources: Sources, report: Report, stop: StopSignals) -> None:
     with Notifier() as notifier:
-        report.board.on_beat = notifier.alive
+        report.board.beats.append(notifier.alive)
         if notifier.alive_seconds is not None:
             stop.silence_seconds = min(stop.silence_seconds, notifier.alive_seconds)
 

@@ -8,18 +8,17 @@ file that cannot be written, a package that is missing) is one line; after the s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lockcache.errors import LockcacheError, how_to_install, in_words
 from lockcache.sizes import counted, format_size
 from lockcache_daemon.keeper import Keeper
 from lockcache_daemon.observe import Board, MetricsFile, Report, shown
-from lockcache_daemon.run.alive_file import AliveService
+from lockcache_daemon.run.alive_file import AliveFile
 from lockcache_daemon.run.systemd import Notifier
 from lockcache_daemon.settings import Address, AddressError, Settings, listen
 
-if TYPE_CHECKING:
-    from lockcache_daemon.observe import WebServer
+Wanted = TypeVar("Wanted")
 
 
 class Service(Protocol):
@@ -45,9 +44,9 @@ def services_for(settings: Settings, report: Report, notifier: Notifier) -> list
     """Returns the services in the order of their ticks; they are closed in reverse."""
     # The service manager last: it is notified when all others are ready.
     return [
-        WebService(settings, report),
-        FilingService(settings, report),
-        AliveService(settings, report),
+        FollowingService(lambda each: each.metrics, _web, settings, report),
+        FollowingService(lambda each: each.metrics_file, _metrics_file, settings, report),
+        FollowingService(lambda each: each.alive_file, _alive_file, settings, report),
         NotifyingService(report, notifier),
     ]
 
@@ -56,101 +55,58 @@ class ServingError(LockcacheError):
     """A service cannot be started; the message says why, and what to do."""
 
 
-class WebService:
-    """Metrics, health and the status page on ``--metrics`` (a :class:`Service`)."""
+class Running(NamedTuple):
+    """A server, or a writer of a file, that is made and not begun. Making and beginning may raise why they cannot."""
 
-    def __init__(self, settings: Settings, report: Report) -> None:
-        self._wanted = settings.metrics
+    start: Callable[[], object]
+    close: Callable[[], object]
+
+
+class FollowingService(Generic[Wanted]):
+    """A service that follows one setting (a :class:`Service`): ``None`` ends it, and another value makes another."""
+
+    def __init__(
+        self,
+        of: Callable[[Settings], Wanted | None],
+        make: Callable[[Wanted, Report], Running],
+        settings: Settings,
+        report: Report,
+    ) -> None:
+        self._of = of
+        self._make = make
+        self._wanted = of(settings)
         self._report = report
-        self._address: Address | None = None
-        self._server: WebServer | None = None
+        self._running: Running | None = None
 
     def prepare(self) -> None:
-        """Take the address. Raises :class:`AddressError` and :class:`ServingError`."""
         if self._wanted is not None:
-            self._server = self._listen(self._wanted)
+            self._running = self._make(self._wanted, self._report)
 
     def open(self, keepers: Sequence[Keeper]) -> None:
-        if self._wanted is not None and self._server is not None:
-            self._start(self._server, self._wanted)
+        if self._running is not None:
+            self._running.start()
 
     def tick(self) -> None:
-        """Do nothing: the server has a thread of its own."""
+        """Do nothing: each has a thread of its own (a disk may hang), or goes by the progress of the work."""
 
     def change(self, settings: Settings, keepers: Sequence[Keeper]) -> None:
-        """Change to another address. If that cannot be had, the address before it stays in service."""
-        wanted = settings.metrics
-        if wanted == self._address:
+        """Change to another address or file. If that cannot be had, the one before it stays in service."""
+        wanted, following = self._of(settings), None
+        if wanted == self._wanted:
             return
-        before = self._server
         try:
             if wanted is not None:
-                self._start(self._listen(wanted), wanted)
-        except (AddressError, ServingError) as error:
+                following = self._make(wanted, self._report)
+                following.start()
+        except (AddressError, LockcacheError) as error:
             self._report.not_served(str(error))
             return
-        if before is not None:
-            before.close()
-        if wanted is None:
-            self._server, self._address = None, None
+        self.close()
+        self._wanted, self._running = wanted, following
 
     def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-
-    def _listen(self, address: Address) -> WebServer:
-        listening = listen(address)
-        try:
-            from lockcache_daemon.observe import WebServer
-        except ModuleNotFoundError as error:
-            listening.close()
-            raise _missing("--metrics", error) from error
-        return WebServer(listening, self._report.board, self._report.not_served, (address.host,))
-
-    def _start(self, server: WebServer, address: Address) -> None:
-        self._server, self._address = server, address
-        where = Address(*server.address)
-        server.start()
-        self._report.listening(str(where))
-
-
-class FilingService:
-    """The file of ``--metrics-file`` (a :class:`Service`)."""
-
-    def __init__(self, settings: Settings, report: Report) -> None:
-        self._wanted = settings.metrics_file
-        self._report = report
-        self._file: MetricsFile | None = None
-
-    def prepare(self) -> None:
-        """Try the folder. Raises :class:`ServingError`."""
-        if self._wanted is not None:
-            try_metrics_file(self._wanted, self._report.board)
-
-    def open(self, keepers: Sequence[Keeper]) -> None:
-        """Start writing the file. Raises :class:`ServingError`."""
-        if self._wanted is not None:
-            self._file = _start(self._wanted, self._report)
-
-    def tick(self) -> None:
-        """Do nothing: the file has a thread of its own, because its disk may hang."""
-
-    def change(self, settings: Settings, keepers: Sequence[Keeper]) -> None:
-        """Change to another file. If that cannot be written, the file before it stays in use."""
-        wanted, before = settings.metrics_file, self._file
-        if wanted == (before.path if before is not None else None):
-            return
-        try:
-            self._file = None if wanted is None else _start(wanted, self._report)
-        except ServingError as error:
-            self._report.not_served(str(error))
-            return
-        if before is not None:
-            before.close()
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        if self._running is not None:
+            self._running.close()
 
 
 class NotifyingService:
@@ -200,13 +156,41 @@ def write_metrics_once(path: str, board: Board) -> None:
         raise _unwritable(path, error) from error
 
 
-def _start(path: str, report: Report) -> MetricsFile:
-    file = _file(path, report.board, lambda error: report.not_served(str(_unwritable(path, error))))
+def _web(address: Address, report: Report) -> Running:
+    """Returns what serves metrics, health and the status page; the address is taken from now on."""
+    listening = listen(address)
     try:
-        file.start()
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    return file
+        from lockcache_daemon.observe import WebServer
+    except ModuleNotFoundError as error:
+        listening.close()
+        raise _missing("--metrics", error) from error
+    server = WebServer(listening, report.board, report.not_served, (address.host,))
+
+    def start() -> None:
+        where = Address(*server.address)
+        server.start()
+        report.listening(str(where))
+
+    return Running(start, server.close)
+
+
+def _metrics_file(path: str, report: Report) -> Running:
+    """Returns what writes the file of ``--metrics-file``; it could be written a moment ago."""
+    try_metrics_file(path, report.board)
+    file = _file(path, report.board, lambda error: report.not_served(str(_unwritable(path, error))))
+
+    def start() -> None:
+        try:
+            file.start()
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    return Running(start, file.close)
+
+
+def _alive_file(path: str, report: Report) -> Running:
+    file = AliveFile(path, report.board)
+    return Running(file.start, file.close)
 
 
 def _file(path: str, board: Board, note: Callable[[OSError], object]) -> MetricsFile:

@@ -262,8 +262,15 @@ def scrub_once(kept: KeptDirectory, advance: Callable[[], object]) -> bool:
     scrub = Scrub(entries, 1, kept.rules, findings.found)
     done = scrub.complete(advance, kept.stop.raise_if_set)
     kept.report.scrubbed(kept.root, as_fields(done))
-    kept.report.board.scrubbed(kept.root, as_fields(done))
+    _show_on_board(kept, as_fields(done))
     return not done.states.get(UNREADABLE) and done.repaired == done.states.get(CORRUPT, 0)
+
+
+def _show_on_board(kept: KeptDirectory, new: Mapping[str, int]) -> None:
+    """Add entries and bytes that were verified, and the number of entries in each state."""
+    seen = {"scrubbed_entries": "entries", "scrubbed_bytes": "bytes"}
+    seen |= {"corrupt_entries": "corrupt", "unreadable_entries": "unreadable"}
+    kept.report.board.add(kept.root, **{field: new.get(name, 0) for field, name in seen.items()})
 
 
 def _verifiable(store: Store) -> Verifiable | None:
@@ -328,7 +335,7 @@ class Scrubber:
             "quarantine_bytes": kept.bytes,
         }
         new = {name: count - self._counted.get(name, 0) for name, count in total.items()}
-        self._kept.report.board.scrubbed(self._kept.root, new)
+        _show_on_board(self._kept, new)
         self._counted = total
 
 

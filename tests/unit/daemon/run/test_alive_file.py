@@ -10,7 +10,8 @@ import pytest
 
 from lockcache_daemon.observe.log import Report
 from lockcache_daemon.run import alive_file
-from lockcache_daemon.run.alive_file import AliveFileError, AliveService
+from lockcache_daemon.run.alive_file import AliveFileError
+from lockcache_daemon.run.services import FollowingService, _alive_file
 from lockcache_daemon.settings.model import Settings
 from tests.daemon.daemon_process import run_daemon
 
@@ -24,11 +25,17 @@ def settings(path: Path | None) -> Settings:
     return Settings(alive_file=None if path is None else str(path))
 
 
+def service_for(path: Path, report: Report) -> FollowingService[str]:
+    service = FollowingService(lambda each: each.alive_file, _alive_file, settings(path), report)
+    service.prepare()
+    return service
+
+
 def test_it_is_as_old_as_the_last_sign_of_life(tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alive_file, "_INTERVAL_SECONDS", 0.0)
     heard: list[str] = []
-    report.board.on_beat = lambda: heard.append("service manager")
-    service = AliveService(settings(tmp_path / "alive"), report)
+    report.board.beats.append(lambda: heard.append("service manager"))
+    service = service_for(tmp_path / "alive", report)
     service.open([])
     os.utime(tmp_path / "alive", (0, 0))
     service.tick()
@@ -42,7 +49,7 @@ def test_it_is_as_old_as_the_last_sign_of_life(tmp_path: Path, report: Report, m
 
 
 def test_it_is_touched_no_more_often_than_it_needs_to_be(tmp_path: Path, report: Report) -> None:
-    service = AliveService(settings(tmp_path / "alive"), report)
+    service = service_for(tmp_path / "alive", report)
     service.open([])
     report.board.beat()
     os.utime(tmp_path / "alive", (0, 0))
@@ -53,7 +60,7 @@ def test_it_is_touched_no_more_often_than_it_needs_to_be(tmp_path: Path, report:
 
 def test_what_a_killed_daemon_left_says_nothing_while_the_next_one_starts(tmp_path: Path, report: Report) -> None:
     (tmp_path / "alive").touch()
-    service = AliveService(settings(tmp_path / "alive"), report)
+    service = service_for(tmp_path / "alive", report)
     report.board.beat()
     assert os.listdir(tmp_path) == []
     service.open([])
@@ -64,14 +71,14 @@ def test_what_stands_in_its_place_is_replaced_and_not_followed(tmp_path: Path, r
     (tmp_path / "theirs").write_text("x")
     os.utime(tmp_path / "theirs", (0, 0))
     (tmp_path / "alive").symlink_to(tmp_path / "theirs")
-    AliveService(settings(tmp_path / "alive"), report).open([])
+    service_for(tmp_path / "alive", report).open([])
     report.board.beat()
     assert (tmp_path / "theirs").stat().st_mtime == 0
     assert not (tmp_path / "alive").is_symlink()
 
 
 def test_a_reload_moves_it_and_keeps_the_old_one_if_the_new_one_cannot_be_made(tmp_path: Path, report: Report) -> None:
-    service = AliveService(settings(tmp_path / "a"), report)
+    service = service_for(tmp_path / "a", report)
     service.open([])
     service.change(settings(tmp_path / "nowhere" / "b"), [])
     assert os.listdir(tmp_path) == ["a"]
@@ -83,7 +90,7 @@ def test_a_reload_moves_it_and_keeps_the_old_one_if_the_new_one_cannot_be_made(t
 
 def test_one_that_cannot_be_made_ends_the_start_with_one_line(cache_path: Path, tmp_path: Path, report: Report) -> None:
     with pytest.raises(AliveFileError, match="No such file or directory"):
-        AliveService(settings(tmp_path / "nowhere" / "alive"), report).open([])
+        service_for(tmp_path / "nowhere" / "alive", report).open([])
     ended = run_daemon("--max-size", "1M", "--alive-file", tmp_path / "nowhere" / "alive", cache_path)
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
     ended = run_daemon("--max-size", "1M", "--alive-file", "", cache_path)
@@ -93,9 +100,9 @@ def test_one_that_cannot_be_made_ends_the_start_with_one_line(cache_path: Path, 
 def test_a_second_daemon_that_is_refused_does_not_leave_the_first_without_its_file(
     tmp_path: Path, report: Report
 ) -> None:
-    first = AliveService(settings(tmp_path / "alive"), report)
+    first = service_for(tmp_path / "alive", report)
     first.open([])
-    AliveService(settings(tmp_path / "alive"), report)  # refused before it opens: somebody keeps the directory
+    service_for(tmp_path / "alive", report)  # refused before it opens: somebody keeps the directory
     assert not (tmp_path / "alive").exists()
     report.board.beat()
     assert (tmp_path / "alive").exists()
@@ -104,5 +111,5 @@ def test_a_second_daemon_that_is_refused_does_not_leave_the_first_without_its_fi
 def test_a_file_with_something_in_it_is_not_removed(tmp_path: Path, report: Report) -> None:
     (tmp_path / "alive").write_text("precious")
     with pytest.raises(AliveFileError, match="File exists"):
-        AliveService(settings(tmp_path / "alive"), report).open([])
+        service_for(tmp_path / "alive", report).open([])
     assert (tmp_path / "alive").read_text() == "precious"

@@ -8,12 +8,19 @@ from pathlib import Path
 import pytest
 
 from lockcache_daemon.observe.log import Report
-from lockcache_daemon.run.services import FilingService
+from lockcache_daemon.run.services import FollowingService, _metrics_file
 from lockcache_daemon.settings.model import Settings
 
 
 def settings(path: Path | None) -> Settings:
     return Settings(metrics_file=None if path is None else str(path))
+
+
+def filing(settings: Settings, report: Report) -> FollowingService[str]:
+    service = FollowingService(lambda each: each.metrics_file, _metrics_file, settings, report)
+    service.prepare()
+    service.open([])
+    return service
 
 
 @pytest.fixture
@@ -23,22 +30,20 @@ def report() -> Report:
 
 def test_another_metrics_file_takes_over_at_a_reload_and_none_ends_it(tmp_path: Path, report: Report) -> None:
     one, other = tmp_path / "one.prom", tmp_path / "other.prom"
-    service = FilingService(settings(one), report)
-    service.open([])
+    service = filing(settings(one), report)
     service.change(settings(one), [])
     service.change(settings(other), [])
     assert other.exists()
     service.change(settings(None), [])
-    assert service._file is None
+    assert service._running is None
     service.change(settings(one), [])
     service.close()
     assert one.exists()
 
 
 def test_a_metrics_file_that_cannot_be_written_leaves_the_one_before_in_use(tmp_path: Path, report: Report) -> None:
-    service = FilingService(settings(tmp_path / "one.prom"), report)
-    service.open([])
+    service = filing(settings(tmp_path / "one.prom"), report)
     service.change(settings(tmp_path / "none" / "x.prom"), [])
-    assert service._file is not None
-    assert service._file.path == str(tmp_path / "one.prom")
+    (tmp_path / "one.prom").unlink()
     service.close()
+    assert (tmp_path / "one.prom").exists()
