@@ -21,10 +21,7 @@ from lockcache.filestream.disk import (
     is_alone,
     is_network_mount,
     mount_of,
-    open_below,
-    open_or_create,
     refuse_symlink,
-    unlink_below,
 )
 from lockcache.filestream.entry import HEAD_BYTES, KeyRing, Record, is_whole, pack, unpack
 
@@ -71,7 +68,7 @@ class ClosureFile:
             return None
         try:
             refuse_symlink(layout.own)
-            with open_below(layout, layout.closures, READ) as fd:
+            with layout.reach.open(layout.closures, READ) as fd:
                 slot = os.pread(fd, _SLOT_BYTES, self._place(name))
         except OSError:
             return None
@@ -91,18 +88,18 @@ class ClosureFile:
         slot = sign(name.hex(), content, Record(len(content), time.time_ns(), 0, b"")) + content
         try:
             refuse_symlink(layout.own)
-            with open_or_create(layout, layout.closures, UPDATE) as fd:
+            with layout.reach.open_or_create(layout.closures, UPDATE) as fd:
                 if is_alone(fd):
                     os.pwrite(fd, slot, self._place(name))
                 else:
-                    unlink_below(layout, layout.closures)  # only this name of it, and the next one finds a new file
+                    layout.reach.unlink(layout.closures)  # only this name of it, and the next one finds a new file
         except OSError:
             return
 
     def clear(self) -> None:
         """Forget all of them."""
         try:
-            unlink_below(self._directory.layout, self._directory.layout.closures)
+            self._directory.layout.reach.unlink(self._directory.layout.closures)
         except OSError:
             return
 

@@ -62,14 +62,10 @@ from lockcache.filestream.disk import (
     check_root,
     close_inherited,
     leave_tag,
-    make_folder,
     make_root,
-    open_below,
     probe_space,
     refuse_newer,
     resolve_sharing,
-    revalidate,
-    unlink_below,
 )
 from lockcache.filestream.policy import Policy
 from lockcache.fork import after_fork_in_child
@@ -284,7 +280,7 @@ class CacheDirectory:
         missing = check_folders(self.layout, self._sharing)
         try:
             for path in missing if not self.is_read_only else ():
-                make_folder(self.layout, path)
+                self.layout.reach.make_folder(path)
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
@@ -293,7 +289,7 @@ class CacheDirectory:
         root, *below = self.layout.directories()
         make_root(root, self._sharing)
         for path in below:
-            make_folder(self.layout, path)
+            self.layout.reach.make_folder(path)
 
     def _attach(self, seen: StatePage | None) -> StatePage:
         with self._attaching:
@@ -332,17 +328,17 @@ class CacheDirectory:
             except OSError as error:
                 if error.errno != errno.ESTALE or is_last:
                     raise
-            revalidate(layout, layout.own)  # another host replaced it while we opened it
+            layout.reach.look(layout.own)  # another host replaced it while we opened it
         return None
 
     def _opened_page(self) -> StatePage:
         layout = self.layout
         if layout.is_fuse:
-            return ReopenedPage(open_below(layout, layout.state, UPDATE))
+            return ReopenedPage(layout.reach.open(layout.state, UPDATE))
         if layout.is_network:
             # The client of such a file system caches reads and writes of an open file, even if another file is locked.
             try:
-                page = self._page_of(open_below(layout, layout.state, UPDATE | _DIRECT))
+                page = self._page_of(layout.reach.open(layout.state, UPDATE | _DIRECT))
                 if not layout.is_nfs:
                     page.slot(1)  # refused where only whole blocks can be read so
                 return page
@@ -350,7 +346,7 @@ class CacheDirectory:
                 # After any other error (a stale handle), this process would not see others change the page.
                 if error.errno not in _NOT_DIRECT:
                     raise
-        return self._page_of(open_below(layout, layout.state, UPDATE))
+        return self._page_of(layout.reach.open(layout.state, UPDATE))
 
     def _page_of(self, file: Descriptor) -> StatePage:
         return NfsPage(file, self.layout) if self.layout.is_nfs else StatePage(file)
@@ -396,7 +392,7 @@ class CacheDirectory:
         self._make()
         with self.lock:
             # The process before us may be on another host, and this host may remember its files as missing.
-            revalidate(self.layout, self.layout.own)
+            self.layout.reach.look(self.layout.own)
             page = self._open_page()
             if page is not None:
                 return page
@@ -423,7 +419,7 @@ class CacheDirectory:
                 raise
             # It may well be this cache that fills the disk, and nothing can be evicted without a page.
             with contextlib.suppress(FileNotFoundError):
-                unlink_below(layout, layout.state)
+                layout.reach.unlink(layout.state)
             replace_state(layout, uncounted)
         layout.space = head.space
         is_new = self._is_new()

@@ -28,7 +28,7 @@ from lockcache.filestream.bundle_format import (
     is_whole,
     read_end,
 )
-from lockcache.filestream.disk import READ, UPDATE, Layout, open_below
+from lockcache.filestream.disk import READ, UPDATE, Layout
 
 _EMPTY: Final = bytes(SLOT.size)
 # The reasons why an entry is not served: it was deleted, or the whole seed is being removed.
@@ -70,7 +70,7 @@ def opened_seed(layout: Layout, flags: int = READ) -> Iterator[int | None]:
     Raises :class:`OSError`.
     """
     try:
-        file = open_below(layout, layout.seed, flags)
+        file = layout.reach.open(layout.seed, flags)
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise

@@ -24,7 +24,6 @@ from lockcache.filestream.disk import (
     is_abandoned,
     myself,
     next_serial,
-    open_below,
     parse_staged_name,
 )
 from lockcache.lowlevel import Layout
@@ -67,7 +66,7 @@ def is_staged(file: str) -> bool:
 
 def reap_staged(layout: Layout) -> list[str]:
     """Remove what dead writers left staged; returns all that lay there. Raises nothing: the next write tries again."""
-    with contextlib.suppress(OSError), open_below(layout, layout.tmp, _OPEN_FOLDER) as fd:
+    with contextlib.suppress(OSError), layout.reach.open(layout.tmp, _OPEN_FOLDER) as fd:
         return reap_staged_in(fd)
     return []
 
@@ -130,7 +129,7 @@ def staged_bytes(layout: Layout) -> int:
     """Bytes of all that is staged. Raises :class:`OSError`."""
     total = 0
     try:
-        with open_below(layout, layout.tmp, _OPEN_FOLDER) as fd:
+        with layout.reach.open(layout.tmp, _OPEN_FOLDER) as fd:
             for file in os.listdir(fd):
                 with contextlib.suppress(FileNotFoundError):
                     total += os.stat(file, dir_fd=fd, follow_symlinks=False).st_size

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from lockcache.filestream.disk import DISK_FULL, READ, make_folder, make_private_folder, open_folder, replace_file
+from lockcache.filestream.disk import DISK_FULL, READ, make_private_folder, open_folder, replace_file
 from lockcache.integrations.pyptx_directory import guest_layout
 from lockcache.integrations.staged import reap_staged, staged_bytes
 from lockcache.layouts.openat import NOT_A_FOLDER, folder, open_root, status_in
@@ -49,8 +49,8 @@ class GuestFiles:
 
     def prepare(self) -> None:
         """Make what is missing of our own directories."""
-        make_folder(self.layout, self.layout.own)
-        make_folder(self.layout, self.layout.tmp)
+        self.layout.reach.make_folder(self.layout.own)
+        self.layout.reach.make_folder(self.layout.tmp)
         leave_name(self.layout, self.layout_name)
 
     def glance(self) -> object:
@@ -80,7 +80,7 @@ class GuestFiles:
             return 0 if fd is None else os.fstat(fd).st_mtime_ns
 
     def _make_condemned(self) -> None:
-        make_folder(self.layout, f"{self.layout.own}/{_CONDEMNED}")
+        self.layout.reach.make_folder(f"{self.layout.own}/{_CONDEMNED}")
 
     def _condemned(self) -> AbstractContextManager[int]:
         """Returns the open folder of what was condemned, for a ``with`` block. Raises :class:`OSError`."""

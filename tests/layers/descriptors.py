@@ -5,8 +5,8 @@ calls. So in the rooms that work below such a root the contract is broken by
 
 - a call that opens, makes, renames, removes or changes a file or folder by a path: ``os.open`` and its like without
   ``dir_fd`` (``src_dir_fd`` and ``dst_dir_fd`` to rename), where the first argument is not a descriptor (``fd`` or
-  ``..._fd`` by name), ``open``, and anything of ``shutil`` or ``tempfile``. Use
-  :class:`lockcache.filestream.disk.below` or a function that is built on it;
+  ``..._fd`` by name, or the ``number`` of its owner), ``open``, and anything of ``shutil`` or ``tempfile``. Use the
+  ``reach`` of the directory's layout (:class:`lockcache.filestream.disk.Reach`), or a folder that it gives;
 - ``Descriptor.open`` and ``opened``, which are built on ``os.open``, in the same way;
 - such a function under another name, by which its calls would not be found;
 - a ``ProcessLock`` without ``layout``, which does not know the cache of its file;
@@ -31,6 +31,8 @@ _ACTS = {
     *("scandir", "walk", "mkfifo", "mknod", "chdir"),
 }
 _WHOLE_MODULES = ("shutil", "tempfile")
+# Owners of methods that open as the directory is reached.
+_WAYS = ("reach", "BY_PATH", "folder")
 _TWO_PLACES = frozenset({"rename", "replace"})
 
 
@@ -105,7 +107,7 @@ def _opens_by_path(call: ast.Call) -> bool:
     """Returns whether it calls :meth:`lockcache.filestream.disk.Descriptor.open` or ``opened`` without a ``dir_fd``."""
     function = call.func
     is_method = isinstance(function, ast.Attribute) and function.attr == "open" and len(call.args) > 1
-    is_os = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "os"
+    is_os = isinstance(function, ast.Attribute) and _last(function.value) in ("os", *_WAYS)
     is_opened = isinstance(function, ast.Name) and function.id == "opened" and len(call.args) > 1
     return (is_opened or (is_method and not is_os)) and not _has(call, "dir_fd")
 
@@ -116,8 +118,15 @@ def _is_by_descriptor(call: ast.Call, name: str) -> bool:
         return _has(call, "src_dir_fd") and _has(call, "dst_dir_fd")
     if name == "os.link":
         return _has(call, "dst_dir_fd")
-    first = call.args[0] if call.args else None
-    return _has(call, "dir_fd") or (isinstance(first, ast.Name) and (first.id == "fd" or first.id.endswith("_fd")))
+    first = _last(call.args[0]) if call.args else ""
+    return _has(call, "dir_fd") or first in ("fd", "number") or first.endswith("_fd")
+
+
+def _last(owner: ast.expr) -> str:
+    """Returns the last name of ``a.b.name``, of ``name``, or of a choice between two of them."""
+    if isinstance(owner, ast.IfExp):
+        return _last(owner.body)
+    return str(getattr(owner, "attr", getattr(owner, "id", "")))
 
 
 def _has(call: ast.Call, keyword: str) -> bool:

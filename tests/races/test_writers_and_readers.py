@@ -7,7 +7,8 @@ import os
 import pytest
 
 from lockcache import Entry
-from lockcache.filestream.entry import locate, reader
+from lockcache.filestream.disk.reach import Reach
+from lockcache.filestream.entry import reader
 from lockcache.filestream.entry.staging import StagedEntry
 from tests.races.steps import alongside, into, stop_after, stop_before
 
@@ -96,7 +97,7 @@ def test_a_reader_between_the_payload_and_its_record_file_gets_a_whole_entry_or_
     if not record_files:
         pytest.skip("payload and record are one file here")
     one.put_entry("k", OLD)
-    stop = stop_before(monkeypatch, locate, "open_below", lambda layout, path, *_: "/records/" in path)
+    stop = stop_before(monkeypatch, Reach, "open", lambda reach, path, *_: "/records/" in path)
     with alongside(other.get_entry, "k") as reading:
         stop.wait_until_reached()
         if change == "deleted":

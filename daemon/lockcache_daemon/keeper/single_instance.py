@@ -27,7 +27,7 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from lockcache.filestream.disk import ProcessLock, refuse_symlink, replace_file, unlink_below
+from lockcache.filestream.disk import ProcessLock, refuse_symlink, replace_file
 from lockcache.lowlevel import Layout, Policy, Slot, read_status
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe import Sweep
@@ -71,7 +71,7 @@ class Instance:
         with contextlib.suppress(OSError):  # a directory that is gone or stale keeps no lock
             if not self._lock.is_lost():
                 refuse_symlink(self.layout.own)  # somebody may have put one there since, also below a private root
-                unlink_below(self.layout, self.layout.daemon_status)
+                self.layout.reach.unlink(self.layout.daemon_status)
         with contextlib.suppress(OSError):
             self._lock.release()
         self._lock.close()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from lockcache.filestream.disk import UPDATE, Descriptor, make_folder, open_or_create
+from lockcache.filestream.disk import UPDATE, Descriptor
 from lockcache.lowlevel import Layout
 
 # The variables of srun, mpiexec (Open MPI, MPICH, Intel MPI) and torchrun with this process's number on its node.
@@ -96,8 +96,8 @@ def wait_for_last(layout: Layout, name: str) -> None:
 
 
 def _open(layout: Layout, name: str, lock: Descriptor) -> None:
-    make_folder(layout, layout.locks)
-    open_or_create(layout, f"{layout.locks}/{name}", UPDATE, lock)
+    layout.reach.make_folder(layout.locks)
+    layout.reach.open_or_create(f"{layout.locks}/{name}", UPDATE, lock)
 
 
 def share(fd: int) -> None:

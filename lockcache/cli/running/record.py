@@ -30,12 +30,8 @@ from lockcache.filestream.disk import (
     Descriptor,
     age_seconds_of,
     is_alone,
-    make_folder,
     myself,
-    open_below,
     open_folder,
-    open_or_create,
-    unlink_below,
 )
 from lockcache.lowlevel import Layout
 
@@ -101,7 +97,7 @@ class RecordedRun:
         except OSError as error:
             self.parts, self.why_unknown = [], in_words(error)
         if self._layout is not None:
-            unlink_below(self._layout, self._path)
+            self._layout.reach.unlink(self._path)
         outer = os.environ.get(RUN_VARIABLE)
         if outer:  # of a ``lockcache run`` around this one, whose processes these are as well
             append_parts(outer, self.parts)
@@ -109,13 +105,13 @@ class RecordedRun:
                 note_missing_parts(outer)
 
     def _make_shared(self, layout: Layout, words: Sequence[str]) -> None:
-        make_folder(layout, layout.runs)
+        layout.reach.make_folder(layout.runs)
         _reap(layout)
         path = f"{layout.runs}/{_name_of(words)}"
         for _ in range(_ATTEMPTS):
             lock = Descriptor()
             try:
-                open_or_create(layout, path, UPDATE, lock)
+                layout.reach.open_or_create(path, UPDATE, lock)
                 _begin(lock.number)
                 if _is_at(layout, lock.number, path):
                     self._lock, self._path = lock, path
@@ -162,7 +158,7 @@ def _begin(fd: int) -> None:
 def _is_at(layout: Layout, fd: int, path: str) -> bool:
     """Returns whether an open file still has its name: the last rank of another job may have removed it."""
     try:
-        with open_below(layout, path, UPDATE) as now:
+        with layout.reach.open(path, UPDATE) as now:
             return os.path.samestat(os.fstat(now), os.fstat(fd))
     except FileNotFoundError:
         return False
@@ -173,6 +169,6 @@ def _reap(layout: Layout) -> None:
     with contextlib.suppress(OSError), open_folder(layout.root, "lockcache", "runs") as folder_fd:
         for name in os.listdir(folder_fd)[:_MOST_REAPED]:
             if age_seconds_of(folder_fd, name) > _ABANDONED_SECONDS:
-                with contextlib.suppress(OSError), open_below(layout, f"{layout.runs}/{name}", UPDATE) as fd:
+                with contextlib.suppress(OSError), layout.reach.open(f"{layout.runs}/{name}", UPDATE) as fd:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     os.unlink(name, dir_fd=folder_fd)

@@ -10,7 +10,7 @@ from typing import Final
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding
 from lockcache.doctor.pair.messages import Numbers
 from lockcache.doctor.pair.trial import Side, Trial
-from lockcache.filestream.disk import open_below
+from lockcache.filestream.disk import BY_PATH
 from lockcache.filestream.entry import HEAD_BYTES, XATTR
 
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC
@@ -56,7 +56,7 @@ def _read_on(side: Side) -> Numbers:
 
 
 def _read(path: str) -> bytes:
-    with open_below(None, path, _OPEN) as fd, open(fd, "rb", closefd=False) as file:
+    with BY_PATH.open(path, _OPEN) as fd, open(fd, "rb", closefd=False) as file:
         return file.read(_CONTENT_BYTES + 1)
 
 
@@ -84,7 +84,7 @@ _VALUE: Final = bytes(range(HEAD_BYTES))
 def _set_attribute(side: Side) -> Numbers:
     side.put("file", b"x")
     is_set = False
-    with open_below(None, side.at("file"), os.O_RDWR | os.O_CLOEXEC) as fd, contextlib.suppress(OSError):
+    with BY_PATH.open(side.at("file"), os.O_RDWR | os.O_CLOEXEC) as fd, contextlib.suppress(OSError):
         os.setxattr(fd, XATTR, _VALUE)
         is_set = os.getxattr(fd, XATTR) == _VALUE
     side.sync()
@@ -93,7 +93,7 @@ def _set_attribute(side: Side) -> Numbers:
 
 def _get_attribute(side: Side) -> Numbers:
     side.sync()
-    with open_below(None, side.at("file"), _OPEN) as fd, contextlib.suppress(OSError):
+    with BY_PATH.open(side.at("file"), _OPEN) as fd, contextlib.suppress(OSError):
         return {"read": os.getxattr(fd, XATTR) == _VALUE}
     return {"read": False}
 

@@ -23,7 +23,7 @@ from lockcache.doctor.sharing import (
     STUCK_LOCKS,
     WITHOUT_LOCKS,
 )
-from lockcache.filestream.disk import make_folder
+from lockcache.filestream.disk import BY_PATH
 
 # ---- locks -----------------------------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ def _race(side: Side, mine: str) -> Numbers:
 
 
 def _create_first(side: Side) -> Numbers:
-    make_folder(None, side.at("exclusive"))
+    BY_PATH.make_folder(side.at("exclusive"))
     side.sync()
     return _race(side, "acting")
 

@@ -18,9 +18,7 @@ from typing import Any, Final
 from lockcache.filestream.disk import (
     Descriptor,
     Layout,
-    create_below,
     read_json,
-    rename_below,
     write_all,
 )
 
@@ -158,10 +156,10 @@ def put_file(layout: Layout, path: str, content: bytes) -> None:
     """Write a new file that is there in whole or not at all. Raises :class:`OSError`."""
     staged = f"{path}.new"
     made = Descriptor()
-    create_below(layout, staged, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, made)
+    layout.reach.create(staged, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, made)
     with made as fd:
         write_all(fd, content)
-    rename_below(layout, staged, path)
+    layout.reach.rename(staged, path)
 
 
 def _encoded(numbers: Mapping[str, int]) -> bytes:

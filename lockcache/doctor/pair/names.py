@@ -14,7 +14,7 @@ from typing import Final
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding
 from lockcache.doctor.pair.messages import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, each_when, is_late, worst
-from lockcache.filestream.disk import make_folder, open_below, unlink_below
+from lockcache.filestream.disk import BY_PATH
 
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC
 _OLD, _NEW = b"0" * 4096, b"1" * 4096
@@ -31,10 +31,10 @@ _NEW_WORDS: Final = {"name": "in a folder that was there:", "folder": "in a fold
 
 
 def _create(side: Side) -> Numbers:
-    make_folder(None, side.at("folder"))
+    BY_PATH.make_folder(side.at("folder"))
     side.sync()
     side.sync()  # the other host saw both missing
-    make_folder(None, side.at("new folder"))
+    BY_PATH.make_folder(side.at("new folder"))
     for path in _NEW_NAMES.values():
         side.put(path, _NEW)
     side.sync()
@@ -71,7 +71,7 @@ _REPLACED: Final = {
 def _replace(side: Side) -> Numbers:
     for name in _REPLACED:
         side.put(name, _OLD)
-    with open_below(None, side.at("writing"), _OPEN):
+    with BY_PATH.open(side.at("writing"), _OPEN):
         side.sync()
         side.sync()  # the other host read them all, and has one open
         for name in _REPLACED:
@@ -83,7 +83,7 @@ def _replace(side: Side) -> Numbers:
 
 def _see_replaced(side: Side) -> Numbers:
     side.sync()
-    with open_below(None, side.at("reading"), _OPEN):
+    with BY_PATH.open(side.at("reading"), _OPEN):
         for name in _REPLACED:
             side.holds(name, _OLD)
         side.sync()
@@ -109,11 +109,11 @@ _REMOVED: Final = {"idle": "open nowhere:", "writing": "open where it is removed
 def _remove(side: Side) -> Numbers:
     for name in _REMOVED:
         side.put(name, _OLD)
-    with open_below(None, side.at("writing"), _OPEN):
+    with BY_PATH.open(side.at("writing"), _OPEN):
         side.sync()
         side.sync()
         for name in _REMOVED:
-            unlink_below(side.layout, side.at(name))
+            side.layout.reach.unlink(side.at(name))
         side.sync()
         side.sync()
     return {}

@@ -13,7 +13,7 @@ from lockcache.doctor.pair.messages import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, each_when, is_late, worst
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import ReopenedPage, Slot
-from lockcache.filestream.disk import Descriptor, ProcessLock, open_below
+from lockcache.filestream.disk import BY_PATH, Descriptor, ProcessLock
 
 _BYTES: Final = mmap.PAGESIZE
 _OPEN: Final = os.O_RDWR | os.O_CLOEXEC
@@ -38,7 +38,7 @@ class _Page:
 
     def __init__(self, side: Side) -> None:
         self._lock = ProcessLock(side.at("lock"), side.limit_seconds, layout=side.layout)
-        self._file = open_below(None, side.at("page"), _OPEN)
+        self._file = BY_PATH.open(side.at("page"), _OPEN)
         self._direct = Descriptor()
         self._buffer = mmap.mmap(-1, _BYTES)  # aligned, as O_DIRECT wants it
         #: The ways that work here.
@@ -50,7 +50,7 @@ class _Page:
             self.ways["reopened"] = True
             return
         with contextlib.suppress(OSError):
-            self._direct = open_below(None, side.at("page"), _OPEN | getattr(os, "O_DIRECT", 0))
+            self._direct = BY_PATH.open(side.at("page"), _OPEN | getattr(os, "O_DIRECT", 0))
             self.ways["direct"] = self._read("direct") != b""
 
     def close(self) -> None:

@@ -25,11 +25,9 @@ from lockcache.doctor.probe_dir import PREFIX, remove_probe
 from lockcache.filestream.disk import (
     Descriptor,
     Layout,
-    create_below,
     is_alive,
     open_folder,
     read_json,
-    unlink_below,
 )
 
 #: Before the random part of a token.
@@ -124,12 +122,12 @@ class Meeting:
 
     def _mark(self, name: str) -> None:
         made = Descriptor()
-        create_below(self._layout, f"{self._folder}/{name}", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, made)
+        self._layout.reach.create(f"{self._folder}/{name}", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, made)
         made.close()
 
     def _unmark(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            unlink_below(self._layout, f"{self._folder}/{name}")
+            self._layout.reach.unlink(f"{self._folder}/{name}")
 
 
 def remove_leftovers(subject: Subject, layout: Layout) -> int:

@@ -15,14 +15,11 @@ from lockcache.doctor.checks_process import ChildDiedError, ChildHungError
 from lockcache.doctor.findings import UNTESTED, Finding
 from lockcache.doctor.pair.messages import Link, Numbers, PeerFailedError
 from lockcache.filestream.disk import (
+    BY_PATH,
     Descriptor,
     Layout,
-    create_below,
-    make_folder,
-    open_below,
     open_folder,
     read_small,
-    rename_below,
     write_all,
 )
 
@@ -59,10 +56,10 @@ class Side(NamedTuple):
     def put(self, name: str, content: bytes) -> None:
         """Write a file and put it under its name by a rename, over the one that is there."""
         made = Descriptor()
-        create_below(self.layout, self.at(f"{name}.new"), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, made)
+        self.layout.reach.create(self.at(f"{name}.new"), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, made)
         with made as fd:
             write_all(fd, content)
-        rename_below(self.layout, self.at(f"{name}.new"), self.at(name))
+        self.layout.reach.rename(self.at(f"{name}.new"), self.at(name))
 
     def holds(self, name: str, content: bytes) -> bool:
         """Returns whether opening the file now reads ``content``. An error counts as other bytes: a miss."""
@@ -80,7 +77,7 @@ class Side(NamedTuple):
 
     def is_there(self, name: str) -> bool:
         """Returns whether a file or folder can be opened. An error counts as a missing file: a miss."""
-        with contextlib.suppress(OSError), open_below(None, self.at(name), os.O_RDONLY | os.O_CLOEXEC):
+        with contextlib.suppress(OSError), BY_PATH.open(self.at(name), os.O_RDONLY | os.O_CLOEXEC):
             return True
         return False
 
@@ -118,7 +115,7 @@ def _words(number: int) -> str:
 
 def _try(trial: Trial, link: Link, path: str, is_acting: bool, limit_seconds: float) -> Numbers:
     if is_acting:
-        make_folder(None, path)
+        BY_PATH.make_folder(path)
     link.sync()
     seen = (trial.act if is_acting else trial.observe)(Side(link, path, limit_seconds))
     return {**link.exchange(seen), **seen}

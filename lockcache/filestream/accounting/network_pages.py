@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from lockcache.filestream.accounting.state import PAGE_BYTES, Slot, StatePage
-from lockcache.filestream.disk import Descriptor, Layout, is_fresh, opened, revalidate
+from lockcache.filestream.disk import Descriptor, Layout, is_fresh, opened
 
 __all__ = ["NfsPage", "ReopenedPage"]
 
@@ -46,7 +46,7 @@ class NfsPage(StatePage):
             return True
         asked_at = time.monotonic()
         # The client may remember that the page has its name, and not ask the server.
-        revalidate(self._layout, self._layout.own)
+        self._layout.reach.look(self._layout.own)
         is_there = self.is_at(path)
         if is_there:
             self._was_there_at = asked_at

@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk import READ, UPDATE, Descriptor, Layout, is_alone, open_below
+from lockcache.filestream.disk import BY_PATH, READ, UPDATE, Descriptor, Layout, is_alone
 
 __all__ = ["RUN_HEAD", "RUN_VARIABLE", "RunPart", "append_parts", "note_missing_parts", "read_run", "write_part"]
 
@@ -102,7 +102,7 @@ def note_missing_parts(path: str) -> None:
 
 
 def _open(path: str, flags: int) -> Descriptor:
-    fd = open_below(None, path, flags)
+    fd = BY_PATH.open(path, flags)
     if not is_alone(fd.number) or os.pread(fd.number, len(_HEAD_KIND), 0) != _HEAD_KIND:
         fd.close()
         raise OSError(f"{path} is not the record of a run")
@@ -120,7 +120,7 @@ def read_run(layout: Layout | None, path: str) -> list[RunPart]:
 
     Raises :class:`OSError`, also for a file that is not the record of a run, and for one whose parts are not all there.
     """
-    with open_below(layout, path, READ) as fd:
+    with (BY_PATH if layout is None else layout.reach).open(path, READ) as fd:
         head = os.pread(fd, len(_HEAD_KIND) + 1, 0)
         if not head.startswith(_HEAD_KIND):
             raise OSError(f"{path} is not the record of a run")

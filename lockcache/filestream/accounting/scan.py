@@ -17,16 +17,13 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.state import Slot, space_of
 from lockcache.filestream.disk import (
-    FOLDER,
-    Descriptor,
+    Folder,
     Layout,
     QuarantinedName,
     StagedName,
     ViewName,
     is_entry_file,
     last_use_ns,
-    open_below,
-    opened,
     parse_quarantined_name,
     parse_staged_name,
     parse_view_name,
@@ -109,8 +106,8 @@ class ShardFolders:
         folder = _open_inside(self._views, f"{shard:02x}")
         if folder is None:
             return []
-        with folder as fd:
-            return _view_names(shard, os.listdir(fd))
+        with folder:
+            return _view_names(shard, folder.names())
 
 
 def scan_shard(
@@ -128,7 +125,7 @@ def count_shard(layout: Layout, shard: int) -> int:
     folder = _open_inside(_open_folder(layout, layout.entries), f"{shard:02x}")
     if folder is None:
         return 0
-    with folder as fd, os.scandir(fd) as found:
+    with folder, os.scandir(folder.number) as found:
         return sum(1 for file in found if is_entry_file(file.name) and file.is_file(follow_symlinks=False))
 
 
@@ -274,12 +271,12 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
     if folder is None:
         return
     of_file = space_of(layout).of_file
-    with folder as fd:
-        for file in os.listdir(fd):
+    with folder:
+        for file in folder.names():
             name = parse_quarantined_name(file)
             if name is not None and shard in (None, name.shard):
                 try:
-                    status = os.stat(file, dir_fd=fd, follow_symlinks=False)
+                    status = folder.stat(file)
                 except FileNotFoundError:
                     continue  # dropped since the listing
                 if not stat.S_ISDIR(status.st_mode):
@@ -292,30 +289,30 @@ def names_in(layout: Layout, path: str) -> list[str]:
     folder = _open_folder(layout, path)
     if folder is None:
         return []
-    with folder as fd:
-        return os.listdir(fd)
+    with folder:
+        return folder.names()
 
 
-def _open_folder(layout: Layout, path: str) -> Descriptor | None:
+def _open_folder(layout: Layout, path: str) -> Folder | None:
     """Returns a folder below the root, or ``None`` where there is none, or a symlink.
 
     Any other error is raised, here and below: a folder that cannot be read now (EIO, ESTALE, no descriptors left) is
     not an empty one, and a recount that took it for one would let the directory grow past its cap by as much.
     """
     try:
-        return open_below(layout, path, FOLDER)
+        return layout.reach.opened(path)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return None
         raise
 
 
-def _open_inside(parent: Descriptor | None, name: str) -> Descriptor | None:
+def _open_inside(parent: Folder | None, name: str) -> Folder | None:
     """Open a folder like :func:`_open_folder`, but inside ``parent``; ``None`` if that is ``None``."""
     if parent is None:
         return None
     try:
-        return opened(name, FOLDER, dir_fd=parent.number)
+        return parent.inner(name)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return None
@@ -323,7 +320,7 @@ def _open_inside(parent: Descriptor | None, name: str) -> Descriptor | None:
 
 
 def _files(
-    parent: Descriptor | None,
+    parent: Folder | None,
     name: str,
     latest_ns: int = ANY_TIME_NS,
     between: Callable[[], object] = _nothing,
@@ -332,7 +329,7 @@ def _files(
     folder = _open_inside(parent, name)
     if folder is None:
         return
-    with folder as fd, os.scandir(fd) as found:
+    with folder, os.scandir(folder.number) as found:
         for number, file in enumerate(found, 1):
             if not number % _ASK_EVERY:
                 between()

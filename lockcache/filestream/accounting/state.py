@@ -52,7 +52,6 @@ from lockcache.filestream.disk import (
     Descriptor,
     Layout,
     Space,
-    open_below,
     probe_space,
     read_small,
     refuse_newer,
@@ -330,7 +329,7 @@ def head_of(layout: Layout) -> Head | None:
 
 def write_state(layout: Layout, page: bytes) -> None:
     """Write a new page into the file of one that is not counted yet. Raises :class:`OSError`."""
-    file = open_below(layout, layout.state, UPDATE)
+    file = layout.reach.open(layout.state, UPDATE)
     with file as fd:
         os.pwrite(fd, page, 0)
         os.fsync(fd)

@@ -17,7 +17,7 @@ from typing import Final
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError
 from lockcache.filestream.bundle_format import HIDDEN_AT, SLOT, Table
-from lockcache.filestream.disk import READ, Descriptor, Layout, open_below
+from lockcache.filestream.disk import READ, Descriptor, Layout
 from lockcache.filestream.entry import EntryReader, KeyRing, Loader, cost_of
 from lockcache.filestream.seed_marks import WITHDRAWN
 
@@ -47,7 +47,7 @@ class SeedFile(BundleFile):
         super().__init__(layout.seed, keys)
 
     def _open(self) -> Descriptor:
-        return open_below(self._layout, self.path, READ)
+        return self._layout.reach.open(self.path, READ)
 
     def _refuse(self, status: os.stat_result) -> None:
         """Refuse what is not a file. The directory was checked, which decides about everything in it."""

@@ -13,7 +13,7 @@ import struct
 from typing import Final
 
 from lockcache.filestream.accounting import PAGE_BYTES
-from lockcache.filestream.disk import UPDATE, Layout, is_alone, open_below, refuse_symlink
+from lockcache.filestream.disk import UPDATE, Layout, is_alone, refuse_symlink
 
 _SLOT: Final = struct.Struct("<6sHq")
 #: Sized for the kernels of one job (some hundred): those of them that share a slot know no cost.
@@ -37,7 +37,7 @@ class CostTable:
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))
-            with open_below(self._layout, self._path, UPDATE) as fd:
+            with self._layout.reach.open(self._path, UPDATE) as fd:
                 blob = os.pread(fd, _SLOT.size, offset)
         except OSError:
             return 0
@@ -52,7 +52,7 @@ class CostTable:
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))
-            with open_below(self._layout, self._path, UPDATE) as fd:
+            with self._layout.reach.open(self._path, UPDATE) as fd:
                 if is_alone(fd):
                     os.pwrite(fd, _SLOT.pack(tag, 0, min(max(0, cost_ns), _LARGEST)), offset)
         except OSError:

@@ -29,15 +29,12 @@ from lockcache.filestream.disk import (
     Descriptor,
     Layout,
     bell_of,
-    make_folder,
     myself,
-    open_or_create,
     opened,
     parse_json,
     read_small,
     refuse_symlink,
     ring,
-    unlink_below,
     write_all,
 )
 from lockcache.fork import after_fork_in_child
@@ -103,7 +100,7 @@ class Lease:
         if status.st_nlink != 1:
             # A file that has another name belongs to another user: it must not be written to, only its name here is
             # removed.
-            unlink_below(self._layout, self._path)
+            self._layout.reach.unlink(self._path)
             return None
         if status.st_size:
             self.previous = _parse(os.pread(fd, _LARGEST_BYTES, 0))
@@ -125,7 +122,7 @@ class Lease:
         if holder is None or not holder.folder or is_of(self._layout, holder.folder):
             return False
         if _is_at(os.fstat(fd), self._path):
-            unlink_below(self._layout, self._path)  # only this name of it
+            self._layout.reach.unlink(self._path)  # only this name of it
         return None
 
     def release(self, *, failed_ns: int = 0, is_published: bool = False) -> None:
@@ -143,7 +140,7 @@ class Lease:
             elif _is_at(os.fstat(fd), self._path):
                 if is_published and self._layout.is_network:
                     self._file.close()  # NFS renames what is unlinked while it is open: two calls more
-                unlink_below(self._layout, self._path)
+                self._layout.reach.unlink(self._path)
         except IndexError:
             return  # it was given back, or never taken
         except OSError:
@@ -167,10 +164,10 @@ class Lease:
         refuse_symlink(self._layout.own)
         refuse_symlink(self._layout.leases)
         try:
-            open_or_create(self._layout, self._path, UPDATE, self._file)
+            self._layout.reach.open_or_create(self._path, UPDATE, self._file)
         except FileNotFoundError:
-            make_folder(self._layout, self._layout.leases)
-            open_or_create(self._layout, self._path, UPDATE, self._file)
+            self._layout.reach.make_folder(self._layout.leases)
+            self._layout.reach.open_or_create(self._path, UPDATE, self._file)
         return self._file.number
 
     def __del__(self) -> None:

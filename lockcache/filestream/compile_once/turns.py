@@ -29,8 +29,8 @@ from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, take_lease
 from lockcache.filestream.compile_once.polling import ALONE, REMOTE, WOKEN
-from lockcache.filestream.disk import Layout, Sleeper, bell_of, myself, revalidate, unlink_below
-from lockcache.filestream.entry import EntryReader, Loader, is_on_server
+from lockcache.filestream.disk import Layout, Sleeper, bell_of, myself
+from lockcache.filestream.entry import EntryReader, Loader
 from lockcache.fork import after_fork_in_child
 
 _log = logging.getLogger("lockcache")
@@ -181,7 +181,7 @@ class CompileOnce:
         ``is_last``: if it finds nothing, the caller computes. That is worth the calls by which a client of NFS is sure.
         """
         path = self.layout.entry(name)
-        is_there = is_on_server(self.layout, path, is_sure=True) if is_last else self._is_published(name)
+        is_there = self.layout.reach.has(path, is_sure=True) if is_last else self._is_published(name)
         if not is_there:
             return None
         loaded = self._reader.load(name)
@@ -209,7 +209,7 @@ class CompileOnce:
 
     def _is_published(self, name: str) -> bool:
         path = self.layout.entry(name)
-        return revalidate(self.layout, os.path.dirname(path)) and _is_there(path)
+        return self.layout.reach.look(os.path.dirname(path)) and _is_there(path)
 
     def _was_taken_over(self, name: str, generation: int) -> bool:
         """Returns whether the turn of this lease's overdue holder was taken over; the holder has failed since.
@@ -334,7 +334,7 @@ class _Wait:
         """Remove the bell, for which no process waits any more."""
         if self._sleeper.has_bell:
             with contextlib.suppress(OSError):
-                unlink_below(self._once.layout, bell_of(self._once.lease_path(self._name, 0)))
+                self._once.layout.reach.unlink(bell_of(self._once.lease_path(self._name, 0)))
 
     def _see(self, holder: Holder) -> None:
         who = (holder.token, holder.pid, holder.start_ns)

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.files import TAG_NAME, age_seconds_of, append_below, fsync_folder_of, is_alone
     from lockcache.filestream.disk.files import leave_tag, naming, parse_json, read_json, read_small, remove_files
     from lockcache.filestream.disk.files import replace_file, replacing, truncate_below, write_all
-    from lockcache.filestream.disk.folders import PlantedFolderError, below, create_below, is_shared, make_folder
-    from lockcache.filestream.disk.folders import make_private_folder, open_below, open_folder, open_or_create
-    from lockcache.filestream.disk.folders import refuse_symlink, rename_below, revalidate, revalidate_shard_locked
-    from lockcache.filestream.disk.folders import share_file, unlink_below
+    from lockcache.filestream.disk.folders import Folder, PlantedFolderError, is_shared, make_private_folder
+    from lockcache.filestream.disk.folders import open_folder, refuse_symlink, share_file
     from lockcache.filestream.disk.layout import (
         FORMAT_MAGIC,
         FORMAT_VERSION,
@@ -47,9 +45,9 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.owners import is_abandoned, is_alive, is_given_up, myself
     from lockcache.filestream.disk.permissions import PRIVATE, Sharing, check_directory, check_folders, check_format
     from lockcache.filestream.disk.permissions import check_root, denial, make_root, nearest_seen, ownership
-    from lockcache.filestream.disk.permissions import refuse_newer, resolve_sharing, user_name
+    from lockcache.filestream.disk.permissions import is_cache, refuse_newer, resolve_sharing, user_name
+    from lockcache.filestream.disk.reach import BY_PATH, Reach
     from lockcache.filestream.disk.recency import ReadRecency, Recency, UnstatedRecency, last_use_ns
-    from lockcache.filestream.disk.recognise import is_cache
     from lockcache.filestream.disk.space import Space, is_sane, probe_space
     from lockcache.filestream.disk.wakeups import Queue, Sleeper, Woken, bell_of, grant, ring, wake_next
 else:

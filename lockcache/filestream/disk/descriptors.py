@@ -31,9 +31,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from lockcache.filestream.disk.layout import Layout
+if TYPE_CHECKING:
+    from lockcache.filestream.disk.layout import Layout
+
 
 # The flags for opening files that others could have planted: through no symlink, and without waiting for a FIFO in
 # their place. By O_NOFOLLOW with O_NONBLOCK a forked child recognizes what it inherited (:func:`close_inherited`).

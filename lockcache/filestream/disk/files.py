@@ -20,11 +20,11 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from lockcache.filestream.disk.descriptors import DISK_FULL, FOLDER, READ, opened
-from lockcache.filestream.disk.folders import below, create_file, open_below, refuse_symlink, rename_at
+from lockcache.filestream.disk.descriptors import DISK_FULL, FOLDER, READ, Descriptor, opened
 from lockcache.filestream.disk.layout import Layout, StagedName, next_serial
 from lockcache.filestream.disk.mounts import is_network
 from lockcache.filestream.disk.owners import YOUNG_SECONDS, give_up, myself
+from lockcache.filestream.disk.reach import BY_PATH
 
 _log = logging.getLogger("lockcache")
 
@@ -46,9 +46,9 @@ _NEW: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 def read_small(layout: Layout | None, path: str, largest_bytes: int) -> bytes:
     """Returns the first ``largest_bytes`` bytes of a file. Raises :class:`OSError`, also for a symlink.
 
-    ``layout`` as for :class:`below`.
+    ``layout``: ``None`` for a path that is not below the root of a cache.
     """
-    with open_below(layout, path, READ) as fd:
+    with (BY_PATH if layout is None else layout.reach).open(path, READ) as fd:
         return os.read(fd, largest_bytes)
 
 
@@ -100,23 +100,23 @@ def replacing(layout: Layout, path: str, *, fsync: bool = True) -> Iterator[int]
     # Named like a staged write that reserves nothing, so that every recount can tell its owner and whether that lives.
     me = myself()
     staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_ticks, next_serial()))
-    if not layout.is_by_descriptors:
-        refuse_symlink(layout.tmp)
-        refuse_symlink(os.path.dirname(path))
-    with naming(path), below(layout, staged) as (tmp_fd, staged_name), below(layout, path) as (folder_fd, name):
+    reach, (parent, _, name), staged_name = layout.reach, path.rpartition("/"), os.path.basename(staged)
+    reach.refuse_symlinks(layout.tmp, parent)
+    with naming(path), reach.at(layout.tmp) as tmp, reach.at(parent) as folder:
         try:
-            file = create_file(tmp_fd, staged_name, _NEW, is_shared=layout.is_shared)
+            file = Descriptor()
+            reach.create_in(tmp, staged_name, _NEW, file)
             with file as fd:
                 yield fd
                 if fsync:
                     os.fsync(fd)
                 file.end_writing()
-            rename_at(tmp_fd, staged_name, folder_fd, name)
+            tmp.rename(staged_name, folder, name)
         except BaseException:
             try:
-                os.unlink(staged_name, dir_fd=tmp_fd)
+                tmp.unlink(staged_name)
             except OSError:  # the error that brought us here says more
-                give_up(os.path.basename(staged))
+                give_up(staged_name)
             raise
 
 
@@ -163,7 +163,7 @@ def write_all(fd: int, content: bytes) -> None:
 
 def append_below(layout: Layout, path: str, content: bytes) -> int:
     """Append to a file, and return its previous length."""
-    file = open_below(layout, path, _CHANGE | os.O_APPEND)
+    file = layout.reach.open(path, _CHANGE | os.O_APPEND)
     with file as fd:
         length = os.fstat(fd).st_size
         write_all(fd, content)
@@ -173,14 +173,14 @@ def append_below(layout: Layout, path: str, content: bytes) -> int:
 
 def truncate_below(layout: Layout, path: str, length: int) -> None:
     """Cut a file off."""
-    with open_below(layout, path, _CHANGE) as fd:
+    with layout.reach.open(path, _CHANGE) as fd:
         os.ftruncate(fd, length)
 
 
 def fsync_folder_of(layout: Layout, path: str) -> None:
     """Make the name of a file survive a power cut."""
-    with open_below(layout, os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
-        os.fsync(fd)
+    with layout.reach.opened(os.path.dirname(path)) as folder:
+        os.fsync(folder.number)
 
 
 def age_seconds_of(folder_fd: int, file: str) -> float:

@@ -11,10 +11,12 @@ import hashlib
 import itertools
 import os
 import re
-import stat
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
+from lockcache.filestream.disk.folders import is_shared
 from lockcache.filestream.disk.mounts import is_kind, network_kind
+from lockcache.filestream.disk.reach import Reach, reach_of
 
 if TYPE_CHECKING:
     from lockcache.filestream.disk.space import Space
@@ -41,6 +43,8 @@ _QUARANTINED_FILE: Final = re.compile(
 _VIEW_FOLDER: Final = re.compile(r"([0-9a-f]{62})\.([0-9a-f]{32})\.([0-9]{1,19})", re.ASCII)
 
 _serials = itertools.count()
+
+_Value = TypeVar("_Value")
 
 
 def entry_name(key: bytes) -> str:
@@ -146,43 +150,27 @@ def parse_view_name(shard: int, folder_name: str) -> ViewName | None:
     return ViewName(f"{shard:02x}{match[1]}", match[2], int(match[3]))
 
 
+class _AskedOnce(Generic[_Value]):
+    """An attribute of a layout, computed when it is first asked for.
+
+    Not ``functools.cached_property``, which takes a lock before Python 3.12: a fork may come meanwhile.
+    """
+
+    def __init__(self, ask: Callable[[Layout], _Value]) -> None:
+        self._ask = ask
+
+    def __get__(self, layout: Layout, owner: type[Layout]) -> _Value:
+        value = layout.__dict__[self._ask.__name__] = self._ask(layout)
+        return value
+
+
 class Layout:
     """The paths of one cache directory, as plain strings: the read path builds one with a single format expression."""
 
-    __slots__ = (
-        "_is_shared",
-        "_network_kind",
-        "closures",
-        "daemon_lock",
-        "daemon_status",
-        "directory_lock",
-        "entries",
-        "is_guest",
-        "leases",
-        "locks",
-        "misses",
-        "own",
-        "quarantine",
-        "records",
-        "remote",
-        "room_bell",
-        "room_lock",
-        "room_queue",
-        "root",
-        "runs",
-        "scrub",
-        "seed",
-        "seed_lock",
-        "space",
-        "state",
-        "tmp",
-        "views",
-    )
-
     def __init__(self, root: str, *, is_shared: bool | None = None, is_guest: bool = False) -> None:
-        """``is_shared``: the value of :attr:`is_shared`, if the caller knows it; else it is read each time."""
-        self._is_shared = is_shared
-        self._network_kind: str | None = None
+        """``is_shared``: the value of :attr:`is_shared`, if the caller knows it; else the root is asked."""
+        if is_shared is not None:
+            self.__dict__["is_shared"] = is_shared
         #: Whether the directory is another program's, and only ``lockcache/`` in it is lockcache's.
         self.is_guest = is_guest
         self.root = root
@@ -212,51 +200,44 @@ class Layout:
         self.daemon_lock = os.path.join(self.own, "daemon.lock")
         self.daemon_status = os.path.join(self.own, "daemon.json")
 
-    @property
+    @_AskedOnce
+    def reach(self) -> Reach:
+        """The way to what is below the root. Raises :class:`OSError` where the root has to be asked and is missing."""
+        return reach_of(self)
+
+    @_AskedOnce
     def is_shared(self) -> bool:
-        """Whether a group may write to the root, and swap any folder below it at any moment."""
-        if self._is_shared is None:
-            return bool(os.stat(self.root).st_mode & stat.S_IWGRP)
-        return self._is_shared
+        """Returns whether a group may write to the root, and swap any folder below it at any moment."""
+        return is_shared(self.root)
 
-    @property
+    @_AskedOnce
     def is_network(self) -> bool:
-        """Whether other hosts may change the directory, and this one's kernel remembers what it saw there before."""
-        return bool(self._kind())
+        """Returns whether other hosts may change the directory, and this one's kernel remembers what it saw there."""
+        return bool(self._kind)
 
-    @property
+    @_AskedOnce
     def is_nfs(self) -> bool:
-        """Whether the client that remembers is Linux's NFS, whose O_DIRECT reads and writes any part of a file."""
-        return is_kind(self._kind(), "nfs")
+        """Returns whether this host's client is Linux's NFS, whose O_DIRECT reads and writes any part of a file."""
+        return is_kind(self._kind, "nfs")
 
-    @property
+    @_AskedOnce
     def is_nfs_3(self) -> bool:
-        """Whether its server numbers no changes, as NFS 4 does: a changed folder shows by the time of the change."""
-        return self._kind() == "nfs"
+        """Returns whether its server numbers no changes, as NFS 4 does: a changed folder shows by its time."""
+        return self._kind == "nfs"
 
-    @property
+    @_AskedOnce
     def is_fuse(self) -> bool:
-        """Whether a process stands between the kernel and the file system, which may remember more than the kernel."""
-        return is_kind(self._kind(), "fuse")
+        """Returns whether a process serves the file system to the kernel, and may remember more than that."""
+        return is_kind(self._kind, "fuse")
 
-    @property
+    @_AskedOnce
     def has_lasting_inodes(self) -> bool:
-        """Whether all hosts and mounts see a folder by the same inode, however often it is looked up."""
-        return not is_kind(self._kind(), "fuse", "cifs", "smb", "9p")
+        """Returns whether all hosts and mounts see a folder by the same inode, however often it is looked up."""
+        return not is_kind(self._kind, "fuse", "cifs", "smb", "9p")
 
+    @_AskedOnce
     def _kind(self) -> str:
-        if self._network_kind is None:
-            self._network_kind = network_kind(self.root)
-        return self._network_kind
-
-    @property
-    def is_by_descriptors(self) -> bool:
-        """Whether what is below the root is reached by descriptors, through no symlink.
-
-        Also in another program's directory: it is refused where others may write to it, but its owner
-        may give it to a group at any moment, and a pass over all of it takes minutes.
-        """
-        return self.is_guest or self.is_shared
+        return network_kind(self.root)
 
     def directories(self) -> tuple[str, ...]:
         """Returns all directories that must exist before a first write, parents first."""

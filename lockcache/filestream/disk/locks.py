@@ -27,9 +27,10 @@ from filelock import lock_descriptor, unlock_descriptor
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk.descriptors import UPDATE, Descriptor
-from lockcache.filestream.disk.folders import make_folder, open_or_create, refuse_symlink
+from lockcache.filestream.disk.folders import refuse_symlink
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.mounts import is_fresh
+from lockcache.filestream.disk.reach import BY_PATH
 from lockcache.fork import after_fork_in_child
 
 # Waits between attempts. Critical sections last some 20 us, so the first wait is of that order; the last keeps 100
@@ -319,11 +320,12 @@ class ProcessLock:
 
     def _open(self) -> int:
         # UPDATE: NFS refuses an exclusive flock on a read-only descriptor.
+        reach = BY_PATH if self._layout is None else self._layout.reach
         try:
-            open_or_create(self._layout, self.path, UPDATE, self._file)
+            reach.open_or_create(self.path, UPDATE, self._file)
         except FileNotFoundError:
-            make_folder(self._layout, os.path.dirname(self.path))
-            open_or_create(self._layout, self.path, UPDATE, self._file)
+            reach.make_folder(os.path.dirname(self.path))
+            reach.open_or_create(self.path, UPDATE, self._file)
         return self._file.number
 
     def _close_locked(self) -> None:
@@ -350,7 +352,7 @@ class _SharedShardLock(ProcessLock):
     """The lock of a shard whose folders the other members of a group may replace at any time.
 
     Taking the lock checks these folders, and refuses a symlink before anything is begun. A symlink may come in the next
-    microsecond all the same: what is done under the lock goes by descriptors (:class:`.folders.below`).
+    microsecond all the same: what is done under the lock goes by descriptors (:mod:`.reach`).
     """
 
     __slots__ = ("_folders", "_record_folders", "_record_shard")

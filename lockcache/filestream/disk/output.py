@@ -21,7 +21,7 @@ from typing import BinaryIO, Final
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk.descriptors import UPDATE, opened
 from lockcache.filestream.disk.files import naming
-from lockcache.filestream.disk.folders import create_shared, open_or_create
+from lockcache.filestream.disk.folders import PRIVATE_FILE, create_shared
 from lockcache.filestream.disk.locks import Hold, ProcessLock
 
 #: For how long a process that adds to a file waits for others, each of which writes the whole file.
@@ -98,7 +98,7 @@ class _TurnLock(ProcessLock):
         if status.st_mode & stat.S_IWGRP and _may_give(status):
             with contextlib.suppress(FileExistsError), opened(folder, _FOLDER) as folder_fd:
                 create_shared(folder_fd, name, status.st_gid)
-        return open_or_create(None, self.path, UPDATE, self._file).number
+        return self._file.open(self.path, UPDATE | os.O_CREAT, PRIVATE_FILE)
 
 
 def _may_give(folder: os.stat_result) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import stat
 from collections.abc import Callable, Iterable
@@ -22,6 +23,8 @@ from lockcache.errors import FormatError, UnsafeCacheDirError
 from lockcache.filestream.disk.files import read_small
 from lockcache.filestream.disk.folders import PlantedFolderError, is_shared, make_shared_folder, share_folder
 from lockcache.filestream.disk.layout import FORMAT_MAGIC, FORMAT_VERSION, Layout, version_of
+
+_SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
 
 class Sharing(NamedTuple):
@@ -289,6 +292,36 @@ def _name_of(gid: int) -> str:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return str(gid)
+
+
+def is_cache(layout: Layout) -> bool:
+    """Returns whether a program began a cache there, for those that only inspect.
+
+    A folder called ``lockcache``, such as in a checkout of this project, makes no cache. Nor are the directories of
+    other programs that a daemon keeps, in which lockcache has other files. Raises :class:`OSError` for a directory that
+    may not be listed.
+    """
+    return _is_there(layout.state) or _has_shards(layout.entries)
+
+
+def _has_shards(entries: str) -> bool:
+    """Returns whether ``entries/`` has shards, or nothing yet."""
+    try:
+        if not stat.S_ISDIR(os.lstat(entries).st_mode):
+            return True  # something else is in its place, which opening the cache reports
+        names = os.listdir(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return not names or any(map(_SHARD.fullmatch, names))
+
+
+def _is_there(path: str) -> bool:
+    # Not os.path.exists, which takes a directory that may not be searched for an empty one.
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def nearest_seen(path: str) -> str:

@@ -34,7 +34,7 @@ from functools import partial
 from typing import Final
 
 from lockcache.filestream.disk.descriptors import READ, UPDATE, WRITE, Descriptor
-from lockcache.filestream.disk.folders import below, open_below, refuse_symlink, share_file, unlink_below
+from lockcache.filestream.disk.folders import refuse_symlink, share_file
 from lockcache.filestream.disk.layout import Layout
 
 # A waiter reads its byte as soon as it is woken.
@@ -61,7 +61,7 @@ def ring(layout: Layout, path: str) -> None:
         bell = _open_to_wake(layout, path)
         if bell is not None:
             with bell:
-                unlink_below(layout, path)  # before they wake: a listener that goes on waiting needs a new one
+                layout.reach.unlink(path)  # before they wake: a listener that goes on waiting needs a new one
 
 
 def wake_next(layout: Layout, path: str) -> None:
@@ -84,7 +84,7 @@ def grant(layout: Layout, path: str, may_go_on: Callable[[], bool]) -> None:
         bell = _open_to_wake(layout, path)
         if bell is not None:
             with bell as fd:
-                unlink_below(layout, path)
+                layout.reach.unlink(path)
                 # No waiter reads the byte, so all of them see it. A process that dies before this line grants nothing.
                 if may_go_on() and _is_fifo(fd):
                     os.write(fd, b".")
@@ -97,11 +97,11 @@ def _open_to_wake(layout: Layout, path: str) -> Descriptor | None:
     """
     refuse_symlink(os.path.dirname(path))
     try:
-        return open_below(layout, path, WRITE)
+        return layout.reach.open(path, WRITE)
     except FileNotFoundError:
         return None
     except OSError:
-        unlink_below(layout, path)
+        layout.reach.unlink(path)
         return None
 
 
@@ -256,17 +256,18 @@ def _has_name(bell: _Descriptor) -> bool:
 
 def _open_fifo(layout: Layout, path: str, flags: int) -> _Descriptor | None:
     """Open a FIFO, and make it if it is missing. Returns ``None`` where a file of another kind stands in its place."""
-    with below(layout, path) as (folder_fd, name):
+    parent, _, name = path.rpartition("/")
+    with layout.reach.at(parent) as folder:
         is_new = True
         try:
-            os.mkfifo(name, 0o600, dir_fd=folder_fd)
+            os.mkfifo(folder.at(name), 0o600, dir_fd=folder.fd)
         except FileExistsError:
             is_new = False
-        if not stat.S_ISFIFO(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
+        if not stat.S_ISFIFO(folder.stat(name).st_mode):
             return None  # planted; of a folder a file object cannot be made, and its descriptor would stay open
-        bell = next(map(_Descriptor, map(partial(os.open, dir_fd=folder_fd), (name,), (flags,))))
+        bell = next(map(_Descriptor, map(partial(os.open, dir_fd=folder.fd), (folder.at(name),), (flags,))))
         if not stat.S_ISFIFO(os.fstat(bell.fileno()).st_mode):
             return None
-        if is_new and folder_fd is not None:
+        if is_new and folder.fd is not None:
             share_file(bell.fileno())  # the next holder may be another member of the group
         return bell

@@ -1,7 +1,5 @@
 """The place of an entry's record, which is its attribute, a file next to it, or both; and the cost that it states.
 
-And whether a file of an entry is there at all, as the server of a network file system has it (:func:`is_on_server`).
-
 One place for what readers, writers, verification and inspection have to agree on. A record that is found here is not
 verified: invariant 1 (a hit is whole) is kept by the code that compares the digest. In a directory that a group shares,
 another member may put anything in a record file's place, a hole of a terabyte for one: :func:`read_record_file` reads
@@ -10,14 +8,13 @@ no more than a record file can hold.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
 from typing import Final
 
 from lockcache.filestream.accounting import Found
-from lockcache.filestream.disk import FOLDER, READ, Descriptor, Layout, open_below, read_small, revalidate
+from lockcache.filestream.disk import READ, Descriptor, Layout, read_small
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_RECORD_BYTES,
@@ -42,30 +39,6 @@ _LARGEST_FILE_BYTES: Final = 2 * LARGEST_RECORD_BYTES
 _getxattr, _fstat, _read = os.getxattr, os.fstat, os.read
 
 
-def is_on_server(layout: Layout, path: str, *, is_sure: bool = False) -> bool:
-    """Returns whether a file is there, once this host sees what others have put into its folder.
-
-    ``is_sure``: the answer is worth a list of the folder on NFS 4 too, where it is rarely needed.
-
-    On NFS that takes more than :func:`.folders.revalidate`: a name that was missing may stay missing. A client of NFS 3
-    notices that a folder has changed by its time, and does not notice what changes within one tick of the server's
-    clock (4 ms, or a whole second) after a look. And Linux's NFS 4 client takes the answer to an ``open`` for as new as
-    what it knows of the folder when it handles that answer, which may be newer: another process has looked at the
-    folder meanwhile. To list the folder gives the client its names, if the list that it remembers is dropped before.
-    """
-    folder = os.path.dirname(path)
-    is_folder_there = revalidate(layout, folder)
-    if is_folder_there and os.access(path, os.F_OK, effective_ids=True):
-        return True
-    if not (layout.is_nfs_3 or (is_sure and layout.is_nfs)):
-        return False
-    for each in (folder,) if is_folder_there else (os.path.dirname(folder), folder):
-        with contextlib.suppress(OSError), open_below(layout, each, FOLDER) as fd:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.listdir(fd)
-    return os.access(path, os.F_OK, effective_ids=True)
-
-
 def find_records(layout: Layout, entry: int | str, name: str) -> list[bytes]:
     """Returns the candidates for the record (head and tail) of an entry, open or by its path; none if it has none.
 
@@ -87,12 +60,12 @@ def find_records(layout: Layout, entry: int | str, name: str) -> list[bytes]:
 def _open_record(layout: Layout, name: str) -> Descriptor:
     path = layout.record(name)
     try:
-        return open_below(layout, path, READ)
+        return layout.reach.open(path, READ)
     except FileNotFoundError:
         # This host may not have seen that another one has made the folders, or the file.
-        if not (layout.is_network and revalidate(layout, layout.records) and is_on_server(layout, path)):
+        if not (layout.is_network and layout.reach.look(layout.records) and layout.reach.has(path)):
             raise
-        return open_below(layout, path, READ)
+        return layout.reach.open(path, READ)
 
 
 def read_record_file(layout: Layout, name: str) -> bytes | None:

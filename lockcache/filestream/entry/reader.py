@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, below, is_fresh, revalidate
+from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, is_fresh
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_COST_NS,
@@ -43,7 +43,7 @@ from lockcache.filestream.entry.codec import (
     length_and_cost,
     may_have,
 )
-from lockcache.filestream.entry.locate import find_records, is_on_server
+from lockcache.filestream.entry.locate import find_records
 
 if TYPE_CHECKING:
     from lockcache.filestream.accounting import RunCounts
@@ -355,7 +355,7 @@ class NetworkReader:
             self._looked[digits] = time.monotonic()
             layout = self._layout
             # Only NFS 3 looks for the name before it opens the file: elsewhere that is one more call to the server.
-            is_there = is_on_server(layout, path) if layout.is_nfs_3 else revalidate(layout, os.path.dirname(path))
+            is_there = layout.reach.has(path) if layout.is_nfs_3 else layout.reach.look(os.path.dirname(path))
             # By the careful path: it takes the times before it reads, and a read makes the client forget them.
             if is_there:
                 return self._reader.load_carefully(name, path)
@@ -376,8 +376,8 @@ class GuardedReader:
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """Load like :meth:`EntryReader.load`; a symlink in the place of a folder is a miss."""
         try:
-            with below(self._layout, self._layout.entry(name)) as (folder_fd, file):
-                return self._load(name, file, folder_fd)
+            with self._layout.reach.at(self._layout.entry_shard(int(name[:2], 16))) as folder:
+                return self._load(name, name[2:], folder.fd)
         except OSError:  # no shard, no entry
             self._reader.misses += 1
             return None

@@ -25,16 +25,11 @@ from lockcache.filestream.disk import (
     PlantedFolderError,
     StagedName,
     ViewName,
-    below,
-    create_below,
     give_up,
     myself,
     next_serial,
-    open_below,
     refuse_symlink,
     remove_files,
-    revalidate_shard_locked,
-    unlink_below,
 )
 from lockcache.filestream.seed_marks import hide
 
@@ -97,7 +92,7 @@ def leave_to_reap(layout: Layout, shard: int) -> None:
     """Leave an empty staged file that this process is done with: the next reap recounts its shard."""
     path, file = layout.staged(StagedName(shard, 0, *myself(), next_serial())), Descriptor()
     with contextlib.suppress(OSError):  # too much is accounted for then, until a recount
-        create_below(layout, path, WRITE, file)
+        layout.reach.create(path, WRITE, file)
         give_up(os.path.basename(path))
     file.close()
 
@@ -105,7 +100,7 @@ def leave_to_reap(layout: Layout, shard: int) -> None:
 def remove_locked(layout: Layout, usage: StatePage, name: str, has_records: bool = True) -> bool:
     """Remove an entry like :func:`remove_entry`. Requires: shard lock."""
     shard = int(name[:2], 16)
-    revalidate_shard_locked(layout, shard)
+    layout.reach.look_at_shard_locked(shard)
     size = bytes_of_entry(layout, name, has_records)
     folders = folder_bytes(layout, shard)
     if size is None or not unlink_entry_file(layout, layout.entry(name)):
@@ -152,11 +147,11 @@ def _remove_view_locked(layout: Layout, view: ViewName) -> bool:
     """Remove a view unless it is used. Returns whether it is gone. Raises :class:`OSError` if it cannot be removed."""
     path = layout.view(view)
     try:
-        folder = open_below(layout, path, FOLDER)
+        folder = layout.reach.open(path, FOLDER)
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        unlink_below(layout, path)  # not a view, under the name of one
+        layout.reach.unlink(path)  # not a view, under the name of one
         return True
     with folder as fd:
         with contextlib.suppress(OSError):  # locks do not work here: nobody could hold it
@@ -164,8 +159,7 @@ def _remove_view_locked(layout: Layout, view: ViewName) -> bool:
                 return False
         remove_files(fd)
         # Still locked: a process that opens the view from here on finds it empty, and makes another.
-        with below(layout, path) as (folder_fd, name):
-            os.rmdir(name, dir_fd=folder_fd)
+        layout.reach.rmdir(path)
     return True
 
 
@@ -179,14 +173,14 @@ def remove_empty_folders_locked(layout: Layout, shard: int) -> None:
         if path == layout.record_shard(shard) and os.path.lexists(layout.view_shard(shard)):
             break
         # Missing, or not empty; or not accessible now, and counted as before.
-        with contextlib.suppress(OSError), below(layout, path) as (folder_fd, name):
-            os.rmdir(name, dir_fd=folder_fd)
+        with contextlib.suppress(OSError):
+            layout.reach.rmdir(path)
 
 
 def unlink_entry_file(layout: Layout, path: str) -> bool:
     """Unlink a file of an entry. Returns whether there was one."""
     try:
-        unlink_below(layout, path)
+        layout.reach.unlink(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False  # a planted directory is not an entry; what is behind a symlink is not the cache's
     except OSError as error:

@@ -30,14 +30,10 @@ from lockcache.filestream.disk import (
     Space,
     StagedName,
     append_below,
-    create_below,
     fsync_folder_of,
     give_up,
-    make_folder,
     myself,
     next_serial,
-    rename_below,
-    revalidate_shard_locked,
     truncate_below,
     write_all,
 )
@@ -147,7 +143,7 @@ class StagedEntry:
 
     def _make(self, path: str) -> None:
         """Make what is staged; a file is open from here on."""
-        create_below(self._directory.layout, path, WRITE, self._file)
+        self._directory.layout.reach.create(path, WRITE, self._file)
 
     def _remove(self, path: str) -> bool:
         """Remove what is staged. Returns whether it was there. Raises :class:`OSError`."""
@@ -250,7 +246,7 @@ class StagedEntry:
         path = layout.entry(self._name)
         hold, self._kept = self._kept or self._hold(), None
         try:
-            is_new = revalidate_shard_locked(layout, self._shard, makes=replaces)
+            is_new = layout.reach.look_at_shard_locked(self._shard, makes=replaces)
             has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
             folders = folder_bytes(layout, self._shard, has_records)
             makes_records = has_records or bool(self._record_path)
@@ -342,7 +338,7 @@ class StagedEntry:
         # Under a name that reserves nothing: its bytes are reserved with the payload's.
         self._record_path = path = self._staged_path(0)
         file = Descriptor()
-        create_below(self._directory.layout, path, WRITE, file)
+        self._directory.layout.reach.create(path, WRITE, file)
         with file as fd:
             write_all(fd, record)
             if fsync:
@@ -379,16 +375,16 @@ def _rename(layout: Layout, source: str, path: str, parent: str) -> None:
     """Rename into a shard's directory, making that (and its parent) if it is missing."""
     for _ in range(_MOST_RENAMES - 1):
         try:
-            rename_below(layout, source, path)
+            layout.reach.rename(source, path)
             return
         except FileNotFoundError:
             _make_shard_folder(layout, parent, os.path.dirname(path))
-    rename_below(layout, source, path)
+    layout.reach.rename(source, path)
 
 
 def _make_shard_folder(layout: Layout, parent: str, path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        make_folder(layout, path)
+        layout.reach.make_folder(path)
         return
-    make_folder(layout, parent)
-    make_folder(layout, path)
+    layout.reach.make_folder(parent)
+    layout.reach.make_folder(path)

@@ -31,14 +31,8 @@ from lockcache.filestream.disk import (
     Layout,
     Space,
     ViewName,
-    below,
-    create_below,
-    make_folder,
-    open_below,
     opened,
     remove_files,
-    rename_below,
-    revalidate_shard_locked,
     write_all,
 )
 from lockcache.filestream.entry.locate import find_records
@@ -101,7 +95,7 @@ def find_view(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> Vie
 def _held(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> ViewPath | None:
     """Returns the view, held; ``None`` if a process is removing it. Raises :class:`OSError`."""
     path = ViewPath(layout.view(view))
-    path.names, path._folder = tuple(files), open_below(layout, path, FOLDER)
+    path.names, path._folder = tuple(files), layout.reach.open(path, FOLDER)
     return path if _hold(path._folder.number) else None
 
 
@@ -137,17 +131,16 @@ class StagedView(StagedEntry):
     _counts_as = 0  # it belongs to one
 
     def _make(self, path: str) -> None:
-        make_folder(self._directory.layout, path)
+        self._directory.layout.reach.make_folder(path)
 
     def _state_life(self) -> None:
         """Do nothing: a folder has no lock that a reaper could try, so reapers judge it by its age."""
 
     def _remove(self, path: str) -> bool:
         try:
-            with open_below(self._directory.layout, path, FOLDER) as fd:
+            with self._directory.layout.reach.open(path, FOLDER) as fd:
                 remove_files(fd)
-            with below(self._directory.layout, path) as (folder_fd, name):
-                os.rmdir(name, dir_fd=folder_fd)
+            self._directory.layout.reach.rmdir(path)
         except FileNotFoundError:
             return False
         return True
@@ -156,7 +149,7 @@ class StagedView(StagedEntry):
         """Write the files. Requires: the reservation, and that the sum with it is under the cap."""
         for name, content in files.items():
             file = Descriptor()
-            create_below(self._directory.layout, f"{self._path}/{name}", WRITE, file)
+            self._directory.layout.reach.create(f"{self._path}/{name}", WRITE, file)
             with file as fd:
                 write_all(fd, content)
                 file.end_writing()
@@ -169,7 +162,7 @@ class StagedView(StagedEntry):
         layout = self._directory.layout
         hold, self._kept = self._kept or self._hold(), None
         try:
-            revalidate_shard_locked(layout, self._shard)
+            layout.reach.look_at_shard_locked(self._shard)
             if not _is_stored(layout, view.entry, blob):
                 return None
             # Rarely, another process was faster. Otherwise nothing is compared, which would take long under this lock.
@@ -185,14 +178,14 @@ class StagedView(StagedEntry):
         layout, shard = self._directory.layout, self._shard
         folders, taken = folder_bytes(layout, shard), 0
         for folder in (layout.records, layout.record_shard(shard), layout.views, layout.view_shard(shard)):
-            make_folder(layout, folder)
+            layout.reach.make_folder(folder)
         # Views of older versions, and this one if it is damaged.
         removed = remove_views_locked(layout, view.entry)
         try:
             # An interrupt from here on leaves too much accounted for, as in publish().
             self._is_reserved = False
             try:
-                rename_below(layout, self._path, layout.view(view))
+                layout.reach.rename(self._path, layout.view(view))
             except OSError:
                 self._is_reserved = True
                 raise
@@ -205,7 +198,7 @@ class StagedView(StagedEntry):
 def _is_stored(layout: Layout, name: str, blob: bytes) -> bool:
     """Returns whether an entry has this record. Requires: shard lock."""
     try:
-        with open_below(layout, layout.entry(name), READ) as fd:
+        with layout.reach.open(layout.entry(name), READ) as fd:
             return blob in find_records(layout, fd, name)
     except OSError:
         return False

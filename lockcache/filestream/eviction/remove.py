@@ -21,12 +21,10 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     READ,
     SHARDS,
+    Folder,
     Layout,
     PlantedFolderError,
-    below,
     last_use_ns,
-    open_below,
-    revalidate_shard_locked,
 )
 from lockcache.filestream.entry import (
     orphan_views,
@@ -171,12 +169,12 @@ def _remove_from_shard(
     except OSError:
         return None  # no inode or descriptor left for a lock file that is not there yet: as good as busy
     try:
-        revalidate_shard_locked(layout, shard)
+        layout.reach.look_at_shard_locked(shard)
         if not os.path.exists(layout.record_shard(shard)):
             return _remove_plain_locked(layout, usage, shard, victims)
         done = Evicted()
         for victim in victims:
-            if _look_again(layout.entry(victim.name), victim) is None:
+            if _look_again(Folder(layout.entry_shard(shard)), victim) is None:
                 continue
             # The views first: one that is used keeps its entry, and an entry without a view is whole.
             folders = folder_bytes(layout, shard)
@@ -195,7 +193,7 @@ def _remove_from_shard(
 
 def _state_use(directory: CacheDirectory, name: str) -> None:
     """State that an entry is used now: else each sweep would choose it first, and have to keep it."""
-    with contextlib.suppress(OSError), open_below(directory.layout, directory.layout.entry(name), READ) as fd:
+    with contextlib.suppress(OSError), directory.layout.reach.open(directory.layout.entry(name), READ) as fd:
         directory.recency.touch(fd)
 
 
@@ -207,14 +205,13 @@ def _remove_plain_locked(layout: Layout, usage: StatePage, shard: int, victims: 
     try:
         # The folder is gone, or a symlink is in its place: nothing there is an entry now.
         gone = contextlib.suppress(FileNotFoundError, PlantedFolderError)
-        with gone, below(layout, layout.entry(victims[0].name)) as (folder_fd, _):
+        with gone, layout.reach.at(layout.entry_shard(shard)) as folder:
             for victim in victims:
-                file = layout.entry(victim.name) if folder_fd is None else victim.name[2:]
-                status = _look_again(file, victim, folder_fd)
+                status = _look_again(folder, victim)
                 if status is None:
                     continue
                 try:
-                    os.unlink(file, dir_fd=folder_fd)
+                    folder.unlink(victim.name[2:])
                 except (FileNotFoundError, IsADirectoryError):
                     continue
                 entries += 1
@@ -225,10 +222,10 @@ def _remove_plain_locked(layout: Layout, usage: StatePage, shard: int, victims: 
     return Evicted(entries, freed)
 
 
-def _look_again(path: str, victim: Found, folder_fd: int | None = None) -> os.stat_result | None:
+def _look_again(folder: Folder, victim: Found) -> os.stat_result | None:
     """Returns the victim's status, if it is still the chosen file and was not used since."""
     try:
-        status = os.stat(path, dir_fd=folder_fd, follow_symlinks=False)
+        status = folder.stat(victim.name[2:])
     except (FileNotFoundError, NotADirectoryError):
         return None
     is_same = status.st_ino == victim.inode and last_use_ns(status) == victim.last_use_ns

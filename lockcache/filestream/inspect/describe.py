@@ -26,7 +26,7 @@ from lockcache import metadata
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
 from lockcache.explain import Part, decode_label, decode_parts
 from lockcache.filestream.accounting import Found, Slot, scan_shard, space_of
-from lockcache.filestream.disk import FOLDER, NOATIME, READ, Layout, is_entry_file, last_use_ns, open_below
+from lockcache.filestream.disk import FOLDER, NOATIME, READ, Layout, is_entry_file, last_use_ns
 from lockcache.filestream.entry import (
     LARGEST_NOTE_BYTES,
     NOTE_XATTR,
@@ -143,7 +143,7 @@ def read_entry(layout: Layout, name: str, keys: KeyRing | None = None) -> Read |
 
 
 def _read_once(layout: Layout, name: str, keys: KeyRing | None) -> Read:
-    entry = open_below(layout, layout.entry(name), READ | NOATIME)
+    entry = layout.reach.open(layout.entry(name), READ | NOATIME)
     with entry as fd, open(fd, "rb", closefd=False) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -211,7 +211,7 @@ def flaw_of(layout: Layout, name: str, keys: KeyRing | None = None) -> str:
 def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
     """Returns up to ``at_most`` names that begin with ``prefix``, hex digits, at least two."""
     try:
-        opened = open_below(layout, layout.entry_shard(int(prefix[:2], 16)), FOLDER)
+        opened = layout.reach.open(layout.entry_shard(int(prefix[:2], 16)), FOLDER)
     except (FileNotFoundError, NotADirectoryError):
         return []
     with opened as fd:
@@ -294,7 +294,7 @@ def _short(value: object) -> str | None:
 
 def _look_at(layout: Layout, path: str) -> Artifact:
     try:
-        with open_below(layout, path, READ | NOATIME) as fd:
+        with layout.reach.open(path, READ | NOATIME) as fd:
             return identify(os.read(fd, ARTIFACT_BYTES))
     except OSError:
         return Artifact()

@@ -29,11 +29,9 @@ from lockcache.filestream.disk import (
     UPDATE,
     Layout,
     is_alone,
-    open_or_create,
     parse_json,
     read_small,
     refuse_symlink,
-    unlink_below,
 )
 
 # The name of an entry.
@@ -73,9 +71,9 @@ def read_misses(layout: Layout) -> list[Miss]:
 def add_misses_locked(layout: Layout, misses: Sequence[Miss]) -> None:
     """Put misses into the slots of the oldest. Requires: the directory's lock. Raises :class:`OSError`."""
     refuse_symlink(layout.own)
-    with open_or_create(layout, layout.misses, UPDATE) as fd:
+    with layout.reach.open_or_create(layout.misses, UPDATE) as fd:
         if not is_alone(fd):
-            unlink_below(layout, layout.misses)  # only this name of it, and the next miss finds a new file
+            layout.reach.unlink(layout.misses)  # only this name of it, and the next miss finds a new file
             return
         latest_ns = time.time_ns() + _DAY_NS
         times = [

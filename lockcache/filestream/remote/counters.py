@@ -24,11 +24,8 @@ from lockcache.filestream.disk import (
     Layout,
     ProcessLock,
     is_alone,
-    open_below,
-    open_or_create,
     read_small,
     replace_file,
-    unlink_below,
 )
 from lockcache.filestream.remote.node_state import SharedBreaker
 from lockcache.filestream.remote.store import RemoteStore
@@ -108,10 +105,10 @@ class _HeldFile:
         self._change(_SERVER.reset)
 
     def _change(self, change: Callable[[bytes], bytes]) -> None:
-        with open_or_create(self._layout, self._path, UPDATE) as fd:
+        with self._layout.reach.open_or_create(self._path, UPDATE) as fd:
             if not is_alone(fd):
                 # Something else, or a second name of another file, which must not be written to.
-                unlink_below(self._layout, self._path)
+                self._layout.reach.unlink(self._path)
                 raise OSError(f"{self._path} was not a file of its own")
             os.pwrite(fd, change(os.pread(fd, SECTOR_BYTES, 0)), 0)
 
@@ -167,7 +164,7 @@ def reset_servers_locked(layout: Layout) -> None:
 
 def _folders(layout: Layout) -> Iterator[str]:
     names: list[str] = []
-    with contextlib.suppress(OSError), open_below(layout, layout.remote, FOLDER) as fd:
+    with contextlib.suppress(OSError), layout.reach.open(layout.remote, FOLDER) as fd:
         names = sorted(os.listdir(fd))[:_MOST_SERVERS]
     for name in names:
         yield f"{layout.remote}/{name}"

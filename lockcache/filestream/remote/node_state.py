@@ -17,7 +17,7 @@ import time
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from lockcache.filestream.disk import Layout, make_folder, read_small, replace_file, unlink_below
+from lockcache.filestream.disk import Layout, read_small, replace_file
 from lockcache.filestream.remote.transport import RemoteUrl
 from lockcache.filestream.remote.wait_limits import PROBE_AFTER_SECONDS, Breaker
 from lockcache.fork import after_fork_in_child
@@ -47,7 +47,7 @@ def make_server_folder(layout: Layout, url: RemoteUrl) -> str:
     """Make :func:`server_folder`, and what is in it. Raises :class:`OSError`."""
     folder = server_folder(layout, url)
     for path in (layout.remote, folder):
-        make_folder(layout, path)
+        layout.reach.make_folder(path)
     return folder
 
 
@@ -88,7 +88,7 @@ class SharedBreaker(Breaker):
         if self._was_open:
             self._was_open = False
             try:
-                unlink_below(self._layout, self._path)
+                self._layout.reach.unlink(self._path)
             except OSError as error:
                 _log.debug("%s: %s", self._path, error)
 

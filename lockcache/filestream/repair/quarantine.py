@@ -24,12 +24,9 @@ from lockcache.filestream.accounting import Slot, StatePage, folder_bytes, quara
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     DISK_FULL,
-    FOLDER,
+    Folder,
     Layout,
     QuarantinedName,
-    below,
-    make_folder,
-    open_below,
 )
 from lockcache.filestream.entry import remove_locked, remove_views_locked
 
@@ -84,7 +81,7 @@ def empty_quarantine(directory: CacheDirectory, *, waits: bool = False) -> None:
     """Drop everything, except entries of shards that stay locked. Requires: no lock."""
     _trim(directory, 0, 0, waits=waits)
     with contextlib.suppress(OSError):  # not there; not empty: an operator's notes, or what came just now
-        _rmdir(directory.layout, directory.layout.quarantine)
+        directory.layout.reach.rmdir(directory.layout.quarantine)
 
 
 def quarantine_locked(directory: CacheDirectory, usage: StatePage, name: str, wrong: str) -> str | None:
@@ -96,7 +93,7 @@ def quarantine_locked(directory: CacheDirectory, usage: StatePage, name: str, wr
     """
     path = directory.layout.entry(name)
     if stat.S_ISDIR(os.lstat(path).st_mode):
-        _rmdir(directory.layout, path)  # moved, what is in it would be counted and bounded by nobody
+        directory.layout.reach.rmdir(path)  # moved, what is in it would be counted and bounded by nobody
         return None
     try:
         return _move_locked(directory.layout, usage, name, wrong)
@@ -109,34 +106,35 @@ def quarantine_locked(directory: CacheDirectory, usage: StatePage, name: str, wr
 
 
 def _move_locked(layout: Layout, usage: StatePage, name: str, wrong: str) -> str:
-    path, moved = layout.entry(name), QuarantinedName(_now(), name, wrong)
+    moved = QuarantinedName(_now(), name, wrong)
     folders = folder_bytes(layout, moved.shard)
-    make_folder(layout, layout.quarantine)
+    layout.reach.make_folder(layout.quarantine)
     # Held open, so that a file put in its place from here on changes nothing.
-    with open_below(layout, layout.quarantine, FOLDER) as folder:
-        with below(layout, path) as (shard_fd, file):
+    with layout.reach.opened(layout.quarantine) as folder:
+        with layout.reach.at(layout.entry_shard(moved.shard)) as entries:
             # Only what counted as an entry is counted out.
-            counted = stat.S_ISREG(os.stat(file, dir_fd=shard_fd, follow_symlinks=False).st_mode)
+            counted = stat.S_ISREG(entries.stat(name[2:]).st_mode)
             # The payload first: a corrupt payload without a record would be served as one of cuda.core's.
-            os.rename(file, str(moved), src_dir_fd=shard_fd, dst_dir_fd=folder)
+            entries.rename(name[2:], folder, str(moved))
         _move_record_locked(layout, usage, moved, folder)
     views = remove_views_locked(layout, name)
     usage.add_locked(moved.shard, folder_bytes(layout, moved.shard) - folders - views.bytes, -int(counted))
     return f"{layout.quarantine}/{moved}"
 
 
-def _move_record_locked(layout: Layout, usage: StatePage, moved: QuarantinedName, folder: int) -> None:
+def _move_record_locked(layout: Layout, usage: StatePage, moved: QuarantinedName, folder: Folder) -> None:
+    record = moved.entry[2:]
     with (
         contextlib.suppress(FileNotFoundError, NotADirectoryError),
-        below(layout, layout.record(moved.entry)) as (shard_fd, record),
+        layout.reach.at(layout.record_shard(moved.shard)) as records,
     ):
         try:
-            os.rename(record, str(moved._replace(is_record=True)), src_dir_fd=shard_fd, dst_dir_fd=folder)
+            records.rename(record, folder, str(moved._replace(is_record=True)))
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError:
             # The disk is full. No file may stay that a later entry of this name would be taken together with.
-            _unlink_locked(layout, usage, moved.shard, record, shard_fd)
+            _unlink_locked(layout, usage, moved.shard, record, records)
 
 
 def _trim(directory: CacheDirectory, most_bytes: int, most_entries: int, *, waits: bool = False) -> None:
@@ -158,7 +156,7 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
     except OSError:
         return False  # busy; or no inode or descriptor left for a lock file, which is as good as busy
     try:
-        with open_below(directory.layout, directory.layout.quarantine, FOLDER) as folder:
+        with directory.layout.reach.opened(directory.layout.quarantine) as folder:
             for each in (name, name._replace(is_record=True)):
                 _unlink_locked(directory.layout, usage, name.shard, str(each), folder)
     except FileNotFoundError:
@@ -168,19 +166,14 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
     return True
 
 
-def _unlink_locked(layout: Layout, usage: StatePage, shard: int, path: str, folder: int | None) -> None:
+def _unlink_locked(layout: Layout, usage: StatePage, shard: int, file: str, folder: Folder) -> None:
     try:
-        status = os.stat(path, dir_fd=folder, follow_symlinks=False)
-        os.unlink(path, dir_fd=folder)
+        status = folder.stat(file)
+        folder.unlink(file)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return  # another process was faster; or somebody's directory, which is left alone
     if stat.S_ISREG(status.st_mode):
         usage.add_locked(shard, -space_of(layout).of_file(status), 0)
-
-
-def _rmdir(layout: Layout, path: str) -> None:
-    with below(layout, path) as (folder_fd, name):
-        os.rmdir(name, dir_fd=folder_fd)
 
 
 def _most_bytes(limit_bytes: int | None) -> int:

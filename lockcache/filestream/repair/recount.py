@@ -20,7 +20,6 @@ from lockcache.filestream.disk import (
     SHARDS,
     Layout,
     PlantedFolderError,
-    unlink_below,
 )
 from lockcache.filestream.entry import remove_orphan_views_locked
 from lockcache.filestream.repair.abandoned import reap_leases, reap_shard_locked, shards_of_the_dead
@@ -137,4 +136,4 @@ def _remove_orphan_records_locked(layout: Layout, shard: int, between: Callable[
         between()
         if not os.path.lexists(layout.entry(name)):
             with contextlib.suppress(FileNotFoundError, PlantedFolderError):
-                unlink_below(layout, layout.record(name))
+                layout.reach.unlink(layout.record(name))

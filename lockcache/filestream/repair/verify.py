@@ -31,7 +31,6 @@ from lockcache.filestream.disk import (
     Descriptor,
     Layout,
     is_entry_file,
-    open_below,
     refuse_symlink,
 )
 from lockcache.filestream.entry import (
@@ -94,7 +93,7 @@ def entry_names(layout: Layout, shard: int) -> list[str]:
     """Returns the names of entries in one shard, whatever kind of file they have, in order. Raises :class:`OSError`."""
     refuse_symlink(layout.entries)
     try:
-        opened = open_below(layout, layout.entry_shard(shard), FOLDER)
+        opened = layout.reach.open(layout.entry_shard(shard), FOLDER)
     except (FileNotFoundError, NotADirectoryError):
         return []
     with opened as fd:
@@ -315,7 +314,7 @@ class _OpenEntry:
 
     def _open(self, may_use: bool) -> Descriptor:
         try:
-            return open_below(self._layout, self._path, READ | NOATIME)
+            return self._layout.reach.open(self._path, READ | NOATIME)
         except NotADirectoryError as error:
             raise FileNotFoundError(*error.args) from error
         except OSError as error:
@@ -325,14 +324,14 @@ class _OpenEntry:
                 return self._open_as_a_user(may_use)
             self._error = str(error.strerror)
         try:
-            return open_below(self._layout, self._path, _NAME_ONLY)  # a symlink, say; or nothing is known of it
+            return self._layout.reach.open(self._path, _NAME_ONLY)  # a symlink, say; or nothing is known of it
         except FileNotFoundError:
             raise
         except OSError:
             return Descriptor()
 
     def _open_as_a_user(self, may_use: bool) -> Descriptor:
-        file = open_below(self._layout, self._path, READ)
+        file = self._layout.reach.open(self._path, READ)
         if not may_use and not os.fstatvfs(file.number).f_flag & _STATES_NO_USES:
             self._refusal = f"belongs to uid {os.fstat(file.number).st_uid}: reading it would count as a use of it"
         return file

@@ -21,10 +21,7 @@ from lockcache.filestream.disk import (
     Descriptor,
     Layout,
     Space,
-    create_below,
     naming,
-    rename_below,
-    unlink_below,
     write_all,
 )
 from lockcache.filestream.eviction import Evicted
@@ -113,7 +110,7 @@ def _staged(layout: Layout) -> str:
 
 def _unlink(layout: Layout, path: str) -> None:
     with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-        unlink_below(layout, path)
+        layout.reach.unlink(path)
 
 
 def _make_room(directory: CacheDirectory) -> Evicted:
@@ -127,7 +124,7 @@ def _make_room(directory: CacheDirectory) -> Evicted:
 
 def _copy(layout: Layout, source_fd: int, size_bytes: int, wanted: Seed) -> None:
     made = Descriptor()
-    create_below(layout, _staged(layout), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, made)
+    layout.reach.create(_staged(layout), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, made)
     with made as fd:
         done = 0  # of its size, however it grows meanwhile
         with naming(layout.seed):
@@ -140,4 +137,4 @@ def _copy(layout: Layout, source_fd: int, size_bytes: int, wanted: Seed) -> None
             if older_fd is not None:
                 # First: after a death in between it is copied again, and nobody reads the older one for ever.
                 withdraw(older_fd)
-            rename_below(layout, _staged(layout), layout.seed)
+            layout.reach.rename(_staged(layout), layout.seed)

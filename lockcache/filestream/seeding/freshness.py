@@ -16,7 +16,7 @@ import os
 import time
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk import READ, UPDATE, Layout, open_below
+from lockcache.filestream.disk import READ, UPDATE, Layout
 
 __all__ = ["FreshnessCheck", "is_stuck", "was_checked", "was_refused"]
 
@@ -47,7 +47,7 @@ class FreshnessCheck(NamedTuple):
 
     def _state(self, layout: Layout, how: bytes) -> None:
         # If this cannot be stated, the next process looks again.
-        with contextlib.suppress(OSError), open_below(layout, layout.seed_lock, UPDATE) as fd:
+        with contextlib.suppress(OSError), layout.reach.open(layout.seed_lock, UPDATE) as fd:
             os.pwrite(fd, self._of_path() + self._of_rest() + how, 0)
 
     def _of_path(self) -> bytes:
@@ -87,7 +87,7 @@ def _stated(layout: Layout) -> bytes:
 def _read_state(layout: Layout) -> tuple[bytes, float]:
     """Returns what was stated last, and how long ago."""
     try:
-        with open_below(layout, layout.seed_lock, READ) as fd:
+        with layout.reach.open(layout.seed_lock, READ) as fd:
             return os.pread(fd, 2 * _DIGEST_BYTES + 1, 0), time.time() - os.fstat(fd).st_mtime
     except OSError:
         return b"", 0.0

@@ -40,7 +40,6 @@ from lockcache.filestream.disk import (
     entry_name,
     is_network,
     last_use_ns,
-    open_below,
 )
 from lockcache.integrations.kept_folders.contents import (
     BusyError,
@@ -270,7 +269,7 @@ class FolderGuard:
     def _touch(self, path: str) -> None:
         """Count the use of a folder as one of its entry."""
         layout = self._cache._directory.layout
-        with contextlib.suppress(OSError), open_below(layout, self._entry_path(path), READ) as fd:
+        with contextlib.suppress(OSError), layout.reach.open(self._entry_path(path), READ) as fd:
             self._recency.touch(fd)
 
     # ---- storing ----

@@ -14,7 +14,7 @@ import os
 import time
 from typing import Final
 
-from lockcache.filestream.disk import UPDATE, Descriptor, make_folder, myself, open_or_create
+from lockcache.filestream.disk import UPDATE, Descriptor, myself
 from lockcache.lowlevel import Layout
 
 __all__ = ["Presence"]
@@ -34,8 +34,8 @@ class Presence:
         self._is_shared = self._has_ended = self._is_last = False
         name = hashlib.sha256(os.fsencode(os.path.realpath(folder)), usedforsecurity=False).hexdigest()[:16]
         with contextlib.suppress(OSError):
-            make_folder(layout, layout.locks)
-            open_or_create(layout, f"{layout.locks}/keep-{myself().host}-{name}", UPDATE, self._file)
+            layout.reach.make_folder(layout.locks)
+            layout.reach.open_or_create(f"{layout.locks}/keep-{myself().host}-{name}", UPDATE, self._file)
             self._begin(self._file.number)
 
     def _begin(self, fd: int) -> None:

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from lockcache.filestream.disk import ProcessLock, ReadRecency, make_folder, make_private_folder, write_all
+from lockcache.filestream.disk import ProcessLock, ReadRecency, make_private_folder, write_all
 from lockcache.integrations.pyptx_directory.backup import (
     Place,
     forget_kept,
@@ -207,8 +207,8 @@ class PyptxFiles:
         """Make what is missing of the directories, as the first write does. Raises :class:`OSError`."""
         if not os.path.isdir(self.layout.tmp):
             self._make_root()
-            make_folder(self.layout, self.layout.own)
-            make_folder(self.layout, self.layout.tmp)
+            self.layout.reach.make_folder(self.layout.own)
+            self.layout.reach.make_folder(self.layout.tmp)
 
     def close(self) -> None:
         """Close the locks. The next use opens them again."""

@@ -18,6 +18,7 @@ from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, re
 from lockcache.filestream.disk.folders import open_folder
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.owners import myself
+from lockcache.filestream.disk.reach import Reach
 from tests.unit.forked import in_child
 from tests.unit.material import property_test
 
@@ -75,7 +76,7 @@ def test_a_lease_that_nfs_3_loses_while_it_is_taken_is_made_again(layout, monkey
 
     monkeypatch.setattr(os, "ftruncate", lose)
     if is_gone:
-        monkeypatch.setattr(lease_module, "open_or_create", lambda *_: os.ftruncate(-1, 0))
+        monkeypatch.setattr(Reach, "open_or_create", lambda *_: os.ftruncate(-1, 0))
         with pytest.raises(OSError, match="stale"):
             take_lease(layout, NAME, 0, "")
         return

@@ -10,21 +10,15 @@ from functools import partial
 
 import pytest
 
+from lockcache.filestream.disk.descriptors import Descriptor
 from lockcache.filestream.disk.folders import (
     PlantedFolderError,
-    below,
-    create_file,
-    make_folder,
     make_private_folder,
     open_folder,
-    open_or_create,
     refuse_symlink,
-    rename_at,
-    revalidate,
-    revalidate_shard_locked,
-    unlink_below,
 )
 from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.disk.reach import NetworkReach
 from tests.unit.material import descriptors, descriptors_to_begin_with
 
 OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -41,8 +35,9 @@ def parent(request, tmp_path):
 
 
 def create(layout):
-    with below(layout, f"{layout.root}/x") as (folder_fd, name):
-        return create_file(folder_fd, name, OPEN)
+    file = Descriptor()
+    layout.reach.create(f"{layout.root}/x", OPEN, file)
+    return file
 
 
 def mode(path):
@@ -50,15 +45,15 @@ def mode(path):
 
 
 def test_a_folder_is_as_shared_as_its_parent(parent):
-    make_folder(Layout(str(parent)), f"{parent}/x")
-    make_folder(Layout(str(parent)), f"{parent}/x")
+    Layout(str(parent)).reach.make_folder(f"{parent}/x")
+    Layout(str(parent)).reach.make_folder(f"{parent}/x")
     assert mode(parent / "x") == mode(parent)
     make_private_folder(f"{parent}/private")
     assert mode(parent / "private") & 0o777 == 0o700
     assert sorted(os.listdir(parent)) == ["private", "x"]
 
 
-@pytest.mark.parametrize("make", [lambda layout: open_or_create(layout, f"{layout.root}/x", OPEN), create])
+@pytest.mark.parametrize("make", [lambda layout: layout.reach.open_or_create(f"{layout.root}/x", OPEN), create])
 def test_a_file_is_as_shared_as_its_folder(parent, make):
     make(Layout(str(parent))).close()
     assert mode(parent / "x") == (0o660 if mode(parent) == 0o2770 else 0o600)
@@ -74,24 +69,24 @@ def test_a_shared_file_is_made_also_where_no_file_can_be_without_a_name(parent, 
         return real(path, flags, *arguments, **options)
 
     monkeypatch.setattr(os, "open", refuse)
-    open_or_create(Layout(str(parent)), f"{parent}/x", OPEN).close()
-    open_or_create(Layout(str(parent)), f"{parent}/x", OPEN).close()
+    Layout(str(parent)).reach.open_or_create(f"{parent}/x", OPEN).close()
+    Layout(str(parent)).reach.open_or_create(f"{parent}/x", OPEN).close()
     assert mode(parent / "x") == (0o660 if mode(parent) == 0o2770 else 0o600)
 
 
 def test_a_file_that_is_there_is_opened_and_left_as_it_is(parent):
     (parent / "x").write_bytes(b"content")
     (parent / "x").chmod(0o640)
-    with open_or_create(Layout(str(parent)), f"{parent}/x", OPEN) as fd:
+    with Layout(str(parent)).reach.open_or_create(f"{parent}/x", OPEN) as fd:
         assert os.read(fd, 10) == b"content"
     assert mode(parent / "x") == 0o640
 
 
 def test_in_a_missing_folder_nothing_is_made(parent):
     layout = Layout(str(parent))
-    for make in (partial(open_or_create, flags=OPEN), make_folder):
+    for make in (partial(layout.reach.open_or_create, flags=OPEN), layout.reach.make_folder):
         with pytest.raises(FileNotFoundError):
-            make(layout, f"{parent}/no/x")
+            make(f"{parent}/no/x")
     assert os.listdir(parent) == []
 
 
@@ -102,7 +97,7 @@ def test_what_is_in_the_way_of_a_folder_is_left_and_refused(parent, plant, tmp_p
         (parent / "x").write_bytes(b"")
     else:
         (parent / "x").symlink_to(tmp_path / ("elsewhere" if plant == "symlink" else "nowhere"))
-    for make in (partial(make_folder, Layout(str(parent))), make_private_folder):
+    for make in (Layout(str(parent)).reach.make_folder, make_private_folder):
         with pytest.raises(PlantedFolderError, match="in the way"):
             make(f"{parent}/x")
     assert os.listdir(parent) == ["x"]
@@ -151,7 +146,7 @@ def test_a_new_folder_that_is_swapped_before_it_is_shared_shares_no_other(tmp_pa
 
     monkeypatch.setattr(os, "mkdir", make_and_swap)
     with pytest.raises(PlantedFolderError):
-        make_folder(Layout(str(parent)), f"{parent}/x")
+        Layout(str(parent)).reach.make_folder(f"{parent}/x")
     assert {path.name: mode(path) for path in elsewhere.iterdir()} == {"folder": 0o700, "empty folder": 0o700}
 
 
@@ -169,17 +164,17 @@ def test_a_folder_of_somebodys_that_was_put_in_a_new_ones_place_is_not_shared(tm
 
     monkeypatch.setattr(os, "mkdir", make_and_swap)
     with pytest.raises(PermissionError, match="not an empty folder of your own"):
-        make_folder(Layout(str(parent)), f"{parent}/x")
+        Layout(str(parent)).reach.make_folder(f"{parent}/x")
     assert [mode(path) for path in parent.iterdir() if (path / "full").exists()] == [0o700]
 
 
 def test_below_a_shared_root_errors_name_the_whole_path_and_a_private_one_costs_no_call(parent):
     layout = Layout(str(parent))
     with pytest.raises(FileNotFoundError) as missing:
-        unlink_below(layout, f"{parent}/x")
+        layout.reach.unlink(f"{parent}/x")
     assert missing.value.filename == f"{parent}/x"
-    with below(Layout("/nowhere", is_shared=False), "/nowhere/x") as place:
-        assert place == (None, "/nowhere/x")
+    with Layout("/nowhere", is_shared=False).reach.at("/nowhere") as folder:
+        assert (folder.fd, folder.at("x")) == (None, "/nowhere/x")
 
 
 def test_a_planted_folder_error_can_be_pickled():
@@ -210,14 +205,14 @@ def test_on_a_network_file_system_a_folder_is_looked_at_and_its_parent_where_it_
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
     shard = f"{layout.entries}/ab"
     os.makedirs(shard)
-    assert revalidate(layout, shard)
+    assert layout.reach.look(shard)
     assert opened_folders == [shard]
     os.rmdir(shard)
     opened_folders.clear()
-    assert not revalidate(layout, shard)
+    assert not layout.reach.look(shard)
     assert opened_folders == [shard, layout.entries, shard]
     os.symlink("/", shard)
-    assert not revalidate(layout, shard)
+    assert not layout.reach.look(shard)
 
 
 def test_a_folder_that_will_be_wanted_is_made_where_it_is_missing_and_its_parent_is_not_asked(
@@ -228,19 +223,19 @@ def test_a_folder_that_will_be_wanted_is_made_where_it_is_missing_and_its_parent
     layout = Layout(str(tmp_path))
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
     shard = layout.entry_shard(0xAB)
-    assert not revalidate_shard_locked(layout, 0xAB, makes=True), "its parent is made with it, later"
+    assert not layout.reach.look_at_shard_locked(0xAB, makes=True), "its parent is made with it, later"
     os.makedirs(layout.entries)
     for is_new in (True, False):
         opened_folders.clear()
-        assert revalidate_shard_locked(layout, 0xAB, makes=True) == is_new
+        assert layout.reach.look_at_shard_locked(0xAB, makes=True) == is_new
         assert os.path.isdir(shard)
         assert opened_folders == [shard]
     os.rmdir(shard)
-    assert not revalidate_shard_locked(layout, 0xAB)
+    assert not layout.reach.look_at_shard_locked(0xAB)
     assert not os.path.exists(shard)
     monkeypatch.setattr(os, "mkdir", _made_by_another_host(os.mkdir))
     opened_folders.clear()
-    assert not revalidate_shard_locked(layout, 0xAB, makes=True), "what is in it has to be looked at"
+    assert not layout.reach.look_at_shard_locked(0xAB, makes=True), "what is in it has to be looked at"
     assert opened_folders == [shard, shard]
 
 
@@ -253,7 +248,7 @@ def test_on_nfs_3_a_missing_folder_of_records_is_looked_for_since_its_entries_ha
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
     for folder in (layout.entry_shard(0xAB), layout.own):
         os.makedirs(folder)
-    revalidate_shard_locked(layout, 0xAB)
+    layout.reach.look_at_shard_locked(0xAB)
     known = [layout.entry_shard(0xAB)]
     assert opened_folders == ([*known, layout.records, layout.own, layout.records] if looks else known)
 
@@ -268,7 +263,7 @@ def _made_by_another_host(mkdir):
 
 def test_on_a_local_file_system_no_folder_is_looked_at(tmp_path, monkeypatch, opened_folders):
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "")
-    assert revalidate(Layout(str(tmp_path)), f"{tmp_path}/entries/ab")
+    assert Layout(str(tmp_path)).reach.look(f"{tmp_path}/entries/ab")
     assert not opened_folders
 
 
@@ -284,7 +279,8 @@ def test_a_rename_waits_for_another_of_this_host_to_the_same_name(tmp_path, monk
 
     monkeypatch.setattr(os, "rename", rename_unless_busy)
     (tmp_path / "staged").write_bytes(b"new")
-    rename_at(None, str(tmp_path / "staged"), None, str(tmp_path / "policy"))
+    reach = NetworkReach(Layout(str(tmp_path)))
+    reach.rename(str(tmp_path / "staged"), str(tmp_path / "policy"))
     assert (tmp_path / "policy").read_bytes() == b"new"
     with pytest.raises(FileNotFoundError):
-        rename_at(None, str(tmp_path / "staged"), None, str(tmp_path / "policy"))
+        reach.rename(str(tmp_path / "staged"), str(tmp_path / "policy"))

@@ -43,7 +43,7 @@ def test_an_entry_is_named_by_the_sha256_of_its_key():
 
 def test_everything_lies_under_the_root_and_parents_come_before_children():
     layout = Layout("/c")
-    paths = [path for slot in Layout.__slots__ if isinstance(path := getattr(layout, slot), str)]
+    paths = [path for path in vars(layout).values() if isinstance(path, str)]
     assert all(path == "/c" or path.startswith("/c/") for path in paths)
     seen = {"/"}
     for path in layout.directories():

@@ -10,7 +10,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout
-from lockcache.filestream.disk.recognise import is_cache
+from lockcache.filestream.disk.permissions import is_cache
 
 
 def make(root: Path, names: Iterable[str]) -> None:

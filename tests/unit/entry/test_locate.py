@@ -10,7 +10,7 @@ import pytest
 from lockcache.filestream.accounting.scan import scan_shard
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, Record
-from lockcache.filestream.entry.locate import Prices, is_on_server, read_record_file
+from lockcache.filestream.entry.locate import Prices, read_record_file
 from lockcache.filestream.writer import EntryWriter, Outcome
 from tests.unit.material import entry_path, record_path, shard_of
 
@@ -69,8 +69,8 @@ def test_on_nfs_a_name_that_the_client_takes_for_missing_is_looked_for_in_its_fo
     monkeypatch.setattr(os, "listdir", list_names)
     monkeypatch.setattr(os, "open", open_known)
     monkeypatch.setattr(os, "access", lambda where, *_, **how: where in known and real_access(where, os.F_OK))
-    assert is_on_server(layout, path, is_sure=is_sure) == sees
-    assert not is_on_server(layout, layout.entry("ab" + "cd" * 31), is_sure=is_sure)
+    assert layout.reach.has(path, is_sure=is_sure) == sees
+    assert not layout.reach.has(layout.entry("ab" + "cd" * 31), is_sure=is_sure)
 
 
 @pytest.mark.parametrize("missing", ["records", "record_shard", "record"])

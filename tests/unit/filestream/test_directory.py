@@ -20,6 +20,7 @@ from lockcache.filestream.disk.descriptors import Descriptor
 from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.disk.permissions import check_directory
+from lockcache.filestream.disk.reach import Reach
 from lockcache.filestream.inspect import accounted
 from tests.state_pages import damage, make_newer, state_of
 from tests.unit.material import on_disk, open_directory
@@ -369,18 +370,18 @@ def test_only_a_mount_that_refuses_it_has_the_page_opened_in_the_clients_cache(
     times: int, number: int, cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FileStreamProgramCache(cache_path)["k"] = b"x"
-    opened, errors = directory_module.open_below, iter([number] * times)
+    opened, errors = Reach.open, iter([number] * times)
     direct: list[bool] = []
 
-    def open_unless_refused(layout: Layout, path: str, flags: int) -> Descriptor:
-        if path == layout.state:
+    def open_unless_refused(reach: Reach, path: str, flags: int) -> Descriptor:
+        if path.endswith("/lockcache/state"):
             direct.append(bool(flags & os.O_DIRECT))
             if flags & os.O_DIRECT and (error := next(errors, None)) is not None:
                 raise OSError(error, os.strerror(error))
-        return opened(layout, path, flags & ~os.O_DIRECT)  # not every file system below a test takes it
+        return opened(reach, path, flags & ~os.O_DIRECT)  # not every file system below a test takes it
 
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
-    monkeypatch.setattr(directory_module, "open_below", open_unless_refused)
+    monkeypatch.setattr(Reach, "open", open_unless_refused)
     assert FileStreamProgramCache(cache_path).stats().entries == 1
     assert direct == ([True, False] if number == errno.EINVAL else [True] * (times + 1))
 
