@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -217,3 +217,14 @@ BACK_ENDS = [
 
 #: cuda.core's own caches, which pass the tests of what a caller of cuda.core can observe today.
 UPSTREAM = [BackEnd("upstream-memory", _upstream_memory), BackEnd("upstream-filestream", _upstream_filestream)]
+
+
+def each_with_all_ways(ways: Sequence[Callable[..., Any]]) -> Any:
+    """Parametrize a test by ``way`` and ``back_end``: each back end with one of the ways, the file back end with all.
+
+    The ways come to one call of the store, so that a back end which fails with another way fails with its own.
+    """
+    pairs = [(ways[number % len(ways)], back_end) for number, back_end in enumerate(BACK_ENDS)]
+    pairs += [(way, BACK_ENDS[1]) for way in ways if (way, BACK_ENDS[1]) not in pairs]
+    cells = [pytest.param(*pair, id=f"{pair[1]}-{pair[0].__name__}") for pair in pairs]
+    return pytest.mark.parametrize("way, back_end", cells, indirect=["back_end"])

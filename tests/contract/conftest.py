@@ -24,7 +24,10 @@ _VARIANTS = {
     "filestream-seeded",
     "filestream-remote",
 }
-_ALIKE = {"test_copies", "test_cuda_core", "test_mapping", "test_stats", "test_threads"}
+_ALIKE = {
+    *("test_calling", "test_copies", "test_cuda_core", "test_files", "test_mapping", "test_sealed", "test_stats"),
+    *("test_switches", "test_threads"),
+}
 
 _OURS = [pytest.param(back_end, id=back_end.name) for back_end in BACK_ENDS]
 _UPSTREAM = [pytest.param(back_end, id=back_end.name, marks=pytest.mark.cuda) for back_end in UPSTREAM]

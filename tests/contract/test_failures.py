@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockcache import Turn
-from tests.contract.backends import BackEnd
+from tests.contract.backends import BackEnd, each_with_all_ways
 from tests.contract.test_waits import CALLERS, ENTRIES, HANG_SECONDS, Gate, _get_or_compute, make_in_process  # noqa: F401 (a fixture)
 from tests.processes.crowd import crowd
 from tests.threads import running
@@ -49,14 +49,14 @@ def _in_process(act: Callable[..., None], make: Callable[[], Any], entry: Any, *
         act(entry, cache, *more)
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@each_with_all_ways(ENTRIES)
 def test_processes_that_waited_for_a_computation_that_failed_compute_at_once(
     make_in_process: Any,  # noqa: F811
-    entry: Callable[..., bytes],
+    way: Callable[..., bytes],
 ) -> None:
     gate, together = Gate(), get_context("fork").Barrier(CALLERS - 1)
-    callers: list[Any] = [(_fail_first, make_in_process, entry, gate)]
-    callers += [(_fail_together, make_in_process, entry, gate, together)] * (CALLERS - 1)
+    callers: list[Any] = [(_fail_first, make_in_process, way, gate)]
+    callers += [(_fail_together, make_in_process, way, gate, together)] * (CALLERS - 1)
     with crowd("fork", _in_process, callers) as processes:
         assert processes.results() == [None] * CALLERS
 
@@ -95,14 +95,13 @@ def test_a_turn_that_is_given_up_without_a_failure_goes_to_one_of_those_who_wait
     assert computed == [1]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_is_no_failure_of_the_computation(make: Any, error: type[BaseException]) -> None:
+def test_an_interrupt_is_no_failure_of_the_computation(make: Any) -> None:
     cache, ended = make(), []
     found = cache.begin("k")
     assert isinstance(found, Turn)
     own, found._end = found._end, ended.append
-    with contextlib.suppress(error), found:
-        raise error
+    with contextlib.suppress(KeyboardInterrupt), found:
+        raise KeyboardInterrupt
     assert ended == [False]
     if own is not None:
         own(False)

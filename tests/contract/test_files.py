@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from lockcache import Entry
@@ -29,51 +27,37 @@ def test_a_group_replaces_another_whole(cache):
     assert cache.get_files("k") is None
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "a\0b", "x" * 256, "\udcff"])
-def test_a_name_that_is_no_files_name_is_refused(cache, name):
-    with pytest.raises(ValueError, match="must be named as one file"):
-        cache.put_files("k", {name: b""})
+NAMES = ("", ".", "..", "a/b", "/etc/passwd", "a\0b", "x" * 256, "\udcff")
+REFUSED = [
+    *(({name: b""}, None, ValueError, "must be named as one file") for name in NAMES),
+    ([("a", b"")], None, TypeError, "files must be a mapping"),
+    ({}, None, ValueError, "files must be 1 to"),
+    ({1: b""}, None, TypeError, "names of files must be str, got int 1"),
+    ({"a": "text"}, None, TypeError, r"files\['a'\] must be bytes, got str"),
+    ({"a": b""}, [], TypeError, "metadata must be a mapping, got list"),
+    ({"a": b""}, {FILES: 1}, ValueError, "metadata must not have 'files'"),
+]
+
+
+def test_what_are_no_files_is_refused_by_name(cache):
+    for files, metadata, error, said in REFUSED:
+        with pytest.raises(error, match=said):
+            cache.put_files("k", files, metadata)
     assert cache.get_files("k") is None
 
 
-@pytest.mark.parametrize(
-    "files, metadata, error, said",
-    [
-        ([("a", b"")], None, TypeError, "files must be a mapping"),
-        ({}, None, ValueError, "files must be 1 to"),
-        ({1: b""}, None, TypeError, "names of files must be str, got int 1"),
-        ({"a": "text"}, None, TypeError, r"files\['a'\] must be bytes, got str"),
-        ({"a": b""}, [], TypeError, "metadata must be a mapping, got list"),
-        ({"a": b""}, {FILES: 1}, ValueError, "metadata must not have 'files'"),
-    ],
-)
-def test_what_are_no_files_is_refused_by_name(cache, files, metadata, error, said):
-    with pytest.raises(error, match=said):
-        cache.put_files("k", files, metadata)
+#: Lists of the files in the four bytes "code".
+WRITTEN = [
+    *(5, [], ["a"], [("a",)], [("a", 4), ("b", 1)], [("a", 3)], [("a", 5)], [("a", -1), ("b", 5)]),
+    *([("a", True), ("b", 3)], [("a", 2.0), ("b", 2)], [("../a", 4)], [(b"a", 4)], [("a", 2), ("a", 2)]),
+    [("a", 2**63)],
+]
 
 
-@pytest.mark.parametrize(
-    "listed",
-    [
-        5,
-        [],
-        ["a"],
-        [("a",)],
-        [("a", 4), ("b", 1)],
-        [("a", 3)],
-        [("a", 5)],
-        [("a", -1), ("b", 5)],
-        [("a", True), ("b", 3)],
-        [("a", 2.0), ("b", 2)],
-        [("../a", 4)],
-        [(b"a", 4)],
-        [("a", 2), ("a", 2)],
-        [("a", 2**63)],
-    ],
-)
-def test_what_others_may_have_written_is_checked(cache, listed: Any):
-    cache.put_entry("k", Entry(b"code", {FILES: listed}))
-    assert cache.get_files("k") is None
+def test_what_others_may_have_written_is_checked(cache):
+    for listed in WRITTEN:
+        cache.put_entry("k", Entry(b"code", {FILES: listed}))
+        assert cache.get_files("k") is None, listed
 
 
 def test_a_turn_stores_files_as_an_entry(cache):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lockcache import CacheStats, RemoteProgramCache, TieredProgramCache, Turn
-from tests.contract.backends import BackEnd
+from tests.contract.backends import BackEnd, each_with_all_ways
 from tests.processes.crowd import crowd
 from tests.threads import running
 from tests.waiting import telling_of_waits
@@ -154,10 +154,10 @@ def make_in_process(make: Callable[..., Any], back_end: BackEnd) -> Callable[...
     return functools.partial(make, **back_end.patience)
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_of_eight_processes_one_misses_and_seven_hit(make_in_process: Any, entry: Callable[..., bytes]) -> None:
+@each_with_all_ways(ENTRIES)
+def test_of_eight_processes_one_misses_and_seven_hit(make_in_process: Any, way: Callable[..., bytes]) -> None:
     gate = Gate()
-    callers = [(act, make_in_process, entry, gate) for act in (_first, *[_other] * (CALLERS - 1))]
+    callers = [(act, make_in_process, way, gate) for act in (_first, *[_other] * (CALLERS - 1))]
     with crowd("fork", _call, callers) as processes:
         results = processes.results()
     assert [code for code, _ in results] == [b"code"] * CALLERS
@@ -165,12 +165,12 @@ def test_of_eight_processes_one_misses_and_seven_hit(make_in_process: Any, entry
     assert [counts for _, counts in results[1:]] == [(1, 0, 0, 1, 0)] * (CALLERS - 1)
 
 
-@pytest.mark.parametrize("entry", [_get_or_compute, _get_or_compute_entry, _begin_and_store])
-def test_of_eight_threads_one_misses_and_seven_hit(make: Any, back_end: BackEnd, entry: Callable[..., bytes]) -> None:
+@each_with_all_ways(ENTRIES[:3])
+def test_of_eight_threads_one_misses_and_seven_hit(make: Any, back_end: BackEnd, way: Callable[..., bytes]) -> None:
     cache, gate = make(**back_end.patience), Gate()
-    with telling_of_waits(gate.wait), running(_first, [(cache, entry, gate)]) as one:
+    with telling_of_waits(gate.wait), running(_first, [(cache, way, gate)]) as one:
         gate.until_begun()
-        with running(entry, [(cache, lambda: b"computed again")] * (CALLERS - 1)) as others:
+        with running(way, [(cache, lambda: b"computed again")] * (CALLERS - 1)) as others:
             pass
     assert [each.result() for each in (*one, *others)] == [b"code"] * CALLERS
     if back_end.has_server:
