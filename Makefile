@@ -34,7 +34,7 @@ quick: $(STAMP) ## what one runs after each edit, under a minute: unit, contract
 	$(PY) -m pytest -n 2 --dist worksteal -q --hypothesis-profile=quick -m "not slow and not long and not exhaustive" \
 	    tests/unit tests/contract tests/properties $(ARGS)
 
-test: $(STAMP) ## the tests, every kind of proof at least once, in six minutes (WORKERS=4, ARGS="-k name")
+test: $(STAMP) ## the tests, every kind of proof at least once, in four minutes (WORKERS=4, ARGS="-k name")
 	$(PYTEST) -m "not long and not exhaustive" $(ARGS)
 
 test-rest: $(STAMP) ## what make test leaves out: what takes long, and the rest of large matrices
