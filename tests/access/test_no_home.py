@@ -128,24 +128,13 @@ def test_a_home_that_is_not_absolute_is_named(name: str) -> None:
     assert (found, warning) == (None, f"{said}; this program stores nothing")
 
 
-@pytest.mark.parametrize("home", [*HOMELESS, TILDE[0][0]], ids=str)
+@pytest.mark.parametrize("home", [HOMELESS[0], TILDE[0][0]], ids=str)
 @pytest.mark.parametrize(
     "options, said", [([], "lockcache: lockcache was off, as LOCKCACHE_DISABLE says\n"), (["-q"], "")]
 )
 def test_lockcache_run_that_is_off_needs_no_directory(home: dict[str, str], options: list[str], said: str) -> None:
     words = ("run", *options, "--", "sh", "-c", "exit $LOCKCACHE_DISABLE")
     assert as_homeless(said_by(program.run, *words), home, LOCKCACHE_DISABLE="1") == ((1, said), [])
-
-
-@pytest.mark.parametrize("name", ["LOCKCACHE_SEED", "LOCKCACHE_MANIFEST", "LOCKCACHE_SIGNING_KEY_FILE"])
-def test_lockcache_run_names_a_variable_with_a_file_below_no_home(name: str) -> None:
-    def use() -> tuple[int, str]:
-        with tempfile.TemporaryDirectory() as root:
-            os.environ["LOCKCACHE_DIR"] = root
-            return said_by(program.run, "run", "--", "sh", "-c", "exit $LOCKCACHE_DISABLE")()
-
-    said = f"lockcache: {name} '~/x': no home directory; name an absolute path; the command goes on without lockcache\n"
-    assert as_homeless(use, {name: "~/x"}) == ((1, said), [])
 
 
 def test_lockcache_run_without_a_home_names_a_wrong_switch() -> None:
@@ -246,20 +235,6 @@ def test_a_command_says_in_one_line_what_to_set(words: list[str]) -> None:
 @pytest.mark.parametrize("words", [["env", "jax"], ["completion", "bash"]], ids=lambda words: words[0])
 def test_a_command_that_needs_no_directory_works(words: list[str]) -> None:
     assert as_homeless(said_by(program.run, *words)) == ((0, ""), [])
-
-
-@pytest.mark.parametrize("words, ends_with", [(["why"], 1), (["stats"], 0), (["inspect", "3f2a"], 2)])
-def test_a_command_with_a_directory_needs_no_home(words: list[str], ends_with: int) -> None:
-    def use() -> tuple[int, str]:
-        with tempfile.TemporaryDirectory() as root:
-            with FileStreamProgramCache(root) as cache:
-                cache.stats()
-            code, said = said_by(program.run, *words, root)()
-            return code, said.replace(root, "DIR")
-
-    (code, said), _ = as_homeless(use)
-    assert "LOCKCACHE_DIR" not in said
-    assert (code, said.count("\n")) == (ends_with, int(ends_with > 0))
 
 
 def test_the_daemon_says_in_one_line_what_to_set() -> None:

@@ -58,8 +58,7 @@ def test_what_appears_whole_is_stored_while_the_command_runs_and_stays_when_the_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["moved", "in place"])
-@pytest.mark.parametrize("which", ["command", "guard", "both"])
+@pytest.mark.parametrize("how, which", [("moved", "command"), ("in place", "guard"), ("in place", "both")])
 def test_what_is_half_done_when_something_is_killed_is_never_stored(how: str, which: str, tmp_path: Path) -> None:
     cache, node = tmp_path / "cache", tmp_path / "a"
     with building(cache, node, how, "-q") as process:

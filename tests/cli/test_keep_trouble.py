@@ -99,12 +99,11 @@ BACKGROUND = f"sleep 1000 {INTO_NOTHING}"
     "script",
     [
         "mkdir $KERNELS/b; exec 3> $KERNELS/b/f; echo x >&3; mv $KERNELS/b $KERNELS/k1; " + BACKGROUND,
-        "mkdir $KERNELS/k1; exec 3> $KERNELS/k1/f; echo x >&3; " + BACKGROUND,
         "mkdir $KERNELS/k1; echo x > $KERNELS/k1/f; cd $KERNELS/k1; " + BACKGROUND,
         "mkdir $KERNELS/k1; echo x > $KERNELS/k1/f; tail -f $KERNELS/k1/f " + INTO_NOTHING,
         "mkdir $KERNELS/k1; echo x > $KERNELS/k1/f.lock; exec 3< $KERNELS/k1/f.lock; flock 3; " + BACKGROUND,
     ],
-    ids=["open", "open in place", "working directory", "command line", "locked"],
+    ids=["open", "working directory", "command line", "locked"],
 )
 def test_a_folder_that_a_process_works_in_is_not_stored(script: str, tmp_path: Path) -> None:
     also = "mkdir $KERNELS/k2; echo y > $KERNELS/k2/f; mkdir $KERNELS/.m; echo y > $KERNELS/.m/f; "
@@ -116,7 +115,7 @@ def test_a_folder_that_a_process_works_in_is_not_stored(script: str, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lock", "x.tmp", "tmpab12", "out.partial"])
+@pytest.mark.parametrize("name", ["lock", "out.partial"])
 def test_a_folder_with_a_lock_or_a_temporary_file_is_not_whole(name: str, tmp_path: Path) -> None:
     script = f"mkdir $KERNELS/k1 $KERNELS/k2; touch $KERNELS/k1/f $KERNELS/k1/{name}; touch $KERNELS/k2/.ninja_log"
     assert finish(tmp_path / "cache", tmp_path / "a", script)[0] == 0
@@ -272,12 +271,12 @@ def test_where_the_caches_disk_is_full_the_command_runs_and_the_folder_is_one_li
 
 @pytest.mark.slow
 def test_the_cap_holds_for_what_is_stored_and_for_what_is_laid_down(tmp_path: Path, real_blocks: None) -> None:
-    cache, names = tmp_path / "cache", [f"k{number}" for number in range(8)]
+    cache, names = tmp_path / "cache", [f"k{number}" for number in range(6)]
     for name in names:  # one after the other, so that the first ones are the least recently used
         make = f"mkdir $KERNELS/.b; head -c 200000 /dev/urandom > $KERNELS/.b/f; mv $KERNELS/.b $KERNELS/{name}"
         assert finish(cache, tmp_path / "a" / name, make, "--max-size", "1M")[0] == 0
     kept = stored(cache)
-    assert 2 <= len(kept) < 8
+    assert 2 <= len(kept) < 6
     assert names[-1] in kept
     code, out, _ = finish(cache, tmp_path / "b", "ls $KERNELS; du -sb $KERNELS | cut -f1")
     *laid, size = out.split()

@@ -10,7 +10,7 @@ import pytest
 
 import lockcache
 from lockcache import Entry, SealedError, Turn
-from tests.serving_support import calls_of, logging_all, reports, unsealed_process
+from tests.serving_support import logging_all, reports, unsealed_process
 
 
 @pytest.fixture(autouse=True)
@@ -26,26 +26,6 @@ def compiled() -> bytes:
 
 def never() -> bytes:
     raise AssertionError("it was compiled")
-
-
-def test_a_hit_makes_no_call_more(cache, back_end):
-    cache.put_entry("k", Entry(b"code", {"arch": "sm_90"}))
-    hits = {
-        "get": lambda: cache.get("k"),
-        "[]": lambda: cache["k"],
-        "get_entry": lambda: cache.get_entry("k"),
-        "begin": lambda: cache.begin("k"),
-        "get_or_compute": lambda: cache.get_or_compute("k", never),
-        "wait": lambda: cache.wait("k", 0),
-    }
-    for hit in hits.values():
-        hit()  # what is bound or met once
-    before = {name: calls_of(hit) for name, hit in hits.items()}
-    lockcache.seal("error")
-    after = {name: calls_of(hit) for name, hit in hits.items()}
-    assert not any(call.startswith("serving") for calls in after.values() for call in calls)
-    if not back_end.has_server:  # there it depends on how soon the answer comes
-        assert after == before
 
 
 def test_a_compilation_is_reported_once_when_it_is_over(cache, caplog):
@@ -93,16 +73,6 @@ def test_a_refused_compilation_does_not_begin_and_holds_up_nobody(cache, caplog)
     lockcache.unseal()
     assert cache.get_or_compute("k", compiled) == b"code"
     assert reports(caplog) == []
-
-
-def test_a_program_that_is_refused_with_each_request_is_one_line_in_the_log(cache, caplog):
-    lockcache.seal("error")
-    for _ in range(3):
-        with pytest.raises(SealedError, match="one of a loop"):
-            cache.get_or_compute("loop", never, label="one of a loop")
-    assert [record.levelname for record in caplog.records if "one of a loop" in record.getMessage()].count(
-        "WARNING"
-    ) == 1
 
 
 def test_a_store_without_a_turn_is_reported_or_raises_and_is_stored(cache, caplog):

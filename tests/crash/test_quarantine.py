@@ -11,7 +11,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
+from lockcache.filestream.disk.layout import SHARDS, entry_name
 from lockcache.filestream.repair import quarantine
 from lockcache.filestream.repair.verify import verify_entry
 from tests.crash.damage import DAMAGES
@@ -120,44 +120,6 @@ def test_on_a_full_disk_what_is_corrupt_is_moved_or_removed_and_the_accounting_s
     assert cache.get_entry(b"other") == SPOILED
     assert_one_recount_repairs_all(cache)
     directory.close()
-
-
-READ_ALL = """
-import sys
-from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.repair.verify import verify_entry
-directory = CacheDirectory(sys.argv[1], 2.0)
-verdict = verify_entry(directory, sys.argv[2], repair=True)
-assert verdict.state == sys.argv[3], verdict
-assert not verdict.is_repaired, verdict
-"""
-
-# ESTALE once is a replaced file; every time it is not a verdict.
-ERRORS = [
-    ("pread64", "EIO", "1", "unreadable"),
-    ("openat", "EIO", "1", "unreadable"),
-    ("openat", "EACCES", "1", "unreadable"),
-    ("fgetxattr", "EIO", "1", "unreadable"),
-    ("fgetxattr", "ESTALE", "1", "whole"),
-    ("pread64", "ESTALE", "1", "whole"),
-    ("pread64", "ESTALE", "1+", "passed over"),
-    ("openat", "ESTALE", "1", "whole"),
-    ("openat", "ESTALE", "1+", "passed over"),
-]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("call, error, when, state", ERRORS)
-def test_what_the_disk_does_not_give_is_unreadable_and_stays_where_it_is(
-    cache_path: Path, call: str, error: str, when: str, state: str
-) -> None:
-    with FileStreamProgramCache(cache_path) as cache:
-        cache[KEY] = b"value" * 1000
-    name = entry_name(KEY)
-    path = Layout(str(cache_path)).entry(name)
-    inject = f"{call}:error={error}:when={when}"
-    assert run_traced(READ_ALL, cache_path, name, state, inject=inject, paths=(path,)) == 0
-    assert FileStreamProgramCache(cache_path)[KEY] == b"value" * 1000
 
 
 RENAMES = """

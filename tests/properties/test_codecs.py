@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import struct
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from lockcache.filestream.disk import Space
 from lockcache.filestream.disk.layout import Layout, QuarantinedName, entry_name, parse_quarantined_name
 from lockcache.filestream.policy import PRIORITIES, Policy, Seed
 from lockcache.reports import Counters
-from lockcache.sizes import format_size, parse_duration, parse_share, parse_size
+from lockcache.sizes import parse_size
 from tests.properties.examples import examples
 from tests.unit.bundle.packed import packed, unpacked
 
@@ -79,13 +78,6 @@ def test_a_head_with_one_bit_flipped_states_nothing_but_what_was_written(head, a
 def test_any_other_page_states_nothing(page):
     assert decode_head(page) is None
     assert decode_head(b"LCstate\3" + page) is None
-
-
-_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
 
 
 # ---- the sector of counters ------------------------------------------------------------------------------------------
@@ -212,39 +204,6 @@ def test_a_size_is_its_number_times_its_unit(number, unit, b, lower):
     text = f"{number}{unit}{b}"
     assume(unit or b)  # so small a number without a unit is refused
     assert parse_size(text.lower() if lower else text) == number * _UNITS[unit]
-
-
-@examples(100)
-@given(size_bytes=st.integers(1, 10**18))
-def test_formatting_what_was_parsed_from_a_formatted_size_changes_it_no_more(size_bytes):
-    text = format_size(size_bytes)
-    assert format_size(parse_size(text)) == text
-
-
-@examples(100)
-@given(hours=st.integers(0, 500), minutes=st.integers(0, 59), ms=st.integers(0, 59_999))
-def test_a_duration_is_the_sum_of_its_parts(hours, minutes, ms):
-    expected = timedelta(hours=hours, minutes=minutes, milliseconds=ms)
-    for text in (f"{hours}h{minutes}m{ms}ms", f"{hours}h{minutes}m{ms / 1000:.3f}s"):
-        if not expected:
-            with pytest.raises(ValueError, match="too short"):
-                parse_duration(text)
-        else:
-            assert parse_duration(text) == pytest.approx(expected.total_seconds(), abs=1e-6)
-
-
-@examples(100)
-@given(text=st.text(st.sampled_from("0123456789.%smhdnu -e"), max_size=12))
-def test_no_text_makes_the_parsing_of_shares_and_durations_fail_otherwise(text):
-    for parse, low, high in ((parse_share, 0.01, 1.0), (parse_duration, 0.0, 1e17)):
-        try:
-            found = parse(text)
-        except ValueError as error:
-            found, refused = low, str(error)
-        else:
-            refused = repr(text)
-        assert low <= found <= high
-        assert repr(text) in refused
 
 
 # ---- what stands in a record's head ----------------------------------------------------------------------------------

@@ -205,7 +205,7 @@ def test_what_hangs_while_it_is_closed_is_dropped(
     assert cache.is_resting or cache.remote_stats().errors <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_a_cluster_of_six_that_loses_a_node(tmp_path: Path, cache_at: Callable[..., RemoteProgramCache]) -> None:
     cluster = Cluster(tmp_path, masters=3, replicas=3)

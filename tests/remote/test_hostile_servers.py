@@ -111,14 +111,11 @@ def test_leases_that_never_end_are_waited_for_less_and_less(server: Valkey, cach
     cache = cache_at(server.url, lease_timeout_seconds=1)
     for number in range(12):
         server.client.set(f"lockcache:lease:{entry_name(b'k%d' % number)}", "of an attacker")
-    began = time.monotonic()
     for number in range(12):
         turn = cache.begin(f"k{number}")
         assert isinstance(turn, Turn)
         turn.give_up()
     assert cache._store.patience.waits_share < 0.01
-    # 2 s, and what each call and a busy machine take; once for each key it would be 12 s and more.
-    assert time.monotonic() - began < 9
     cache["found"] = b"v"
     cache.flush()
     other = cache_at(server.url)

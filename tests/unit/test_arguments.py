@@ -121,18 +121,6 @@ def test_without_a_group_the_environment_says(monkeypatch, setting, meant):
     assert coerce_group(None) == meant
 
 
-@pytest.mark.parametrize("given", [5, b"kernels", ["kernels"]])
-def test_a_group_of_another_type_is_a_type_error_that_shows_it(tmp_path, given):
-    with pytest.raises(TypeError, match=r"group must be .* got"):
-        FileStreamProgramCache(tmp_path / "x", group=given)
-
-
-@pytest.mark.parametrize("given", ["", "a\0b"])
-def test_an_impossible_group_is_a_value_error_that_shows_it(tmp_path, given):
-    with pytest.raises(ValueError, match="group must not"):
-        FileStreamProgramCache(tmp_path / "x", group=given)
-
-
 def test_compile_once_and_its_patience_come_from_variables_below_arguments(monkeypatch, tmp_path):
     monkeypatch.setenv("LOCKCACHE_COMPILE_ONCE", "1")
     monkeypatch.setenv("LOCKCACHE_LEASE_TIMEOUT", "5m")

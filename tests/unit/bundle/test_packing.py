@@ -233,28 +233,6 @@ def test_progress_is_of_the_bytes_of_the_file(filled: Path, tmp_path: Path) -> N
     assert (len(seen), seen[-1]) == (len(ENTRIES), len(content))
 
 
-def test_an_entry_that_becomes_longer_while_others_are_packed_is_packed_as_it_is_then(
-    filled: Path, tmp_path: Path
-) -> None:
-    cache = FileStreamProgramCache(filled)
-    seen: list[int] = []
-
-    def replace(done: int, of: int) -> None:
-        if not seen:
-            cache[b"bare"] = bytes(2000)
-        seen.append(done)
-
-    assert unpacked(packed(filled, progress=replace)[0], tmp_path / "other").stored == len(ENTRIES)
-    assert FileStreamProgramCache(tmp_path / "other")[b"bare"] == bytes(2000)
-
-
-def test_an_empty_cache_makes_a_bundle_of_nothing(tmp_path: Path) -> None:
-    FileStreamProgramCache(tmp_path / "empty").close()
-    content, done = packed(tmp_path / "empty")
-    assert done.entries == 0
-    assert unpacked(content, tmp_path / "other").is_complete
-
-
 def test_strict_gives_up_at_the_first_wrong_entry_and_says_what_was_stored(tmp_path: Path) -> None:
     content = packed_of(entry(b"a", b"1"), entry(b"b", b"2", name_of=b"c"), entry(b"d", b"3"))
     with pytest.raises(ArchiveError, match=r"digest is another.*1 entry stored before"):

@@ -153,15 +153,6 @@ def test_a_failure_on_one_host_fails_the_check_on_both_and_the_next_one_goes_on(
         assert [finding.verdict for finding in found] == [verdict, verdict]
 
 
-@pytest.mark.parametrize("sent, said", [(13, "Permission denied"), (2**62, "no reason"), (-1, "no reason")])
-def test_a_failure_with_an_absurd_number_is_told_all_the_same(
-    sent: int, said: str, links: tuple[Link, Link], layout: Layout
-) -> None:
-    Path(layout.root, f"{PREFIX}{TOKEN_PREFIX}{1:016x}", "3.0").write_text(f'{{"failed": {sent}}}')
-    found = run_trial("check", 3, CREATION, links[1], layout.root, False, 0.2)
-    assert (found.verdict, said in found.found) == (UNTESTED, True)
-
-
 # ---- the meeting
 
 

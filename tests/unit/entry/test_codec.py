@@ -81,19 +81,6 @@ def test_another_name_is_not_served():
     assert not is_served(make(), entry_name(b"other"), PAYLOAD)
 
 
-def test_tails_of_two_records_of_one_payload_cannot_be_swapped():
-    one, other = make(tail=b"aaaa"), make(tail=b"bbbb")
-    assert not is_served(one[:HEAD_BYTES] + other[HEAD_BYTES:], NAME, PAYLOAD)
-    assert not is_served(one[:HEAD_BYTES], NAME, PAYLOAD)
-
-
-def test_bytes_cannot_move_between_tail_and_payload():
-    blob = make(payload=b"bc", tail=b"a")
-    head = blob[:HEAD_BYTES]
-    assert not is_served(head + b"ab", NAME, b"c")
-    assert not is_served(head, NAME, b"abc")
-
-
 @pytest.mark.parametrize("offset, value", [(0, ord("X")), (1, ord("X")), (2, 0), (2, 2), (3, 0), (3, 2), (3, 0x7F)])
 def test_what_another_version_or_program_wrote_is_not_understood(offset, value):
     blob = bytearray(make())

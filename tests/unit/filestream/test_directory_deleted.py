@@ -144,17 +144,3 @@ def test_close_gives_back_every_descriptor(cache_path):
         cache[str(number)]
     cache.close()
     assert descriptors() == before
-
-
-@pytest.mark.slow
-def test_many_deletions_leak_no_descriptors(cache_path):
-    with FileStreamProgramCache(cache_path) as cache:
-        for _ in range(10):
-            cache["k"] = b"1"
-            shutil.rmtree(cache_path)
-        cache["k"] = b"1"
-        many = len(descriptors())
-        for _ in range(10):
-            shutil.rmtree(cache_path)
-            cache["k"] = b"1"
-        assert len(descriptors()) <= many

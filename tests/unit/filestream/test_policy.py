@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 from pathlib import Path
 
@@ -226,11 +225,3 @@ def test_a_default_directory_that_is_deleted_underneath_keeps_the_cap_that_it_ha
         shutil.rmtree(default_path)
         cache[b"key"] = b"value"
         assert policy_file(cache).load() == Policy(5_000_000)
-
-
-def test_the_environment_changes_nothing_for_a_copy_of_a_cache(make, monkeypatch):
-    cache = make(50_000_000)
-    monkeypatch.setenv("LOCKCACHE_MAX_SIZE", "20M")
-    monkeypatch.setenv("LOCKCACHE_POLICY", "cost")
-    pickle.loads(pickle.dumps(cache)).close()
-    assert policy_file(cache).load() == Policy(50_000_000)

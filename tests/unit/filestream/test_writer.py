@@ -188,18 +188,6 @@ def test_what_is_planted_under_an_entrys_name_never_makes_a_use_fail(cache, plan
     assert cache.get("k") in (None, b"code")
 
 
-@pytest.mark.slow
-def test_a_planted_directory_and_a_stuck_lock_together_do_not_make_a_use_fail(cache):
-    plant_full_directory(entry_path(cache.path))
-    stuck = ProcessLock(Layout(cache.path).lock(shard_of(b"k")), 1.0)
-    with stuck:
-        cache["k"] = b"code"
-        with pytest.raises(KeyError):
-            del cache["k"]
-    assert cache.get("k") is None
-    stuck.close()
-
-
 def test_a_file_in_place_of_a_shard_never_makes_a_use_fail(cache):
     shard = os.path.dirname(entry_path(cache.path))
     with open(shard, "w"):

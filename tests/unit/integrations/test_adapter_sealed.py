@@ -13,7 +13,7 @@ import lockcache
 from lockcache import SealedError, Turn
 from lockcache.integrations import adapter
 from lockcache.integrations.adapter import Shared, open_shared
-from tests.serving_support import calls_of, logging_all, reports, unsealed_process
+from tests.serving_support import logging_all, reports, unsealed_process
 
 
 @pytest.fixture(autouse=True)
@@ -142,11 +142,3 @@ def test_a_report_and_a_refusal_name_the_part_of_the_key_that_differs(shared: Sh
         framework.compile("16")
     with pytest.raises(SealedError, match="in constant N: 32 / "):
         shared.begin_files("32", "a module", lambda: {"code": "x", "constant N": 32})
-
-
-def test_a_hit_makes_no_call_more(shared: Shared) -> None:
-    framework = Framework(shared)
-    framework.compile("k")
-    before = calls_of(lambda: framework.compile("k"))
-    lockcache.seal("error")
-    assert calls_of(lambda: framework.compile("k")) == before

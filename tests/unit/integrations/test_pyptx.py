@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -50,18 +50,6 @@ def test_every_name_of_pyptx_cache_is_there_with_its_parameters() -> None:
             assert list(mine) == list(inspect.signature(getattr(theirs, method)).parameters)
 
 
-def test_a_key_is_frozen_and_hashable() -> None:
-    with pytest.raises(FrozenInstanceError):
-        KEY.arch = "sm_80"  # type: ignore[misc]
-    assert len({CacheKey("f", (), (), "a"), CacheKey("f", (), (), "a")}) == 1
-
-
-def test_an_entry_has_no_metadata_of_its_own_unless_given() -> None:
-    one, other = CacheEntry(KEY, "", None), CacheEntry(KEY, "", None)
-    one.metadata["a"] = 1
-    assert other.metadata == {}
-
-
 @pytest.mark.parametrize("chosen", ["", "/some/where"])
 def test_the_default_directory_is_the_variables_else_in_the_user_cache_directory(tmp_path: Path, chosen: str) -> None:
     code = "from lockcache.integrations import pyptx; print(repr(pyptx.DEFAULT_CACHE_DIR))"
@@ -99,20 +87,6 @@ def test_what_is_put_is_the_same_object_here_and_an_equal_one_elsewhere(
     assert other.get(KEY) is found
     assert type(found.metadata["cluster"]) is tuple
     assert found.key.template_kwargs == KEY.template_kwargs
-
-
-def test_ptx_without_a_cubin_comes_back_without_one(cache: CubinCache, fresh: Callable[[], CubinCache]) -> None:
-    cache.put(replace(ENTRY, cubin_bytes=None))
-    assert fresh().get(KEY) == replace(ENTRY, cubin_bytes=None)
-    cache.put(replace(ENTRY, cubin_bytes=b""))
-    assert fresh().get(KEY) == replace(ENTRY, cubin_bytes=b"")
-
-
-def test_a_missing_entry_is_none_and_not_in(cache: CubinCache) -> None:
-    assert cache.get(KEY) is None
-    assert KEY not in cache
-    cache.put(ENTRY)
-    assert KEY in cache
 
 
 def test_len_counts_what_is_in_memory(cache: CubinCache, fresh: Callable[[], CubinCache]) -> None:

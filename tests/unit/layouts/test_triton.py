@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.errors import UnsafeCacheDirError
 from lockcache.filestream.accounting.scan import Found
 from lockcache.layouts import triton
 from lockcache.layouts.triton import TritonFiles
@@ -113,16 +112,6 @@ def test_an_evicted_kernel_is_a_miss_at_once_while_who_had_seen_it_can_read_all_
     assert found(files, 0).size_bytes > KERNEL_BYTES / 2
 
 
-def test_after_the_second_step_nothing_is_left(cache_path: Path, open_files: Callable[..., TritonFiles]) -> None:
-    fill(cache_path, range(2))
-    files = open_files()
-    assert files.evict(found(files, 0))
-    assert files.finish()
-    assert not (cache_path / key_of(0)).exists()
-    assert os.listdir(cache_path / "lockcache" / "condemned") == []
-    assert read_kernel(cache_path, 1)
-
-
 def test_a_kernel_that_is_compiled_again_between_the_steps_stays(
     cache_path: Path, open_files: Callable[..., TritonFiles]
 ) -> None:
@@ -219,16 +208,6 @@ def test_an_entry_that_was_used_or_written_since_it_was_chosen_stays(
     assert not files.evict(second)
 
 
-def test_an_entry_that_has_only_just_been_written_stays(
-    cache_path: Path, open_files: Callable[..., TritonFiles], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(cache_path, range(1))
-    files = open_files(60.0)
-    assert not files.evict(found(files, 0))
-    grow_old(monkeypatch, 61)
-    assert files.evict(found(files, 0))
-
-
 def test_a_kernel_without_its_group_file_is_somebodys_work_for_an_hour_and_then_goes(
     cache_path: Path, open_files: Callable[..., TritonFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,13 +250,6 @@ def test_a_key_that_becomes_a_symlink_between_look_and_removal_is_not_followed(
     before = photograph(tmp_path / "elsewhere")
     assert not files.evict(entry)
     assert photograph(tmp_path / "elsewhere") == before
-
-
-def test_a_cache_that_others_may_write_to_is_refused_with_the_command_that_mends_it(cache_path: Path) -> None:
-    fill(cache_path, range(1))
-    cache_path.chmod(0o770)
-    with pytest.raises(UnsafeCacheDirError, match="chmod"):
-        TritonFiles(str(cache_path), 0.0)
 
 
 def test_a_glance_sees_a_new_key_and_what_comes_into_an_unfinished_one(

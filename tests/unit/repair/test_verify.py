@@ -124,14 +124,6 @@ def test_every_damage_to_a_record_file_is_found(directory, stored, position):
     assert verdict_of(directory)[0] == "corrupt"
 
 
-@pytest.mark.parametrize("length", [0, 3000])
-def test_a_missing_tail_is_called_that(directory, length):
-    put(directory, b"k", PAYLOAD, tail=TAIL)
-    path = record_path(directory.layout.root)
-    os.truncate(path, length) if length else os.unlink(path)
-    assert verdict_of(directory) == ("corrupt", "tail")
-
-
 def test_an_entry_without_a_record_is_unverified_and_an_empty_one_corrupt(directory):
     path = Path(entry_path(directory.layout.root))
     path.parent.mkdir(exist_ok=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FormatError, SQLiteProgramCache
+from tests.matrix_sampling import diagonals
 from tests.threads import run_threads
 from tests.unit.sqlite.sqlite_file import edited
 
@@ -97,8 +98,7 @@ def ruin_with_log(path: Path) -> None:
 RUINS = [ruin_garbage, ruin_truncated, ruin_header, ruin_schema, ruin_tables]
 
 
-@pytest.mark.parametrize("ruin", RUINS)
-@pytest.mark.parametrize("first", ["read", "write", "delete", "len"])
+@pytest.mark.parametrize("ruin, first", diagonals(RUINS, ["read", "write", "delete", "len"], 4))
 def test_a_ruined_file_is_set_aside_with_a_warning_and_a_new_one_begun(
     path: Path, caplog: pytest.LogCaptureFixture, ruin: Callable[[Path], None], first: str
 ) -> None:
@@ -217,7 +217,7 @@ def test_of_two_objects_that_find_one_ruin_the_second_keeps_the_new_file(path: P
     assert len(names) == 3
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 def test_flipped_bytes_anywhere_in_the_file_never_raise_and_are_never_served(path: Path, seed: int) -> None:
     draw = random.Random(seed)
     values = {str(number): draw.randbytes(draw.randrange(3000)) for number in range(40)}

@@ -15,7 +15,6 @@ import pytest
 from lockcache import Entry, LockTimeoutError, SQLiteProgramCache, UnsafeCacheDirError
 from tests.crash.strace import run_traced
 from tests.matrix_sampling import all_but
-from tests.unit.forked import in_child
 from tests.unit.sqlite.sqlite_file import locked_elsewhere
 
 
@@ -105,24 +104,6 @@ def test_on_a_read_only_file_system_hits_work_and_deletes_raise(
     with pytest.raises(OSError, match="Read-only") as error, SQLiteProgramCache(root / "db") as cache:
         del cache["k"]
     assert error.value.filename == str(root / "db")
-
-
-@pytest.mark.root
-def test_a_user_who_may_only_read_gets_hits_and_a_permission_error_for_a_delete(path: Path) -> None:
-    fill(path).close()
-    for each, mode in ((path, 0o444), (path.parent, 0o555)):
-        each.chmod(mode)
-    for parent in path.parent.parents:
-        if parent.stat().st_mode & 0o005 != 0o005 and parent.owner() == "root":
-            parent.chmod(parent.stat().st_mode | 0o005)
-
-    def child() -> bool:
-        os.setgid(65534)
-        os.setuid(65534)
-        check_read_only(path, PermissionError)
-        return True
-
-    assert in_child(child)
 
 
 @pytest.mark.root

@@ -15,7 +15,6 @@ from lockcache import (
     Entry,
     FileStreamProgramCache,
     InMemoryProgramCache,
-    ReentrantComputeError,
     SQLiteProgramCache,
     TieredProgramCache,
 )
@@ -41,14 +40,6 @@ def test_a_tier_of_another_type_is_a_type_error_that_names_it(wrong: Any) -> Non
 def test_a_recheck_time_that_is_none_is_an_error_that_shows_it(wrong: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="recheck_seconds"):
         TieredProgramCache(InMemoryProgramCache(), recheck_seconds=wrong)
-
-
-def test_one_tier_alone_works_like_itself() -> None:
-    tier = InMemoryProgramCache()
-    cache = TieredProgramCache(tier)
-    cache.put_entry("k", Entry(b"1", META))
-    assert (cache.get_entry("k"), tier.get_entry("k")) == (Entry(b"1", META), Entry(b"1", META))
-    assert cache.tiers == (tier,)
 
 
 @pytest.mark.parametrize("read", [lambda c: c["k"], lambda c: c.get("k"), lambda c: c.get_entry("k").code])
@@ -157,20 +148,6 @@ def test_compile_once_is_the_last_tiers_and_fills_the_others(shared: FileStreamP
         assert cache.tiers[0].get_entry("k") == Entry(b"code", META)
         assert cache.stats().hits + cache.stats().misses == 4
     assert one.stats().misses + other.stats().misses == 1
-
-
-def test_a_hit_in_an_upper_tier_computes_nothing_and_asks_nobody(shared: FileStreamProgramCache) -> None:
-    cache = TieredProgramCache(InMemoryProgramCache(), shared)
-    cache["k"] = b"1"
-    del shared["k"]
-    assert cache.get_or_compute("k", lambda: pytest.fail("computed")) == b"1"
-
-
-def test_asking_for_the_same_key_inside_its_computation_is_an_error(shared: FileStreamProgramCache) -> None:
-    cache = TieredProgramCache(InMemoryProgramCache(), shared)
-    with pytest.raises(ReentrantComputeError):
-        cache.get_or_compute("k", lambda: cache.get_or_compute("k", lambda: b"1"))
-    assert cache.get_or_compute("k", lambda: cache.get_or_compute("other", lambda: b"2")) == b"2"
 
 
 def test_what_the_last_tier_does_not_take_is_still_answered_from_above() -> None:

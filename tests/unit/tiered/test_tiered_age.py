@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -65,16 +65,6 @@ def test_a_recheck_time_of_zero_asks_at_every_read(shared: FileStreamProgramCach
         assert cache["k"] == b"%d" % number
     del shared["k"]
     assert cache.get("k") is None
-
-
-def test_without_a_recheck_time_copies_are_answered_for_ever(
-    shared: FileStreamProgramCache, clock: Callable[[float], None]
-) -> None:
-    cache = TieredProgramCache(InMemoryProgramCache(), shared, recheck_seconds=None)
-    cache["k"] = b"1"
-    shared["k"] = b"2"
-    clock(1e9)
-    assert cache["k"] == b"1"
 
 
 def test_a_copy_that_moves_up_from_a_middle_tier_is_no_younger_for_it(clock: Callable[[float], None]) -> None:
@@ -234,18 +224,6 @@ def test_a_write_that_the_last_tier_refuses_raises_and_changes_nothing() -> None
     assert [cache["k"] for _ in range(3)] == [b"older"] * 3
 
 
-@pytest.mark.parametrize("value", ["text", 5, None])
-def test_a_value_of_another_type_reaches_no_tier(shared: FileStreamProgramCache, value: Any) -> None:
-    memory = InMemoryProgramCache()
-    cache = TieredProgramCache(memory, shared)
-    cache["k"] = b"older"
-    with pytest.raises(TypeError):
-        cache["k"] = value
-    with pytest.raises(TypeError):
-        cache.put_entry("k", value)
-    assert (memory["k"], shared["k"], cache["k"]) == (b"older",) * 3
-
-
 def test_an_iterator_or_buffer_as_value_is_read_once(shared: FileStreamProgramCache) -> None:
     memory = InMemoryProgramCache()
     value = bytearray(b"code")
@@ -253,18 +231,6 @@ def test_an_iterator_or_buffer_as_value_is_read_once(shared: FileStreamProgramCa
     cache["k"] = value
     value[:] = b"text"
     assert (memory["k"], shared["k"]) == (b"code", b"code")
-
-
-def test_a_metadata_mapping_that_a_tier_refuses_leaves_no_tier_older_than_the_last(
-    shared: FileStreamProgramCache,
-) -> None:
-    plain = Plain()
-    cache = TieredProgramCache(plain, shared)
-    cache["k"] = b"older"
-    entry: Mapping[str, Any] = {"a": 1}
-    with pytest.raises(TypeError, match="stores no metadata"):
-        cache.put_entry("k", Entry(b"newer", entry))
-    assert (cache["k"], shared["k"], plain.items.get(b"k")) == (b"newer", b"newer", None)
 
 
 def test_a_child_forked_in_the_middle_of_a_write_can_write_that_key(shared: FileStreamProgramCache) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,15 +92,6 @@ def test_damage_in_a_tier_that_is_only_read_is_counted(
     cache = TieredProgramCache(InMemoryProgramCache(), shared, golden)
     assert cache.get_or_compute("old", lambda: b"compiled") == b"compiled"
     assert cache.stats().corrupt_entries == 1
-
-
-def test_a_copy_that_is_pickled_decides_the_same(
-    shared: FileStreamProgramCache, golden: FileStreamProgramCache
-) -> None:
-    cache = TieredProgramCache(shared, golden)
-    with pickle.loads(pickle.dumps(cache)) as twin:
-        assert twin.tiers[1].path == golden.path
-        assert twin.get_or_compute("k", lambda: b"code") == shared["k"] == b"code"
 
 
 @pytest.mark.parametrize("variable", ["LOCKCACHE_DISABLE", "LOCKCACHE_READONLY"])
