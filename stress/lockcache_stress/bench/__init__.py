@@ -2,7 +2,7 @@
 
 Promises ratios of the same work in the same run. Each line names what is compared.
 
-May use: errors, plan, processes, run, scenarios, trouble.
+May use: errors, processes, run, trouble.
 """
 
 # mypy: implicit-reexport

@@ -7,15 +7,12 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from lockcache.cli.options import by, size
 from lockcache.sizes import format_size, parse_count, parse_duration
 from lockcache_stress.commands.shell import RealRange, Shell, with_shell
 from lockcache_stress.experiments import COUNTED, WAYS, Calls, Cost, Fleet, compare, is_near, load_counts, run_start
-from lockcache_stress.report import Files, Written, print_json, showing
+from lockcache_stress.report import Files, Written, print_json, print_table, showing
 
 _RANKS: Final = (64, 256, 1024, 4096)
 _STORED: Final = (0.0, 100.0)
@@ -152,14 +149,8 @@ def _tables(found: Sequence[_Found]) -> dict[str, list[list[str]]]:
 
 
 def _print(found: Sequence[_Found]) -> None:
-    console = Console()
     for title, rows in _tables(found).items():
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for number, column in enumerate(_COLUMNS):
-            table.add_column(column, justify="right" if number else "left")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+        print_table(title, _COLUMNS, rows)
 
 
 def _print_markdown(found: Sequence[_Found]) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from lockcache.cli.options import each
 from lockcache.filestream import PRIORITIES
@@ -27,7 +23,7 @@ from lockcache_stress.experiments import (
     save_trace,
     upper_bound,
 )
-from lockcache_stress.report import Files, print_json, showing
+from lockcache_stress.report import Files, print_json, print_replay, print_table, showing
 
 _SHARES: Final = ("5%", "10%", "20%", "40%", "80%")
 _FILE: Final = click.Path(dir_okay=False)
@@ -131,17 +127,14 @@ def _measure(trace: list[Request], programs: list[Program], share: float) -> dic
 def _print(found: dict[str, Any]) -> None:
     title = f"{found['requests']:,} look-ups of {found['programs']} programs ({format_size(found['bytes'])}): "
     title += f"without a cache {found['compile_seconds']:,.0f} s of compiling"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in ("cache", "size", "hits, lru", "hits, cost", "saved, lru", "saved, cost", "at most"):
-        table.add_column(column, justify="right")
+    rows = []
     for each_size in found["caches"]:
         hits = [f"{each_size[each]['hits'] / found['requests']:.1%}" for each in PRIORITIES]
         seconds = [*(each_size[each]["saved_seconds"] for each in PRIORITIES), each_size["at_most_saved_seconds"]]
         saved = [f"{each:,.0f} s" for each in seconds]
-        table.add_row(f"{each_size['share'] * 100:g} %", format_size(each_size["size_bytes"]), *hits, *saved)
-    console = Console()
-    console.print(table)
-    console.print(f"replay: {shlex.join(found['replay'])}", markup=False, soft_wrap=True, highlight=False)
+        rows.append([f"{each_size['share'] * 100:g} %", format_size(each_size["size_bytes"]), *hits, *saved])
+    print_table(title, ("cache", "size", "hits, lru", "hits, cost", "saved, lru", "saved, cost", "at most"), rows)
+    print_replay(found["replay"])
 
 
 def _replay_line(seed: int, shares: Sequence[float], given: dict[str, Any]) -> list[str]:

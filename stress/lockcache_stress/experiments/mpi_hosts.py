@@ -16,14 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from glob import glob
 from typing import Any, Final
 
 from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.experiments.mpi_rank import KILLED
+from lockcache_stress.experiments.mpi_rank import KILLED, differing, kill_all, said
 from lockcache_stress.gpu import has_nvrtc
 from lockcache_stress.processes import wait_until
 from lockcache_stress.run import Check, Show, Tabled, equal, find_mpiexec, started_job, why_no_mpi
@@ -69,7 +68,7 @@ class _Job:
     """The start of ranks, and their answers."""
 
     def __init__(self, options: HostsOptions, made: list[Host], directory: str, control: str) -> None:
-        self.options, self._hosts, self._control = options, made, control
+        self.options, self._hosts, self.control = options, made, control
         self._launcher = os.path.join(control, "launcher")
         cases = "\n".join(f"{host.address}) host={host.name};;" for host in made)
         with open(self._launcher, "w") as file:
@@ -101,22 +100,17 @@ class _Job:
             if process.returncode:
                 raise UnusableError(f"mpiexec ended with exit code {process.returncode}; what it said is above")
         answers = self.said(f"{phase}-answer-*")
-        digests = [each["digests"] for each in answers]
         return {
             "seconds": round(time.monotonic() - began, 3),
             "compiles": len(self.said(f"{phase}-compile-*")),
-            "answers": sum(map(len, digests)),
-            "differing": sum(len(set(same)) - 1 for same in zip(*digests, strict=True)),
+            "answers": sum(len(each["digests"]) for each in answers),
+            "differing": differing(answers),
             "hosts": {each["host"] for each in answers},
         }
 
     def said(self, pattern: str) -> list[dict[str, Any]]:
-        """Returns the contents of the files that ranks left under names that match ``pattern``."""
-        found = []
-        for path in glob(os.path.join(self._control, f"{pattern}.json")):
-            with open(path) as file:
-                found.append(json.load(file))
-        return found
+        """Returns what ranks left under names that match ``pattern``."""
+        return said(self.control, pattern)
 
 
 def why_no_hosts() -> str | None:
@@ -184,9 +178,7 @@ def _kill_holder(job: _Job, phase: str) -> float:
             [next_one] = job.said(f"{phase}-took")
             return float(round((next_one["began_ns"] - killed_ns) / 1e6, 1))
         finally:
-            for each in job.said(f"{phase}-asks-*"):
-                with suppress(ProcessLookupError):  # mpiexec may have ended this rank too
-                    os.kill(each["pid"], signal.SIGKILL)
+            kill_all(job.control, f"{phase}-asks-*")  # mpiexec may have ended some of them too
 
 
 def _until(process: subprocess.Popen[bytes], is_so: Callable[[], bool]) -> None:

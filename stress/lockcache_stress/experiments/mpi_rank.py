@@ -14,7 +14,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from glob import glob
+from typing import Any
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.gpu import Slot, compile_cubin, make_slots, program_key
@@ -82,6 +85,27 @@ def say(plan: dict[str, object], name: str, **said: object) -> None:
     with open(f"{path}.new", "w") as file:
         json.dump(said, file)
     os.replace(f"{path}.new", f"{path}.json")
+
+
+def said(control: str, pattern: str) -> list[dict[str, Any]]:
+    """Returns the contents of the files that processes left in ``control`` under names that match ``pattern``."""
+    found = []
+    for path in glob(os.path.join(control, f"{pattern}.json")):
+        with open(path) as file:
+            found.append(json.load(file))
+    return found
+
+
+def differing(answers: Sequence[dict[str, Any]]) -> int:
+    """Returns how many programs differ from those that other processes got."""
+    return sum(len(set(same)) - 1 for same in zip(*(each["digests"] for each in answers), strict=True))
+
+
+def kill_all(control: str, pattern: str) -> None:
+    """SIGKILL the processes that left such files, as far as they are still there."""
+    for each in said(control, pattern):
+        with suppress(ProcessLookupError):
+            os.kill(each["pid"], signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lockcache_stress.report.files import Files
     from lockcache_stress.report.finish import finishing
     from lockcache_stress.report.terminal import print_bench, print_json, print_outcome, print_summary, print_tabled
-    from lockcache_stress.report.terminal import showing
+    from lockcache_stress.report.terminal import print_replay, print_table, showing
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
@@ -114,6 +114,21 @@ def _print_grid(grid: Grid) -> None:
         verdict = [_verdict(row.ok)] if grid.judges_rows else []
         table.add_row(*map(escape, row.cells), *verdict, style=None if row.ok else "bold red")
     _console().print(table)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of figures; the first column has names."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def print_replay(replay: Sequence[str]) -> None:
+    """Print the command that makes the same choices again."""
+    Console().print(f"replay: {shlex.join(replay)}", markup=False, soft_wrap=True, highlight=False)
 
 
 def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.scenarios.registry import BIG_VALUES, BYTE_SCENARIOS, KILL, NVRTC_STEP, TROUBLE_SCENARIOS
+    from lockcache_stress.scenarios.registry import BYTE_SCENARIOS, NVRTC_STEP, TROUBLE_SCENARIOS
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(__name__)

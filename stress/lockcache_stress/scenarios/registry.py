@@ -35,10 +35,6 @@ from lockcache_stress.scenarios import (
 #: The step of the scenario that compiles with NVRTC, which has a command of its own.
 NVRTC_STEP: Final = nvrtc.make_step
 
-#: A scenario that the benchmark measures too.
-BIG_VALUES: Final = big_values.SCENARIO
-KILL: Final = kill.SCENARIO
-
 #: The scenarios that need nothing but a file system, in the order in which ``all`` runs them.
 BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     same_key.SCENARIO,

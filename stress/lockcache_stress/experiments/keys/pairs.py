@@ -3,8 +3,8 @@
 Tries the contract's rule that everything that can change the output changes the key. Each pair changes an option, a
 macro, a header, an environment variable, the working directory, the target or the code of a program with random other
 options; both are compiled through ``lockcache.cuda.Program``, and their bytes and keys are compared. Where the keys
-differ, the parts that ``lockcache why`` names must differ too. Not proven: that keys differ only where they must, since
-a key that differs needlessly costs only a miss.
+differ, the parts that ``lockcache why`` names must differ too. Headers in another directory are the business of
+:mod:`.moves`. Not proven: that keys differ only where they must, since a key that differs needlessly costs only a miss.
 """
 
 from __future__ import annotations
@@ -34,25 +34,8 @@ template <class T> __global__ void scale(T *a, T f) {{ a[threadIdx.x] *= f; }}
 extern "C" __global__ void k(float *a, const float *b, int n) {{
   float s = SCALE + FROM_HEADER; long long standard = __cplusplus;
   for (int i = 0; i < n; ++i) {{ s += helper(a[i], b[i + 1]) * 1e-40f; a[i] = s + standard; }}
-#ifdef FROM_PATH
-  a[n] = FROM_PATH;
-#endif
 }}
 """
-
-#: What a header makes of its own path, in a function: in a macro it would be that of the source. Defines ``SAYS``.
-_OF_PATHS: Final = {
-    "nothing": "#define SAYS 1",
-    "a comment": "#define SAYS 1 // as __FILE__ says",
-    "__FILE__": "#define SAYS __FILE__[n]",
-    "sizeof(__FILE__)": "#define SAYS sizeof(__FILE__)",
-    "__builtin_FILE()": "#define SAYS __builtin_FILE()[n]",
-    "pasted words": "#define PASTE(a, b) a##b\n#define SAYS sizeof(PASTE(__FI, LE__))",
-    "an assertion": "#define SAYS (assert(n > 3), 1)",
-    "an assertion that is off": "#define SAYS 1\n#ifdef NEVER\n#define SAYS (assert(n > 3), 1)\n#endif",
-    "a raw text": '#define SAYS sizeof(R"(")" "/*") + sizeof(__FILE__) /* */',
-}
-_SAID: Final = "{}\nstatic __device__ int said(int n) {{ return SAYS; }}\n#define FROM_PATH said(n)\n"
 
 #: Options, each with values to set. Not among them: options that cannot be cached (precompiled headers, ``time``), one
 #: that writes to the user's cache directory (``use_bundled_headers``), and those that no compilation for cubins takes.
@@ -103,7 +86,6 @@ _VARIABLES: Final = (
     "LANG",
     "SOURCE_DATE_EPOCH",
 )
-_INCLUDE_PATH: Final = "include path, header with "
 _MOST_OTHERS: Final = 3
 _DIRECTORY_SHARE: Final = 0.2
 _LTOIR_SHARE: Final = 0.3
@@ -117,9 +99,6 @@ class _Program:
     fields: dict[str, Any] = field(default_factory=lambda: {"arch": "sm_90"})
     macros: dict[str, str] = field(default_factory=dict)
     header: str = "1"
-    #: What the header says of its path, and the directory below which it lies.
-    of_path: str = ""
-    prefix: str = ""
     variables: dict[str, str] = field(default_factory=dict)
     folder: str = "one"
     target: str = "cubin"
@@ -159,13 +138,8 @@ def try_pairs(pairs: int, seed: int, show: Show) -> Iterator[Outcome]:
     with tempfile.TemporaryDirectory(prefix="lockcache-keys-") as root:
         for number, what in enumerate(drawn, 1):
             show("compiling", number / len(drawn), what)
-            before = replace(_draw(rng, archs), of_path=_of_path(what))
+            before = _draw(rng, archs)
             yield Outcome(what, _compare(root, what, before, changes[what](rng, before)))
-
-
-def _of_path(what: str) -> str:
-    """Returns the text of the header of a pair whose directory of headers is changed; of others nothing."""
-    return _SAID.format(_OF_PATHS[what.removeprefix(_INCLUDE_PATH)]) if what.startswith(_INCLUDE_PATH) else ""
 
 
 def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Program], _Program]]:
@@ -183,8 +157,6 @@ def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Prog
         found[f"variable {name}"] = lambda rng, one, name=name: replace(  # type: ignore[misc]
             one, variables={**one.variables, name: "1" if name != "NV_NVVM_VERSION" else "nvvm-latest"}
         )
-    for said in _OF_PATHS:
-        found[_INCLUDE_PATH + said] = lambda rng, one: replace(one, prefix="another/")
     for name, values in {**_OPTIONS, **_LASTING}.items():
         # The option gets a value, gets another one, or is unset; the architecture always has one, since a key needs it.
         others = [value for value in values if value in archs] if name == "arch" else [None, *values]
@@ -249,11 +221,11 @@ def _surroundings(root: str, program: _Program) -> Iterator[str]:
     """Set the header, working directory and variables of the program. Yields the folder of its headers."""
     # A folder for each content, so that no file changes within a tick of the clock, which other tests are about.
     include_path, folder = (os.path.join(root, name) for name in (f"include{program.header}", program.folder))
-    link = os.path.join(root, f"{program.prefix}include")
-    for path in (include_path, folder, os.path.dirname(link)):
+    link = os.path.join(root, "include")
+    for path in (include_path, folder):
         os.makedirs(path, exist_ok=True)
     with open(os.path.join(include_path, "x.h"), "w") as file:
-        file.write(f"#define FROM_HEADER {program.header}\n{program.of_path}\n")
+        file.write(f"#define FROM_HEADER {program.header}\n")
     if os.path.islink(link):
         os.unlink(link)
     os.symlink(include_path, link)

@@ -16,10 +16,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from glob import glob
-from json import dump, load
+from json import dump
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from lockcache.errors import how_to_install
 from lockcache.filestream.remote import read_servers
 from lockcache.lowlevel import Layout
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.experiments.mpi_rank import KILLED, say
+from lockcache_stress.experiments.mpi_rank import KILLED, differing, kill_all, said, say
 from lockcache_stress.experiments.remote.distant import run_distant
 from lockcache_stress.experiments.remote.million import run_million
 from lockcache_stress.experiments.remote.peers import run_peers
@@ -81,17 +80,17 @@ class _Fleet:
 
     def __init__(self, options: FleetOptions, server: Server, nodes: list[Host], folder: Path) -> None:
         self.options, self.server, self._nodes = options, server, nodes
-        self._control = str(folder / "control")
-        os.mkdir(self._control)
+        self.control = str(folder / "control")
+        os.mkdir(self.control)
         self._plan = {
-            "directory": str(folder), "control": self._control, "url": server.url, "token": secrets.token_hex(8),
+            "directory": str(folder), "control": self.control, "url": server.url, "token": secrets.token_hex(8),
             "kernels": options.kernels, "seed": options.seed, "seconds": options.seconds,
         }  # fmt: skip
 
     @contextmanager
     def started(self, phase: str, processes: int) -> Iterator[list[subprocess.Popen[bytes]]]:
         """Start the nodes with their processes, and let them begin when all are ready. They end with the block."""
-        path = f"{self._control}/{phase}.plan"
+        path = f"{self.control}/{phase}.plan"
         with open(path, "w") as file:
             dump({**self._plan, "processes": processes}, file)
         running: list[subprocess.Popen[bytes]] = []
@@ -136,12 +135,8 @@ class _Fleet:
             raise UnusableError("processes ended, or said nothing, before what they were to do was done")
 
     def said(self, pattern: str) -> list[dict[str, Any]]:
-        """Returns the contents of the files that processes left under names that match ``pattern``."""
-        found = []
-        for path in glob(os.path.join(self._control, f"{pattern}.json")):
-            with open(path) as file:
-                found.append(load(file))
-        return found
+        """Returns what processes left under names that match ``pattern``."""
+        return said(self.control, pattern)
 
 
 def _cold(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
@@ -151,8 +146,6 @@ def _cold(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
     answers = fleet.run("cold", options.processes)
     seconds = round(time.monotonic() - began, 2)
     compiles = len(fleet.said("cold-compile-*"))
-    digests = [each["digests"] for each in answers]
-    differing = sum(len(set(same)) - 1 for same in zip(*digests, strict=True))
     counts = fleet.counted("cold")
     if fleet.server.has_leases:
         counted = equal("cold: compiles == kernels", compiles, options.kernels)
@@ -163,8 +156,10 @@ def _cold(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
     lines = [
         equal("nodes that processes ran on", len({each["host"] for each in answers}), _NODES),
         counted,
-        equal("programs got", sum(map(len, digests)), options.kernels * options.processes * _NODES),
-        zero("programs that differ between processes", differing),
+        equal(
+            "programs got", sum(len(each["digests"]) for each in answers), options.kernels * options.processes * _NODES
+        ),
+        zero("programs that differ between processes", differing(answers)),
         zero("errors of the server", counts["errors"]),
         Check("cold", f"{seconds:.1f} s"),
     ]
@@ -195,9 +190,7 @@ def _kill_holder(fleet: _Fleet, phase: str) -> float:
         os.kill(holder["pid"], signal.SIGKILL)
         wait_until(lambda: fleet.said(f"{phase}-took"), _PHASE_SECONDS)
         found = fleet.said(f"{phase}-took")
-        for each in fleet.said(f"{phase}-ready-*"):
-            with suppress(ProcessLookupError):
-                os.kill(each["pid"], signal.SIGKILL)
+        kill_all(fleet.control, f"{phase}-ready-*")
     if not found:
         raise UnusableError("nobody took a killed holder's place")
     return float(round((found[0]["began_ns"] - killed_ns) / 1e9, 2))
