@@ -18,7 +18,7 @@ BUDGETS: Final[dict[str, tuple[int, int]]] = {
     "contract": (130, 0),
     "crash": (120, 450),
     "cuda": (50, 400),
-    "daemon": (180, 900),
+    "daemon": (150, 550),
     "docs": (30, 180),
     "frameworks": (0, 120),
     "layers": (5, 0),

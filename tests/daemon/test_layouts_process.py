@@ -28,25 +28,6 @@ def events_of(stdout: str) -> dict[str, dict[str, Any]]:
 # ---- one pass --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", KINDS)
-def test_once_evicts_whole_entries_the_least_recently_used_first(cache_path: Path, name: str) -> None:
-    kind = KINDS[name]
-    kind.fill(cache_path, range(150))
-    before = bytes_of(cache_path)
-    done = run_daemon("--max-size", "1M", *kind.options, "--once", "--json", cache_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    events = events_of(done.stdout)
-    summary = events["summary"]
-    assert events["start"]["layout"] == kind.layout
-    assert summary["before_bytes"] == before
-    assert summary["after_bytes"] == bytes_of(cache_path) <= 900_000
-    evicted = summary["evicted_entries"]
-    assert evicted == events["sweep"]["evicted_entries"] == 150 - summary["after_entries"]
-    assert kind.names(cache_path) == set(map(kind.name_of, range(evicted, 150)))
-    assert kind.is_whole(cache_path)
-
-
 def test_a_minute_protects_what_was_written_unless_another_time_is_said(cache_path: Path) -> None:
     fill(cache_path, range(120))
     assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 0
@@ -54,7 +35,7 @@ def test_a_minute_protects_what_was_written_unless_another_time_is_said(cache_pa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["lockcache", "triton"])
 def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path, name: str) -> None:
     kind = KINDS[name]
     kind.fill(cache_path, range(150))
@@ -73,10 +54,21 @@ def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path, name
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("extra", [[], ["--once"], ["--dry-run"]], ids=["serve", "once", "dry run"])
-@pytest.mark.parametrize("what", ["unknown", "repository", "home", "ours", "triton", "pyptx", "no triton"])
+@pytest.mark.parametrize(
+    "what, extra",
+    [
+        ("unknown", ""),
+        ("unknown", "--dry-run"),
+        ("repository", "--once"),
+        ("home", "--once"),
+        ("ours", ""),
+        ("triton", "--once"),
+        ("pyptx", "--dry-run"),
+        ("no triton", "--once"),
+    ],
+)
 def test_a_directory_of_which_it_is_unclear_or_plainly_wrong_is_refused_untouched(
-    cache_path: Path, what: str, extra: list[str], monkeypatch: pytest.MonkeyPatch
+    cache_path: Path, what: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache_path.mkdir(mode=0o700)
     layout = "files"
@@ -95,7 +87,7 @@ def test_a_directory_of_which_it_is_unclear_or_plainly_wrong_is_refused_untouche
         layout = "files" if what == "ours" else "triton"
         FileStreamProgramCache(cache_path)["k"] = b"v"
     before = photograph(cache_path)
-    done = run_daemon("--max-size", "1k", "--layout", layout, *AT_ONCE, *extra, cache_path)
+    done = run_daemon("--max-size", "1k", "--layout", layout, *AT_ONCE, *extra.split(), cache_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert str(cache_path) in done.stderr
     assert photograph(cache_path) == before
@@ -133,7 +125,7 @@ def test_processes_that_go_through_tritons_steps_never_meet_half_an_entry(cache_
     put(cache_path, 10**6, "driver.so", "x")  # so that it is recognised by more than its name
     options = ("--max-size", "300k", "--layout", "triton", "--settle", "500ms")
     with RunningDaemon(*options, cache_path) as daemon:
-        with crowd("spawn", compile_many, [(str(cache_path), seed, 12.0, 100) for seed in range(3)]) as processes:
+        with crowd("spawn", compile_many, [(str(cache_path), seed, 6.0, 100) for seed in range(3)]) as processes:
             results = processes.results()
         assert all(hits and compiled for hits, compiled in results)
         assert daemon.wait_for("sweep")["evicted_entries"] > 0
@@ -142,9 +134,8 @@ def test_processes_that_go_through_tritons_steps_never_meet_half_an_entry(cache_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["triton", "files"])
-def test_a_signal_during_the_work_ends_it_and_the_next_daemon_goes_on(cache_path: Path, name: str) -> None:
-    kind = KINDS[name]
+def test_a_signal_during_the_work_ends_it_and_the_next_daemon_goes_on(cache_path: Path) -> None:
+    kind = KINDS["triton"]
     kind.fill(cache_path, range(300))
     options = ("--max-size", "1M", *kind.options, "--layout", kind.layout, cache_path)
     with RunningDaemon(*options) as daemon:

@@ -50,9 +50,13 @@ class Manager:
         self._socket.close()
 
 
-@pytest.fixture(params=["path", "abstract"])
+@pytest.fixture
 def manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager]:
-    name = tmp_path / "notify" if request.param == "path" else f"@lockcache-test-{os.getpid()}-{time.monotonic_ns()}"
+    name = (
+        tmp_path / "notify"
+        if getattr(request, "param", "path") == "path"
+        else f"@lockcache-test-{os.getpid()}-{time.monotonic_ns()}"
+    )
     made = Manager(str(name))
     monkeypatch.setenv("NOTIFY_SOCKET", made.address)
     yield made
@@ -60,6 +64,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("manager", ["path", "abstract"], indirect=True)
 def test_ready_is_said_once_the_directories_are_kept_and_stopping_at_the_end(
     manager: Manager, cache_path: Path
 ) -> None:

@@ -24,26 +24,13 @@ from tests.state_pages import damage, make_newer, policy_of, state_of
 @pytest.mark.parametrize(
     "arguments, value, accepted",
     [
-        (["--max-size", "0"], "'0'", "10GiB"),
-        (["--max-size", "-1"], "'-1'", "10GiB"),
         (["--max-size", "ten"], "'ten'", "10GiB"),
-        (["--max-size", ""], "''", "10GiB"),
-        (["--max-size", "9999999E"], "'9999999E'", "less than 2**63"),
         ([], "--max-size", ""),
-        (["--max-size", "1G", "--interval", "0"], "'0'", "500ms"),
-        (["--max-size", "1G", "--interval", "5"], "'5'", "500ms"),
         (["--max-size", "1G", "--interval", "2h"], "'2h'", "10ms to 1h"),
-        (["--max-size", "1G", "--low-watermark", "0.9"], "'0.9'", "1% to 100%"),
         (["--max-size", "1G", "--low-watermark", "101%"], "'101%'", "1% to 100%"),
         (["--max-size", "1G", "--colour"], "--colour", ""),
         (["--max-size", "1G", "--layout", "zip"], "'zip'", "pyptx"),
-        (["--max-size", "1G", "--policy", "random"], "'random'", "lru, cost"),
-        (["--max-size", "1G", "--scrub-rate", "fast"], "'fast'", "0 or off"),
-        (["--max-size", "1G", "--scrub-rate", "-1"], "'-1'", "0 or off"),
         (["--max-size", "1G", "--scrub-rate", "10M/s"], "'10M/s'", "0 or off"),
-        (["--max-size", "1G", "--scrub-rate", ""], "''", "0 or off"),
-        (["--max-size", "1G", "--scrub"], "--scrub", "goes with --once"),
-        (["--max-size", "1G", "--scrub", "--dry-run"], "--scrub", "goes with --once"),
         (["--max-size", "1G", "--scrub", "--once", "--dry-run"], "--scrub", "goes with --once"),
         (["--max-size", "1G", ""], "''", "must not be empty"),
     ],
@@ -219,11 +206,11 @@ def test_a_default_directory_that_it_makes_has_a_cap(tmp_path: Path, has_cap: bo
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("extra", [[], ["--once"], ["--dry-run"]], ids=["serve", "once", "dry run"])
-@pytest.mark.parametrize("kind", ["file", "unsafe", "newer", "below a file"])
-def test_a_directory_that_may_not_be_kept_is_one_line_and_exit_code_2(
-    cache_path: Path, kind: str, extra: list[str]
-) -> None:
+@pytest.mark.parametrize(
+    "kind, extra",
+    [("file", ""), ("unsafe", "--dry-run"), ("newer", ""), ("newer", "--dry-run"), ("below a file", "--once")],
+)
+def test_a_directory_that_may_not_be_kept_is_one_line_and_exit_code_2(cache_path: Path, kind: str, extra: str) -> None:
     if kind == "file":
         cache_path.write_bytes(b"")
     elif kind == "below a file":
@@ -234,9 +221,7 @@ def test_a_directory_that_may_not_be_kept_is_one_line_and_exit_code_2(
         cache_path.chmod(0o777 if kind == "unsafe" else 0o700)
         if kind == "newer":
             make_newer(cache_path)
-    if kind == "below a file" and extra == ["--dry-run"]:
-        pytest.skip("nothing is there, and a dry run does not try to make it")
-    done = run_daemon("--max-size", "1G", *extra, cache_path)
+    done = run_daemon("--max-size", "1G", *extra.split(), cache_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert str(cache_path.parent if kind == "below a file" else cache_path) in done.stderr

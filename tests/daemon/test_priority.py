@@ -12,7 +12,7 @@ from lockcache.filestream.policy import Policy
 from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
 from tests.daemon.directories import accounting_is_exact, bytes_on_disk, make_directory
 from tests.processes.crowd import crowd
-from tests.state_pages import policy_of, set_policy
+from tests.state_pages import set_policy
 
 SIZE = 5000
 EXPENSIVE = 40
@@ -64,19 +64,6 @@ def test_entries_that_were_dear_to_compile_outlive_cheap_ones_that_were_used_lat
 
 
 @pytest.mark.long
-def test_writers_evict_by_the_policy_that_a_daemon_left(cache_path: Path) -> None:
-    make_directory(cache_path)
-    assert run_daemon("--max-size", "1M", "--policy", "cost", "--once", cache_path).returncode == 0
-    keys = put_expensive(cache_path)
-    put_cheap(str(cache_path), 0)
-    assert read(cache_path, keys) == keys
-    assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 0
-    assert policy_of(cache_path) == Policy(1_000_000, by_operator=True)
-    put_cheap(str(cache_path), 1)
-    assert read(cache_path, keys) == []
-
-
-@pytest.mark.long
 def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path: Path) -> None:
     make_directory(cache_path)
     with RunningDaemon("--max-size", "1M", cache_path) as daemon:
@@ -87,15 +74,6 @@ def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path:
         assert daemon.wait_for("sweep")["evicted_entries"] > 0
         daemon.end(15)
     assert read(cache_path, keys) == keys
-
-
-@pytest.mark.long
-def test_without_a_cap_of_its_own_the_daemon_goes_by_its_own_policy(cache_path: Path) -> None:
-    keys = put_expensive(cache_path)
-    put_cheap(str(cache_path), 0)
-    assert run_daemon("--max-entries", "100", "--policy", "cost", "--once", cache_path).returncode == 0
-    assert read(cache_path, keys) == keys
-    assert len(list(cache_path.glob("entries/??/*"))) <= 100
 
 
 def test_without_a_cap_and_a_policy_of_its_own_the_daemon_goes_by_the_directorys(cache_path: Path) -> None:

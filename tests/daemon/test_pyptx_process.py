@@ -162,7 +162,7 @@ def test_readers_get_whole_entries_while_writers_write_and_the_daemon_evicts(cac
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_in_the_middle_of_a_sweep_leaves_whole_entries(cache_path: Path, number: signal.Signals) -> None:
     store(cache_path, range(1500))
     with RunningDaemon("--max-size", "100k", "--interval", "10ms", cache_path, starts=1) as daemon:

@@ -102,13 +102,10 @@ def test_directories_are_opened_and_let_go_of_and_the_others_go_on(config: Path,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("text", ['max_size = "ten"\n', "max_size = \n", 'max_sise = "1M"\n'])
-def test_a_reload_with_a_mistake_keeps_the_old_settings_and_says_what_is_wrong(
-    config: Path, cache_path: Path, text: str
-) -> None:
+def test_a_reload_with_a_mistake_keeps_the_old_settings_and_says_what_is_wrong(config: Path, cache_path: Path) -> None:
     config.write_text(table(cache_path, max_size="1M"))
     with RunningDaemon("--config", config) as daemon:
-        config.write_text(text + table(cache_path, max_size="2M"))
+        config.write_text('max_sise = "1M"\n' + table(cache_path, max_size="2M"))
         daemon.process.send_signal(signal.SIGHUP)
         message = daemon.wait_for("error")["error"]["message"]
         assert message.startswith(f"{config}:1: ")

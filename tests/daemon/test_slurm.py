@@ -127,8 +127,16 @@ def test_what_the_user_set_counts(node: Node) -> None:
     assert node.run("taskprolog.sh", LOCKCACHE_DIR="/mine").stdout == ""
 
 
-@pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh", "taskprolog.sh"])
-@pytest.mark.parametrize("lacks", ["SLURM_JOB_ID", "SLURM_JOB_UID", "conf", "daemon", "root"])
+@pytest.mark.parametrize(
+    "script, lacks",
+    [
+        *(("prolog.sh", lacks) for lacks in ("SLURM_JOB_ID", "SLURM_JOB_UID", "conf", "daemon", "root")),
+        ("epilog.sh", "SLURM_JOB_ID"),
+        ("epilog.sh", "conf"),
+        ("taskprolog.sh", "conf"),
+        ("taskprolog.sh", "root"),
+    ],
+)
 def test_nothing_that_is_missing_fails_a_job(tmp_path: Path, script: str, lacks: str) -> None:
     node = Node(tmp_path, daemon="/no/such/daemon" if lacks == "daemon" else SCRIPT)
     if lacks == "conf":
