@@ -53,7 +53,7 @@ def _paths_of_code() -> set[str]:
     name = entry_name(b"k")
     found: set[str] = set()
     for layout in (Layout("/R", is_shared=False), Layout("/R", is_shared=False, is_guest=True)):
-        found |= {value for slot in Layout.__slots__ if isinstance(value := getattr(layout, slot, None), str)}
+        found |= {value for value in vars(layout).values() if isinstance(value, str)}
         quarantined = QuarantinedName("20261121T170102.123456789Z", name, "digest")
         found |= {f"{layout.quarantine}/{each}" for each in (quarantined, quarantined._replace(is_record=True))}
         found |= {layout.entry(name), layout.record(name), layout.lock(7), layout.lease(name, 3)}

@@ -12,24 +12,37 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from lockcache.filestream.eviction import Need, first_enough
-from lockcache.lowlevel import Evicted, Found, Goal, Policy, Slot, StatedPolicy, check_directory, choose_victims
+from lockcache.lowlevel import Evicted, Found, Goal, Slot, StatedPolicy, check_directory, choose_victims
 from lockcache_daemon.budgets.choose import Room
 from lockcache_daemon.budgets.shared import SharedBudgets, look_at_file_system
 from lockcache_daemon.observe import Report
 from lockcache_daemon.settings import DirectorySettings, Exceeded, Rules, Settings, own_budgets, rules_for
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores import Seen, View, view, view_lockcache
+from lockcache_daemon.stores import View, view, view_lockcache
 
 
-class UnchangedStore:
-    """A stand-in for a :class:`Store` that evicts nothing, and from then on answers as if it had evicted."""
+class Rehearsal:
+    """One directory that evicts nothing, and from then on answers as if it had evicted.
 
-    def __init__(self, seen: Seen, rules: Rules, policy: Policy) -> None:
-        self._seen = seen
-        self._rules = rules
-        self._priority = rules.priority_under(policy)
-        self.layout = seen.layout
-        self._before = seen.measure()
+    For its own budgets it stands in for a :class:`Store`, and for those that directories share for a keeper.
+
+    Raises the errors of opening the directory, and :class:`Stopped`.
+    """
+
+    is_able = is_safe = True
+
+    def __init__(self, root: str, rules: Rules, report: Report, stop: StopSignals, view: View = view_lockcache) -> None:
+        self.root = root
+        self.rules = rules
+        self._stop = stop
+        self._seen = view(root, stop)
+        self.layout = self._seen.layout
+        check_directory(self.layout, rules.group if view is view_lockcache else False)
+        found = StatedPolicy(self.layout).load()
+        self._policy = found if rules.max_size_bytes is None else rules.policy
+        self.before = self._seen.measure()
+        #: The evictions for each budget, in the order in which the budgets are applied.
+        self.budgets: dict[str, Evicted] = {}
         #: The sizes of the entries that would be gone, by name.
         self._gone: dict[str, int] = {}
 
@@ -40,7 +53,7 @@ class UnchangedStore:
 
     def held(self) -> Slot:
         """Returns the bytes and entries that would be left by now."""
-        return Slot(self._before.bytes - self.evicted.bytes, self._before.entries - self.evicted.entries)
+        return Slot(self.before.bytes - self.evicted.bytes, self.before.entries - self.evicted.entries)
 
     def entries(self) -> Iterator[Found]:
         """Yields every whole entry that would be left by now."""
@@ -57,7 +70,8 @@ class UnchangedStore:
             return Evicted()
         gone = self.evicted
         need = Need(surplus.bytes + gone.bytes, surplus.entries + gone.entries)
-        ordered = (found for found in self._seen.victims(need, self._priority) if found.name not in self._gone)
+        victims = self._seen.victims(need, self.rules.priority_under(self._policy))
+        ordered = (found for found in victims if found.name not in self._gone)
         return self.remove(first_enough(list(ordered), Need(*surplus))[0])
 
     def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
@@ -71,54 +85,9 @@ class UnchangedStore:
         self._gone.update((found.name, found.size_bytes) for found in victims)
         return Evicted(len(victims), sum(found.size_bytes for found in victims))
 
-    def _owned(self) -> dict[str, list[Found]]:
-        """Returns the entries that would be left of each namespace that has a budget."""
-        budgeted, owned = dict(self._rules.namespaces), dict[str, list[Found]]()
-        for found in self.entries():
-            name = self._seen.namespace_of(found)
-            if name in budgeted:
-                owned.setdefault(name, []).append(found)
-        return owned
-
-
-class Rehearsal:
-    """One directory, and what would go of it so far. :class:`SharedBudgets` uses it like a keeper; it removes nothing.
-
-    Raises the errors of opening the directory, and :class:`Stopped`.
-    """
-
-    is_able = is_safe = True
-
-    def __init__(self, root: str, rules: Rules, report: Report, stop: StopSignals, view: View = view_lockcache) -> None:
-        self.root = root
-        self.rules = rules
-        self._stop = stop
-        seen = view(root, stop)
-        check_directory(seen.layout, rules.group if view is view_lockcache else False)
-        found = StatedPolicy(seen.layout).load()
-        self._policy = found if rules.max_size_bytes is None else rules.policy
-        self._store = UnchangedStore(seen, rules, self._policy)
-        self.before = self._store.held()
-        #: The evictions for each budget, in the order in which the budgets are applied.
-        self.budgets: dict[str, Evicted] = {}
-
-    @property
-    def held(self) -> Slot:
-        """The bytes and entries that would be left by now."""
-        return self._store.held()
-
-    @property
-    def evicted(self) -> Evicted:
-        """The entries that would go for all budgets together."""
-        return self._store.evicted
-
-    def entries(self) -> Iterator[Found]:
-        """Returns every whole entry that would be left by now."""
-        return self._store.entries()
-
     def apply_own(self) -> None:
         """Apply the directory's own budgets."""
-        for exceeded in own_budgets(self.rules, self._policy, self._store):
+        for exceeded in own_budgets(self.rules, self._policy, self):
             self._evict(exceeded)
 
     def attempt(self, step: Callable[[], object]) -> bool:
@@ -128,7 +97,7 @@ class Rehearsal:
 
     def sweep_for(self, budget: str, goal: Goal) -> Evicted:
         """Returns the entries that would go for a budget that directories share."""
-        return self._evict(Exceeded(budget, partial(self._store.sweep, goal)))
+        return self._evict(Exceeded(budget, partial(self.sweep, goal)))
 
     def _evict(self, exceeded: Exceeded) -> Evicted:
         self._stop.raise_if_set()
@@ -136,6 +105,15 @@ class Rehearsal:
         if evicted.entries:
             self.budgets[exceeded.budget] = evicted
         return evicted
+
+    def _owned(self) -> dict[str, list[Found]]:
+        """Returns the entries that would be left of each namespace that has a budget."""
+        budgeted, owned = dict(self.rules.namespaces), dict[str, list[Found]]()
+        for found in self.entries():
+            name = self._seen.namespace_of(found)
+            if name in budgeted:
+                owned.setdefault(name, []).append(found)
+        return owned
 
 
 def rehearse_all(settings: Settings, layouts: Mapping[str, str], report: Report, stop: StopSignals) -> None:

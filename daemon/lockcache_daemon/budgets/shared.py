@@ -37,7 +37,6 @@ class Directory(Protocol):
     def is_able(self) -> bool: ...
     @property
     def is_safe(self) -> bool: ...
-    @property
     def held(self) -> Slot: ...
     def attempt(self, step: Callable[[], object]) -> bool: ...
     def entries(self) -> Iterator[Found]: ...
@@ -133,7 +132,7 @@ def _held(keepers: Sequence[Directory]) -> list[tuple[Directory, Slot]]:
 
 
 def _ask(keeper: Directory, found: list[tuple[Directory, Slot]]) -> None:
-    found.append((keeper, keeper.held))
+    found.append((keeper, keeper.held()))
 
 
 def _sort_in(keeper: Directory, by_device: dict[int, list[Directory]]) -> None:

@@ -77,9 +77,8 @@ class Keeper:
         """The open directory. Requires: open."""
         return self._now.store
 
-    @property
     def held(self) -> Slot:
-        """The bytes and entries of the directory, as far as is known. Raises :class:`OSError`. Requires: open."""
+        """Returns the bytes and entries, as far as is known. Raises :class:`OSError`. Requires: open."""
         return self._now.store.held()
 
     def choose_layout(self) -> str:

@@ -146,6 +146,13 @@ class DirectoryView:
     history: tuple[Sample, ...] = ()
 
     @property
+    def state(self) -> str:
+        """In a word: ``problem``, ``standby``, ``kept``, or ``opening``."""
+        if self.problem is not None:
+            return "problem"
+        return "standby" if self.is_standby else "kept" if self.is_open else "opening"
+
+    @property
     def is_up(self) -> bool:
         """Whether the directory is managed and nothing is wrong with it."""
         return self.is_open and self.problem is None

@@ -287,7 +287,7 @@ class Answers:
     def _health(self, accept: str) -> Answer:
         problems = self._board.problems()
         status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
-        states = [{"directory": shown(view.root), "state": _state(view)} for view in self._board.directories]
+        states = [{"directory": shown(view.root), "state": view.state} for view in self._board.directories]
         body = {"status": "problems" if problems else "ok", "problems": list(map(shown, problems))}
         silent = round(self._board.silent_seconds, 3)
         return Answer(status, _JSON, _encoded({**body, "last_tick_age_seconds": silent, "directories": states}))
@@ -307,12 +307,6 @@ def _encoded(body: dict[str, Any]) -> bytes:
     return json.dumps(body).encode() + b"\n"
 
 
-def _state(view: DirectoryView) -> str:
-    if view.problem is not None:
-        return "problem"
-    return "standby" if view.is_standby else "kept" if view.is_open else "opening"
-
-
 def _described_server(seen: ServerSeen) -> dict[str, Any]:
     counters = seen.counters
     about = {"server": shown(seen.server), "is_resting": seen.is_resting}
@@ -321,7 +315,7 @@ def _described_server(seen: ServerSeen) -> dict[str, Any]:
 
 def _described(view: DirectoryView) -> dict[str, Any]:
     """Returns a view in plain types, with names instead of positions."""
-    body = {**vars(view), "root": shown(view.root), "state": _state(view), "limits": asdict(view.limits)}
+    body = {**vars(view), "root": shown(view.root), "state": view.state, "limits": asdict(view.limits)}
     body["problem"] = None if view.problem is None else shown(view.problem)
     body["clients"] = {**view.clients._asdict(), "hit_ratio": view.clients.hit_ratio}
     body["servers"] = [_described_server(server) for server in view.servers]

@@ -127,8 +127,7 @@ class Report:
         self._say("variable", None, unknown_in_words(name, meant), level="warning", variable=name, meant=meant or None)
 
     def not_reloaded(self, line: str) -> None:
-        text = f"not reloaded, the settings stay as they were: {line}"
-        self._say("error", None, text, level="error", error={"kind": "SettingsError", "message": line})
+        self._say_error("SettingsError", line, f"not reloaded, the settings stay as they were: {line}")
 
     def let_go(self, root: str) -> None:
         self.board.let_go(root)
@@ -138,7 +137,7 @@ class Report:
         self._say("listen", None, f"metrics and status page on http://{address}/", address=address)
 
     def not_served(self, message: str) -> None:
-        self._say("error", None, message, level="error", error={"kind": "ServingError", "message": message})
+        self._say_error("ServingError", message, message)
 
     def refused(self, message: str, exit_code: int) -> None:
         self._say("refused", None, message, level="error", message=message, exit_code=exit_code)
@@ -206,6 +205,9 @@ class Report:
 
     def missing(self, root: str) -> None:
         self._say("dry-run", root, "is not there; would be made", bytes=0, entries=0)
+
+    def _say_error(self, kind: str, message: str, text: str) -> None:
+        self._say("error", None, text, level="error", error={"kind": kind, "message": message})
 
     def _say(self, event: str, root: str | None, text: str, *, level: str = "info", **fields: Any) -> None:
         now = datetime.now().astimezone().isoformat(timespec="milliseconds")

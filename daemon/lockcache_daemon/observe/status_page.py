@@ -80,7 +80,7 @@ def _footer() -> str:
 
 def _card(view: DirectoryView, now: float, *, is_full: bool) -> str:
     head = (
-        f'<div class="head"><h2><code>{_text(view.root)}</code></h2>{_state(view)}'
+        f'<div class="head"><h2><code>{_text(view.root)}</code></h2>{_pill(*_PILLS[view.state])}'
         f'<span class="dim">{_text(view.layout)}</span></div>'
     )
     limits = f'<p class="dim">{_text(_budgets(view.limits))}</p>'
@@ -89,12 +89,12 @@ def _card(view: DirectoryView, now: float, *, is_full: bool) -> str:
     return f"<section>{head}{limits}{_tiles(view, now)}{full}</section>"
 
 
-def _state(view: DirectoryView) -> str:
-    if view.problem is not None:
-        return _pill("bad", "a step fails")
-    if view.is_standby:
-        return _pill("wait", "standby")
-    return _pill("ok", "ok") if view.is_open else _pill("wait", "opening")
+_PILLS: Final = {
+    "problem": ("bad", "a step fails"),
+    "standby": ("wait", "standby"),
+    "kept": ("ok", "ok"),
+    "opening": ("wait", "opening"),
+}
 
 
 def _budgets(limits: Limits) -> str:

@@ -108,7 +108,7 @@ def pass_once(
         shared = SharedBudgets().tick(keeper_set.settings, keepers)
         for keeper, summary in summaries.items():
             more = shared.get(keeper.root, Evicted())
-            final = replace(summary, after=keeper.held, evicted=summary.evicted + more) if more.entries else summary
+            final = replace(summary, after=keeper.held(), evicted=summary.evicted + more) if more.entries else summary
             report.summed_up(keeper.root, final)
         is_complete = not unsound and len(summaries) == len(keepers)
         return is_complete and all(keeper.is_well and not summary.busy_shards for keeper, summary in summaries.items())

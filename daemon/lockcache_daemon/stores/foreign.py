@@ -24,7 +24,6 @@ from lockcache.lowlevel import (
     Evicted,
     Found,
     Goal,
-    Layout,
     Policy,
     Slot,
     StatedPolicy,
@@ -64,6 +63,8 @@ class ForeignStore:
         except BaseException:
             self.files.close()
             raise
+        self.layout = self.files.layout
+        self.repairs = Repairs()
         self.policy = StatedPolicy(self.files.layout)
         self._walking = Throttle(*rules.pace(_CHANGED_DUTY))
         self._rotating = Throttle(*rules.pace(_ROTATION_DUTY))
@@ -79,14 +80,6 @@ class ForeignStore:
     @property
     def busy(self) -> int:
         return len(self._busy_locks)
-
-    @property
-    def layout(self) -> Layout:
-        return self.files.layout
-
-    @property
-    def repairs(self) -> Repairs:
-        return Repairs()
 
     def check(self) -> None:
         check_directory(self.layout, False)

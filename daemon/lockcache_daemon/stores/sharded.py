@@ -20,10 +20,8 @@ from lockcache.lowlevel import (
     Evicted,
     Found,
     Goal,
-    Layout,
     Policy,
     Slot,
-    StatedPolicy,
     all_entries,
     choose_victims,
     reap,
@@ -62,6 +60,8 @@ class ShardStore:
             group=rules.group,
             first_cap_bytes=default_cap(None) if is_default else None,
         )
+        self.layout = self.directory.layout
+        self.policy = self.directory.policy
         self._counting = Counting(self.directory, rules, stop.raise_if_set)
         self._tally = NamespaceTally(self.layout, rules)
         self._sweeping = Throttle(_FRUITLESS_DUTY, 0.0)
@@ -69,14 +69,6 @@ class ShardStore:
         self._was_fruitless = False
         self.busy = 0
         self.failure: OSError | None = None
-
-    @property
-    def layout(self) -> Layout:
-        return self.directory.layout
-
-    @property
-    def policy(self) -> StatedPolicy:
-        return self.directory.policy
 
     @property
     def repairs(self) -> Repairs:
