@@ -28,7 +28,6 @@ from lockcache.filestream.repair import OwnEntries, Verifiable
 from lockcache.integrations.pyptx_directory import PyptxFiles
 from lockcache.layouts import PyptxEntries
 from lockcache.lowlevel import SHARDS, Layout, Verdict, measure_quarantine
-from lockcache_daemon.observe import Report
 from lockcache_daemon.settings import Rules
 from lockcache_daemon.stores import ForeignStore, KeptDirectory, Part, ShardStore, Store
 from lockcache_daemon.throttle import Throttle
@@ -256,14 +255,7 @@ def scrub_once(kept: KeptDirectory, advance: Callable[[], object]) -> bool:
     ``advance`` is called ``SHARDS`` times. Raises :class:`OSError` and :class:`Stopped`.
     """
     entries = _verifiable(kept.store)
-    if entries is None:
-        return True
-    findings = _Findings(kept.root, kept.report)
-    scrub = Scrub(entries, 1, kept.rules, findings.found)
-    done = scrub.complete(advance, kept.stop.raise_if_set)
-    kept.report.scrubbed(kept.root, as_fields(done))
-    _show_on_board(kept, as_fields(done))
-    return not done.states.get(UNREADABLE) and done.repaired == done.states.get(CORRUPT, 0)
+    return entries is None or Scrubber(kept, entries, 1).complete(advance)
 
 
 def _show_on_board(kept: KeptDirectory, new: Mapping[str, int]) -> None:
@@ -289,9 +281,11 @@ class Scrubber:
         self._kept = kept
         self._entries = entries
         self._rate_bytes = rate_bytes
-        self._findings = _Findings(kept.root, kept.report)
-        self._scrub = Scrub(entries, rate_bytes, kept.rules, self._findings.found)
+        self._scrub = Scrub(entries, rate_bytes, kept.rules, self._found)
         self._rounds = 0
+        #: The findings of this round, and whether there is something new to show.
+        self._said = 0
+        self._has_changed = False
         self._shown: dict[str, Any] = {}
         self._show_due = 0.0
         self._counted: dict[str, int] = {}
@@ -302,8 +296,16 @@ class Scrubber:
             if self._scrub.tick(self._kept.stop.is_set):
                 self._end_round()
         finally:
-            if self._findings.take_changed() or time.monotonic() >= self._show_due:
+            if self._has_changed or time.monotonic() >= self._show_due:
+                self._has_changed = False
                 self._show()
+
+    def complete(self, advance: Callable[[], object]) -> bool:
+        """Verify everything now. Returns whether all could be read and repaired; raises as :func:`scrub_once`."""
+        done = self._scrub.complete(advance, self._kept.stop.raise_if_set)
+        self._kept.report.scrubbed(self._kept.root, as_fields(done))
+        _show_on_board(self._kept, as_fields(done))
+        return not done.states.get(UNREADABLE) and done.repaired == done.states.get(CORRUPT, 0)
 
     def status_fields(self) -> Mapping[str, Any]:
         """Returns the fields of ``daemon.json``."""
@@ -318,7 +320,13 @@ class Scrubber:
         last = self._scrub.last_round
         if last is not None and not last[1].is_clean:
             self._kept.report.scrubbed(self._kept.root, as_fields(last[1]))
-        self._findings.begin_round()
+        self._said, self._has_changed = 0, True
+
+    def _found(self, verdict: Verdict) -> None:
+        """Report the first findings of a round."""
+        self._said, self._has_changed = self._said + 1, True
+        if self._said <= _MOST_SAID:
+            self._kept.report.found(self._kept.root, verdict)
 
     def _show(self) -> None:
         self._show_due = time.monotonic() + _SHOW_INTERVAL_SECONDS
@@ -337,28 +345,3 @@ class Scrubber:
         new = {name: count - self._counted.get(name, 0) for name, count in total.items()}
         _show_on_board(self._kept, new)
         self._counted = total
-
-
-class _Findings:
-    """Reports the first findings of a round."""
-
-    def __init__(self, root: str, report: Report) -> None:
-        self._root = root
-        self._report = report
-        self._said = 0
-        self._has_changed = False
-
-    def found(self, verdict: Verdict) -> None:
-        self._has_changed = True
-        self._said += 1
-        if self._said <= _MOST_SAID:
-            self._report.found(self._root, verdict)
-
-    def begin_round(self) -> None:
-        self._said = 0
-        self._has_changed = True
-
-    def take_changed(self) -> bool:
-        """Returns whether anything changed since the last call."""
-        has_changed, self._has_changed = self._has_changed, False
-        return has_changed
