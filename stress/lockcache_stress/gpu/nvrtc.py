@@ -64,14 +64,11 @@ def program_key(slot: Slot, token: bytes) -> bytes:
     )
 
 
-def compile_references(
-    slots: list[Slot], folder: str, progress: Callable[[int, int], None], processes: int | None = None
-) -> None:
+def compile_references(slots: list[Slot], folder: str, progress: Callable[[int, int], None]) -> None:
     """Compile every variant of every slot, in as many processes as there are cores, into one file in ``folder``."""
     work = [(slot, variant) for slot in slots for variant in range(slot.variants)]
     index: list[tuple[int, int]] = []
-    workers = processes or min(len(work), os.cpu_count() or 1)
-    with start_pool(workers) as pool, open(os.path.join(folder, _BINARY), "wb") as file:
+    with start_pool(min(len(work), os.cpu_count() or 1)) as pool, open(os.path.join(folder, _BINARY), "wb") as file:
         for done, cubin in enumerate(pool.imap(_compile, work, chunksize=2), 1):
             index.append((file.tell(), len(cubin)))
             file.write(cubin)

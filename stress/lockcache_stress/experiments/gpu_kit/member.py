@@ -151,10 +151,10 @@ class Crowd:
         """Returns a sum over all processes, of one phase or of all."""
         return sum(answer.counts[name] for answer in self._answers(phase))
 
-    def distinct(self, phase: int | None = None) -> dict[str, int]:
+    def distinct(self) -> dict[str, int]:
         """Returns the number of different digests that processes found, by name. More than one is wrong."""
         found: dict[str, set[str]] = {}
-        for answer in self._answers(phase):
+        for answer in self._answers(None):
             for name, digest in answer.digests.items():
                 found.setdefault(name, set()).add(digest)
         return {name: len(digests) for name, digests in found.items()}
