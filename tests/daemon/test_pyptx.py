@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache
 from lockcache.integrations.pyptx import CubinCache
 from lockcache_daemon.stores.layouts import choose_layout
 from tests.daemon.daemon_process import run_daemon
@@ -37,15 +36,6 @@ def test_a_directory_from_which_all_was_evicted_is_still_pyptxs(cache_path: Path
     cache.put(entry_of(0))
     cache.clear(disk=True)
     assert choose_layout(str(cache_path), "auto", no_warning) == "pyptx"
-
-
-@pytest.mark.long
-def test_a_directory_that_holds_both_is_lockcaches_and_the_operator_is_warned(cache_path: Path) -> None:
-    FileStreamProgramCache(cache_path)["k"] = b"v"
-    store(cache_path, range(1))
-    done = run_daemon("--max-size", CAP, "--once", cache_path)
-    assert done.returncode == 0
-    assert "--layout pyptx" in done.stderr
 
 
 @pytest.mark.long

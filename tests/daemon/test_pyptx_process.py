@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.accounting import StatedPolicy
-from lockcache.filestream.policy import Policy
 from lockcache.integrations.pyptx import CubinCache
-from lockcache.integrations.pyptx_directory import files as pyptx_files, guest_layout
+from lockcache.integrations.pyptx_directory import files as pyptx_files
 from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, run_daemon, until
 from tests.daemon.keepers import CAP, LOW, Kept
 from tests.daemon.pyptx_crowd import (
@@ -126,15 +124,6 @@ def test_entries_under_a_lock_that_somebody_keeps_are_passed_over(cache_path: Pa
     assert kept.said("error") == []
 
 
-def test_an_operators_change_of_the_cap_is_obeyed(cache_path: Path, keep: Callable[..., Kept]) -> None:
-    store(cache_path, range(50))
-    kept = keep(cache_path, "pyptx")
-    StatedPolicy(guest_layout(str(cache_path))).replace(Policy(100_000, by_operator=True))
-    ticks(kept, 1)
-    assert bytes_of(cache_path) <= 100_000
-    assert kept.said("cap")[0]["max_size_bytes"] == 100_000
-
-
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 
@@ -172,13 +161,3 @@ def test_a_signal_in_the_middle_of_a_sweep_leaves_whole_entries(cache_path: Path
     assert len(halves) <= (1 if number == signal.SIGKILL else 0)
     assert all("json" not in each for each in halves)
     assert (cache_path / "lockcache" / "daemon.json").exists() == (number == signal.SIGKILL)
-
-
-@pytest.mark.long
-def test_a_second_daemon_exits_3_whatever_layout_it_is_told(cache_path: Path) -> None:
-    store(cache_path, range(1))
-    with RunningDaemon("--max-size", CAP, cache_path) as first:
-        for layout in ("auto", "pyptx", "lockcache"):
-            second = run_daemon("--max-size", CAP, "--layout", layout, cache_path)
-            assert second.returncode == 3
-            assert f"pid {first.process.pid}" in second.stderr

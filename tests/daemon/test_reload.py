@@ -178,14 +178,6 @@ def test_a_cap_that_did_not_change_leaves_what_an_operator_set_meanwhile(config:
         assert daemon.end(signal.SIGTERM) == 0
 
 
-def test_a_flag_counts_over_the_file_after_a_reload_too(config: Path, cache_path: Path) -> None:
-    config.write_text(table(cache_path, max_size="1M"))
-    with RunningDaemon("--config", config, "--max-size", "2M") as daemon:
-        reload(daemon, config, table(cache_path, max_size="3M"))
-        assert daemon.end(signal.SIGTERM) == 0
-    assert cap_of(cache_path) == 2_000_000
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("has_config", [True, False], ids=["config", "flags"])
 def test_under_nohup_a_hangup_is_ignored(config: Path, cache_path: Path, has_config: bool) -> None:

@@ -81,3 +81,20 @@ def test_a_reload_reaches_all_but_a_directory_that_hangs_and_that_one_later(
         assert ('"event": "release"' in out.getvalue()) == (not stays)
         until(lambda: (take_turns(), cap_of(a))[1] == (2_000_000 if stays else 1_000_000))
     keeper_set.close()
+
+
+def test_a_directory_of_which_another_layout_is_wanted_is_opened_anew(tmp_path: Path, stop: StopSignals) -> None:
+    out, path = io.StringIO(), str(tmp_path / "a")
+    before, after = (
+        Settings(directories=(DirectorySettings(path=path, max_size=1_000_000, layout=layout),))
+        for layout in ("auto", "cuda.core")
+    )
+    keeper_set = KeeperSet(before, Report(as_json=True, out=out, err=out), stop)
+    [first] = keeper_set.keepers
+    first.open()
+    keeper_set.change(after)
+    [second] = keeper_set.keepers
+    assert (second is first, first.is_able, keeper_set.is_behind) == (False, False, False)
+    second.tick()
+    assert (second.is_able, second.layout) == (True, "cuda.core")
+    keeper_set.close()
