@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from lockcache.filestream.eviction import Need, first_enough
 from lockcache.lowlevel import Evicted, Found, Goal, Slot, StatedPolicy, check_directory, choose_victims
@@ -19,6 +20,8 @@ from lockcache_daemon.observe import Report
 from lockcache_daemon.settings import DirectorySettings, Exceeded, Rules, Settings, own_budgets, rules_for
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import View, view, view_lockcache
+
+T = TypeVar("T")
 
 
 class Rehearsal:
@@ -90,10 +93,9 @@ class Rehearsal:
         for exceeded in own_budgets(self.rules, self._policy, self):
             self._evict(exceeded)
 
-    def attempt(self, step: Callable[[], object]) -> bool:
-        """Take a step of a budget that directories share. Raises the errors of ``step``."""
-        step()
-        return True
+    def attempt(self, step: Callable[[], T]) -> T | None:
+        """Take a step of a budget that directories share. Returns its result. Raises the errors of ``step``."""
+        return step()
 
     def sweep_for(self, budget: str, goal: Goal) -> Evicted:
         """Returns the entries that would go for a budget that directories share."""

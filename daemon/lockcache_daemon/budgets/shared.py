@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from lockcache.lowlevel import Evicted, Found, Goal, Slot
 from lockcache_daemon.budgets.choose import Member, Room, free_shortage, share_out, total_surplus
@@ -27,6 +27,9 @@ _FRUITLESS_DUTY: Final = 0.25
 _LATE_SECONDS: Final = 35.0
 
 
+T = TypeVar("T")
+
+
 class Directory(Protocol):
     """A directory that shares budgets: a :class:`.keeper.Keeper`, or the stand-in of a dry run."""
 
@@ -38,7 +41,7 @@ class Directory(Protocol):
     @property
     def is_safe(self) -> bool: ...
     def held(self) -> Slot: ...
-    def attempt(self, step: Callable[[], object]) -> bool: ...
+    def attempt(self, step: Callable[[], T]) -> T | None: ...
     def entries(self) -> Iterator[Found]: ...
     def sweep_for(self, budget: str, goal: Goal) -> Evicted: ...
 
@@ -69,8 +72,8 @@ class SharedBudgets:
             self._keep_total(settings.total, idle, busy, evicted)
         by_device: dict[int, list[Directory]] = {}
         for keeper in idle:
-            if keeper.rules.min_free is not None:
-                keeper.attempt(partial(_sort_in, keeper, by_device))
+            if keeper.rules.min_free is not None and (status := keeper.attempt(partial(os.stat, keeper.root))):
+                by_device.setdefault(status.st_dev, []).append(keeper)
         for device, sharing in by_device.items():
             sharing[0].attempt(partial(self._keep_free, device, sharing, evicted))
         return evicted
@@ -124,19 +127,8 @@ class SharedBudgets:
 
 def _held(keepers: Sequence[Directory]) -> list[tuple[Directory, Slot]]:
     """Returns what each directory holds, of those that can be swept now."""
-    found: list[tuple[Directory, Slot]] = []
-    for keeper in keepers:
-        if keeper.is_able:
-            keeper.attempt(partial(_ask, keeper, found))
-    return found
-
-
-def _ask(keeper: Directory, found: list[tuple[Directory, Slot]]) -> None:
-    found.append((keeper, keeper.held()))
-
-
-def _sort_in(keeper: Directory, by_device: dict[int, list[Directory]]) -> None:
-    by_device.setdefault(os.stat(keeper.root).st_dev, []).append(keeper)
+    found = ((keeper, keeper.attempt(keeper.held)) for keeper in keepers if keeper.is_able)
+    return [(keeper, held) for keeper, held in found if held is not None]
 
 
 def _shortage(keeper: Directory, room: Room) -> Slot:

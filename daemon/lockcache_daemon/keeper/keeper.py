@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from lockcache.errors import LockcacheError, LockTimeoutError
 from lockcache.filestream.accounting import space_of
@@ -30,6 +31,8 @@ from lockcache_daemon.observe import Report, Summary, Sweep, UnreportedRepairs
 from lockcache_daemon.settings import Exceeded, Rules, Watermarks, of_namespaces, of_size, own_budgets
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import KeptDirectory, MakePart, Part, Step, Store, choose_layout, store_of
+
+T = TypeVar("T")
 
 
 class Keeper:
@@ -152,19 +155,20 @@ class Keeper:
     def tick(self) -> None:
         """Take every step that is due. Raises only :class:`Stopped`."""
         ready = self._reattach if self._standby is None else self._take_over
-        if self.attempt(ready) and self._open is not None:
+        if self.attempt(ready):
             self._attempts.make_all(self._steps())
 
-    def _take_over(self) -> None:
-        """Open the directory if nobody keeps it any more."""
+    def _take_over(self) -> bool:
+        """Open the directory if nobody keeps it any more. Returns whether it is open."""
         waiting = self._standby
         if waiting is None or not waiting.is_free():
-            return
+            return False
         with contextlib.suppress(AlreadyServedError):  # another standby was faster
             self.open()
             waiting.close()
             self._standby = None
             self._report.took_over(self.root)
+        return self._open is not None
 
     def _steps(self) -> Sequence[Step]:
         """Returns the steps of a tick, in order."""
@@ -207,8 +211,8 @@ class Keeper:
             now.close_parts()
             self._make_the_parts()
 
-    def attempt(self, step: Step) -> bool:
-        """Take one step for this directory. Returns whether it worked. Raises only :class:`Stopped`."""
+    def attempt(self, step: Callable[[], T]) -> T | None:
+        """Take one step for this directory. Returns its result; ``None`` if it failed. Raises only :class:`Stopped`."""
         return self._attempts.make(step)
 
     def entries(self) -> Iterator[Found]:
@@ -220,10 +224,8 @@ class Keeper:
 
     def sweep_for(self, budget: str, goal: Goal) -> Evicted:
         """Evict for a budget that directories share. Raises only :class:`Stopped`. Requires: open."""
-        done = [Evicted()]
-        sweep = partial(self._now.store.sweep, goal)
-        self.attempt(lambda: done.append(self._evict(Exceeded(budget, sweep))))
-        return done[-1]
+        exceeded = Exceeded(budget, partial(self._now.store.sweep, goal))
+        return self.attempt(lambda: self._evict(exceeded)) or Evicted()
 
     def _meet(self, budgets: Iterable[Exceeded]) -> Evicted:
         """Evict for each of ``budgets``. Raises :class:`OSError`. Requires: open."""
@@ -263,8 +265,11 @@ class Keeper:
         refuse_as_root(self.root, self.rules.group)
         self._now.store.check()
 
-    def _reattach(self) -> None:
-        """Open again a directory that was deleted or replaced, and repair what an error may have left half usable."""
+    def _reattach(self) -> bool:
+        """Open again a directory that was deleted or replaced, and repair what an error may have left half usable.
+
+        Returns whether it is open.
+        """
         if self._open is not None:
             self._open.safety.check()
             if self._open.instance.is_lost():
@@ -274,6 +279,7 @@ class Keeper:
         elif self._attempts.is_shaken:
             self._open.store.remake()
         self._attempts.is_shaken = False
+        return self._open is not None
 
     def _obey_policy(self) -> None:
         store, before = self._now.store, self._cap.policy
@@ -336,6 +342,7 @@ class Attempts:
         self._report = report
         self._stop = stop
         self._reported: set[tuple[str, int | None]] = set()
+        self._failures = 0
         #: Whether an error may have left something half usable. Whatever reads it clears it.
         self.is_shaken = False
 
@@ -344,27 +351,31 @@ class Attempts:
         """Whether no step failed, or all steps have worked since."""
         return not self._reported
 
-    def make(self, step: Step) -> bool:
-        """Take one step, unless the daemon is to stop. Returns whether it worked. Raises only :class:`Stopped`."""
-        if self._stop.is_set():
-            return True
-        try:
-            with self._report.board.at_work(self._root):
-                step()
-        except (OSError, LockcacheError) as error:
-            self.note(error)
-            return False
-        return True
+    def make(self, step: Callable[[], T]) -> T | None:
+        """Take one step, unless the daemon is to stop. Returns its result; ``None`` if it failed or was not taken.
+
+        Raises only :class:`Stopped`.
+        """
+        if not self._stop.is_set():
+            try:
+                with self._report.board.at_work(self._root):
+                    return step()
+            except (OSError, LockcacheError) as error:
+                self.note(error)
+        return None
 
     def make_all(self, steps: Iterable[Step]) -> None:
         """Take each of ``steps``, also after one that failed. If all work again, report the recovery."""
-        outcomes = [self.make(step) for step in steps]
-        if all(outcomes) and self._reported:
+        before = self._failures
+        for step in steps:
+            self.make(step)
+        if self._reported and self._failures == before and not self._stop.is_set():
             self._reported.clear()
             self._report.recovered(self._root)
 
     def note(self, error: Exception) -> None:
         """Report ``error``, unless an error of its kind was reported since this directory last worked."""
+        self._failures += 1
         self._report.failing(self._root, error)
         self.is_shaken |= not isinstance(error, LockTimeoutError)
         kind = (type(error).__name__, error.errno if isinstance(error, OSError) else None)

@@ -266,3 +266,13 @@ def test_a_disk_that_stays_full_is_said_once_and_a_problem_until_there_is_room(
     kept.keeper.tick()
     assert len(kept.said("recovered")) == 1
     kept.keeper.close()
+
+
+def test_a_daemon_that_is_to_stop_says_of_no_directory_that_it_works_again(
+    cache_path: Path, keep: Callable[[Path], Kept]
+) -> None:
+    kept = keep(cache_path)
+    kept.keeper.note_failure(OSError(errno.EIO, "broken"))
+    kept.stop.number = signal.SIGTERM
+    kept.keeper.tick()
+    assert (kept.keeper.is_well, kept.said("recovered")) == (False, [])
