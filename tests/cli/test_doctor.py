@@ -85,7 +85,7 @@ def test_where_the_path_comes_from_is_said_and_keys_are_not(tmp_path: Path) -> N
         (damage, "policy", "lockcache policy set"),
         pytest.param(lambda root: os.chown(root, 65534, 65534), "safety", "as its owner", marks=pytest.mark.root),
     ],
-    ids=["writable by others", "newer", "damaged policy", "another's"],
+    ids=["writable by others", "newer", "another's"],
 )
 def test_what_programs_would_refuse_is_unusable_and_comes_with_what_mends_it(
     damage: Callable[[Path], Any], check: str, advice: str, filled: Path
@@ -94,6 +94,14 @@ def test_what_programs_would_refuse_is_unusable_and_comes_with_what_mends_it(
     code, checks = examined(filled)
     assert (code, checks[check]["verdict"]) == (2, UNUSABLE)
     assert advice in checks[check]["advice"] + checks[check]["found"]
+
+
+@pytest.mark.long
+def test_a_damaged_policy_is_said_with_what_sets_it_again(filled: Path) -> None:
+    damage(filled)
+    code, checks = examined(filled)
+    assert (code, checks["policy"]["verdict"]) == (1, DEGRADED), "programs open it, and count it again"
+    assert "lockcache policy set" in checks["policy"]["advice"]
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding
 from lockcache.doctor.pair.messages import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, each_when, is_late, worst
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import ReopenedPage, Slot
+from lockcache.filestream.accounting import ReopenedPage
 from lockcache.filestream.disk import BY_PATH, Descriptor, ProcessLock
 
 _BYTES: Final = mmap.PAGESIZE
@@ -65,8 +65,7 @@ class _Page:
                 self._buffer[:] = content
                 os.pwritev(self._direct.number, [self._buffer], 0)
             elif way == "reopened":
-                number = int.from_bytes(content[:8], "little")
-                self._reopened.set_locked(0, Slot(number, number))
+                self._reopened.write(0, content[:_SLOT_BYTES])
             else:
                 os.pwrite(self._file.number, content, 0)
 
