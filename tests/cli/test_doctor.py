@@ -82,7 +82,6 @@ def test_where_the_path_comes_from_is_said_and_keys_are_not(tmp_path: Path) -> N
     [
         (lambda root: root.chmod(0o770), "safety", "chmod -R go-w"),
         (make_newer, "safety", "upgrade lockcache"),
-        (damage, "policy", "lockcache policy set"),
         pytest.param(lambda root: os.chown(root, 65534, 65534), "safety", "as its owner", marks=pytest.mark.root),
     ],
     ids=["writable by others", "newer", "another's"],
