@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from lockcache.default_directory import NOWHERE, default_path, expand_home, why_homeless
 from lockcache.errors import NoDefaultDirError
@@ -127,7 +127,8 @@ def variables_left_alone(names: Iterable[str]) -> Iterator[None]:
         _LEFT_ALONE.reset(token)
 
 
-def _stated(variable: str) -> str:
+def configured_text(variable: str) -> str:
+    """Returns what ``$variable`` says, or empty."""
     return "" if variable in _LEFT_ALONE.get() else os.environ.get(variable, "")
 
 
@@ -166,15 +167,21 @@ def is_default_path(path: str) -> bool:
 
 def configured_cap() -> int | None:
     """Returns the cap in ``$LOCKCACHE_MAX_SIZE``, or ``None``. Raises :class:`ValueError` naming the variable."""
-    text = _stated("LOCKCACHE_MAX_SIZE")
+    found: int | None = _parsed("LOCKCACHE_MAX_SIZE", "parse_size")
+    return found
+
+
+def _parsed(variable: str, parse: str) -> Any:
+    """Returns what a function of :mod:`.sizes` makes of ``$variable``; ``None`` where it is not set or empty."""
+    text = configured_text(variable)
     if not text:
         return None
-    from lockcache.sizes import parse_size  # 3 ms, needless for a program that states its cap
+    from lockcache import sizes  # 3 ms, needless for a program that states the value itself
 
     try:
-        return parse_size(text)
+        return getattr(sizes, parse)(text)
     except ValueError as error:
-        raise ValueError(f"LOCKCACHE_MAX_SIZE: {error}") from None
+        raise ValueError(f"{variable}: {error}") from None
 
 
 def coerce_choice(variable: str, accepted: Sequence[_T]) -> _T | None:
@@ -182,7 +189,7 @@ def coerce_choice(variable: str, accepted: Sequence[_T]) -> _T | None:
 
     Raises :class:`ValueError` naming the variable.
     """
-    text = _stated(variable)
+    text = configured_text(variable)
     if not text:
         return None
     for word in accepted:
@@ -193,7 +200,7 @@ def coerce_choice(variable: str, accepted: Sequence[_T]) -> _T | None:
 
 def configured_switch(variable: str) -> bool:
     """Returns whether ``$variable`` is ``1``, ``yes``, ``on`` or ``true``. Raises :class:`ValueError` naming it."""
-    text = _stated(variable)
+    text = configured_text(variable)
     found = _SWITCH_WORDS.get(text.lower())
     if found is None:
         raise ValueError(f"{variable}: {text!r} is not 1, yes, on or true, nor 0, no, off or false")
@@ -217,43 +224,16 @@ def coerce_lease_timeout(seconds: object) -> float | None:
 
     ``None`` where neither says. Raises :class:`TypeError` or :class:`ValueError` naming the value.
     """
-    text = _stated("LOCKCACHE_LEASE_TIMEOUT")
     if seconds is not None:
         return coerce_seconds("lease_timeout_seconds", seconds)
-    if not text:
-        return None
-    from lockcache.sizes import parse_duration  # as in configured_cap
-
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise ValueError(f"LOCKCACHE_LEASE_TIMEOUT: {error}") from None
-
-
-def configured_remote() -> str:
-    """Returns the URL in ``$LOCKCACHE_REMOTE``, or empty."""
-    return _stated("LOCKCACHE_REMOTE")
-
-
-def configured_manifest() -> str:
-    """Returns the path in ``$LOCKCACHE_MANIFEST``, or empty. Raises :class:`ValueError` naming the variable."""
-    return configured_file("LOCKCACHE_MANIFEST")
+    found: float | None = _parsed("LOCKCACHE_LEASE_TIMEOUT", "parse_duration")
+    return found
 
 
 def configured_file(variable: str) -> str:
     """Returns the path in ``$variable``, or empty. Raises :class:`ValueError` naming the variable."""
-    text = _stated(variable)
+    text = configured_text(variable)
     return _expand(text, variable) if text else ""
-
-
-def configured_text(variable: str) -> str:
-    """Returns what ``$variable`` says, or empty."""
-    return _stated(variable)
-
-
-def configured_run() -> str:
-    """Returns ``$LOCKCACHE_RUN``; empty without one."""
-    return _stated("LOCKCACHE_RUN")
 
 
 def is_disabled() -> bool:
@@ -350,8 +330,7 @@ def coerce_seed(seed: object) -> str:
     Raises :class:`TypeError` or :class:`ValueError` naming the value.
     """
     if seed is None:
-        configured = _stated("LOCKCACHE_SEED")
-        return _expand(configured, "LOCKCACHE_SEED") if configured else ""
+        return configured_file("LOCKCACHE_SEED")
     return coerce_file("seed", seed, "a str, an os.PathLike of str, or None")
 
 

@@ -11,7 +11,7 @@ from lockcache.arguments import (
     coerce_key_file,
     coerce_lease_timeout,
     coerce_seed,
-    configured_manifest,
+    configured_file,
     configured_switch,
     unknown_variables,
 )
@@ -55,7 +55,7 @@ def check_variables() -> list[str]:
     coerce_lease_timeout(None)
     coerce_seed(None)
     coerce_key_file(None)
-    configured_manifest()
+    configured_file("LOCKCACHE_MANIFEST")
     configured_url()
     configured_seal()
     return is_on

@@ -21,9 +21,8 @@ from lockcache.arguments import (
     coerce_seconds,
     coerce_seed,
     coerce_switch,
-    configured_manifest,
-    configured_remote,
-    configured_run,
+    configured_file,
+    configured_text,
     resolve_path,
     resolve_path_or_nowhere,
     variables_left_alone,
@@ -103,7 +102,7 @@ class Parts:
             read_only=arguments["read_only"],
         )
         layout = self.directory.layout
-        manifest = "" if self.directory.is_nowhere else configured_manifest()
+        manifest = "" if self.directory.is_nowhere else configured_file("LOCKCACHE_MANIFEST")
         recorder = _find_recorder(manifest)
         keys = None if self.directory.is_nowhere else load_keys(arguments["signing_key_file"])
         # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
@@ -177,7 +176,7 @@ class Parts:
 
     def _find_backing(self, keys: KeyRing | None, key_file: str) -> Backing | None:
         """Returns the server behind the directory, if a variable names one."""
-        if self.directory.is_nowhere or self.directory.is_read_only or not configured_remote():
+        if self.directory.is_nowhere or self.directory.is_read_only or not configured_text("LOCKCACHE_REMOTE"):
             return None
         from lockcache.filestream.backing import backing_of  # few have a server
 
@@ -241,7 +240,7 @@ def _is_seeded(directory: CacheDirectory) -> bool:
 
 def _find_run_counts() -> RunCounts | None:
     """Returns this process's counts for ``lockcache run``, if that started it."""
-    if not configured_run():
+    if not configured_text("LOCKCACHE_RUN"):
         return None
     from lockcache.filestream.accounting import counts_of_run  # few are
 

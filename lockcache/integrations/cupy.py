@@ -26,7 +26,7 @@ from lockcache.integrations.adapter import (
 )
 from lockcache.integrations.framework_keys import Request, SharedKey, restricts, shared_key
 from lockcache.integrations.key_parts import parts_of_cupy
-from lockcache.integrations.staged import staged_name
+from lockcache.integrations.staged import write_whole
 from lockcache.keys import prints_one
 
 __all__ = ["install"]
@@ -221,13 +221,6 @@ class _Compilations:
 
 def _save_source(own: Any, name: str, source: str) -> None:
     """Write the source where CuPy's own cache would, for profilers, if its variable asks for that."""
-    if not getattr(own, "_save_cuda_source", False):
-        return
-    folder = own._cache_dir
-    path = os.path.join(folder, f"{name}.cu")
-    if not os.path.exists(path):
-        with contextlib.suppress(OSError):
-            staged = os.path.join(folder, staged_name("source"))
-            with open(staged, "x") as file:
-                file.write(source)
-            os.replace(staged, path)
+    path = os.path.join(own._cache_dir, f"{name}.cu")
+    if getattr(own, "_save_cuda_source", False) and not os.path.exists(path):
+        write_whole(path, source.encode(), "source", 0o666)

@@ -76,58 +76,80 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         )
     shared = open_shared("jax", jax.__version__, path, cap_bytes, runs_code=True)
     queueing = _queueing(own_compile, shared, place)
+    own = _OwnCache(own_cache, config, first_path, shared)
 
     def will_store() -> bool:
         """Returns whether JAX stores what it compiles now, however small its cost and size."""
         least = config.persistent_cache_min_compile_time_secs, config.persistent_cache_min_entry_size_bytes
         return all(state.value <= 0 for state in least) and distributed.global_state.process_id == 0
 
-    open_own = functools.cache(lambda path: (own_cache(path) or (None,))[0])
-
-    def own_path() -> str | None:
-        """Returns the directory that the program names for JAX's own cache by then."""
-        path: str | None = config.compilation_cache_dir.value
-        return first_path if path == shared.cache.path else path
-
-    def own() -> Any:
-        """JAX's own cache where lockcache stores nothing; ``None`` without a directory for it: then JAX has none."""
-        path = own_path()
-        return open_own(path) if path and not shared.is_storing else None
-
-    class Cache(CacheInterface):  # type: ignore[misc]
-        """The cache that JAX asks; its own behind a directory that is only read, and after a failure of lockcache."""
-
-        _path = pathlib.Path(shared.cache.path)
-        #: Whether JAX compares what it compiles with what is stored, which stays as it is then.
-        is_verified = False
-
-        def get(self, key: str) -> bytes | None:
-            found, program, own_key, key = None, imported.take(key), key, imported.shared_name(key)
-            look_up = functools.partial(_look_up, shared, key, _label(own_key), imported.parts_of(own_key, program))
-            if not shared.has_failed:
-                # In a sealed process a turn is taken once it is sure that JAX compiles.
-                found = shared.look(key) if watch.is_on else look_up(will_store())
-                found = found or imported.look(shared, key, program, own_path(), will_store())
-            found = own().get(own_key) if found is None and own() else found
-            is_compiled = found is None and watch.is_on and not shared.has_failed
-            return look_up(will_store()) if is_compiled else found
-
-        def put(self, key: str, value: bytes) -> None:
-            if self.is_verified and self.get(key) is not None:
-                return
-            if own():
-                own().put(key, value)
-            elif not shared.has_failed:
-                _store(shared, imported, key, value)
-
+    kind = type("Cache", (_Asked, CacheInterface), {})
     # Else the directory's name is in each key.
     config.config.update("jax_persistent_cache_enable_xla_caches", "none")
     config.config.update("jax_compilation_cache_dir", shared.cache.path)
     compilation_cache.get_cache_key = imported.noting()
     compiler.compile_or_get_cached = queueing
-    compilation_cache.get_file_cache = lambda _: (verifying(Cache()), shared.cache.path)
+    compilation_cache.get_file_cache = lambda _: (
+        verifying(kind(shared, imported, own, will_store)),
+        shared.cache.path,
+    )
     reset()
     return shared
+
+
+class _OwnCache:
+    """JAX's own cache, where lockcache stores nothing."""
+
+    def __init__(self, open_cache: Callable[[str], Any], config: Any, first_path: str | None, shared: Shared) -> None:
+        """``first_path``: the directory that the program named before lockcache's was."""
+        self._open = functools.cache(lambda path: (open_cache(path) or (None,))[0])
+        self._config, self._first_path, self._shared = config, first_path, shared
+
+    @property
+    def path(self) -> str | None:
+        """The directory that the program names for it by now."""
+        path: str | None = self._config.compilation_cache_dir.value
+        return self._first_path if path == self._shared.cache.path else path
+
+    def find(self) -> Any:
+        """Returns the cache; ``None`` while lockcache stores, and without a directory for it: then JAX has none."""
+        path = self.path
+        return self._open(path) if path and not self._shared.is_storing else None
+
+
+class _Asked:
+    """The cache that JAX asks; its own behind a directory that is only read, and after a failure of lockcache."""
+
+    #: Whether JAX compares what it compiles with what is stored, which stays as it is then.
+    is_verified = False
+
+    def __init__(self, shared: Shared, imported: Imported, own: _OwnCache, will_store: Callable[[], bool]) -> None:
+        self._shared, self._imported, self._own, self._will_store = shared, imported, own, will_store
+        self._path = pathlib.Path(shared.cache.path)
+
+    def get(self, key: str) -> bytes | None:
+        """Returns the value of a key of JAX's. On a miss JAX compiles it."""
+        shared, imported, will_store = self._shared, self._imported, self._will_store
+        found, program, own_key, key = None, imported.take(key), key, imported.shared_name(key)
+        look_up = functools.partial(_look_up, shared, key, _label(own_key), imported.parts_of(own_key, program))
+        if not shared.has_failed:
+            # In a sealed process a turn is taken once it is sure that JAX compiles.
+            found = shared.look(key) if watch.is_on else look_up(will_store())
+            found = found or imported.look(shared, key, program, self._own.path, will_store())
+        own = self._own.find() if found is None else None
+        found = own.get(own_key) if own else found
+        is_compiled = found is None and watch.is_on and not shared.has_failed
+        return look_up(will_store()) if is_compiled else found
+
+    def put(self, key: str, value: bytes) -> None:
+        """Store what JAX compiled."""
+        if self.is_verified and self.get(key) is not None:
+            return
+        own = self._own.find()
+        if own:
+            own.put(key, value)
+        elif not self._shared.has_failed:
+            _store(self._shared, self._imported, key, value)
 
 
 def _look_up(shared: Shared, key: str, label: str, parts: Parts, will_store: bool) -> bytes | None:

@@ -39,7 +39,7 @@ from lockcache.integrations.adapter import (
 )
 from lockcache.integrations.framework_keys import cpu_features
 from lockcache.integrations.key_parts import parts_of_warp
-from lockcache.integrations.staged import reap_folder, staged_name
+from lockcache.integrations.staged import reap_folder, staged_name, write_whole
 from lockcache.resource import Entry
 from lockcache.single_flight import Turn
 
@@ -74,6 +74,12 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     shared = open_shared("warp", warp.config.version, path, cap_bytes, runs_code=True)
     cleared = _Cleared()
     warp.clear_kernel_cache = build.clear_kernel_cache = cleared.noting(clear)
+    context.Module._compile = _sharing(own, warp.config, shared, cleared)
+    return shared
+
+
+def _sharing(own: Callable[..., Any], config: Any, shared: Shared, cleared: _Cleared) -> Callable[..., Any]:
+    """``own``, Warp's way to compile a module, which takes what is stored and stores what it compiles."""
 
     def compile_module(
         self: Any,
@@ -88,7 +94,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
             return own(self, device, folder, output_name, output_arch, use_ptx, options)
 
         is_loading = output_dir is not None and output_name is not None and options is not None
-        if not is_loading or shared.has_failed or self.options["strip_hash"] or not warp.config.cache_kernels:
+        if not is_loading or shared.has_failed or self.options["strip_hash"] or not config.cache_kernels:
             return compile_into(output_dir)
         if _is_left_to_warp(shared, options, output_dir):
             return compile_into(output_dir)
@@ -112,8 +118,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
             cleared.note_renewed(key)
         return True
 
-    context.Module._compile = compile_module
-    return shared
+    return compile_module
 
 
 def _is_left_to_warp(shared: Shared, options: Any, output_dir: str) -> bool:
@@ -206,20 +211,12 @@ def _compiled(compile_into: Any, output_dir: str) -> dict[str, bytes] | None:
 
 
 def _write(output_dir: str, files: dict[str, bytes]) -> bool:
-    """Make Warp's directory have these files, each whole; whether it has them."""
-    try:
-        os.makedirs(output_dir, exist_ok=True)
-        missing = {name: content for name, content in files.items() if _read(f"{output_dir}/{name}") != content}
-        if missing:
-            reap_folder(output_dir)
-        for name, content in missing.items():
-            staged = f"{output_dir}/{staged_name('warp')}"
-            with open(staged, "xb") as file:
-                file.write(content)
-            os.replace(staged, f"{output_dir}/{name}")
-    except OSError as error:
-        warn("warp", error)
-        return False
+    """Make Warp's directory have these files, each whole. Returns whether it has them."""
+    for name, content in files.items():
+        path = f"{output_dir}/{name}"
+        if _read(path) != content and not write_whole(path, content, "warp", 0o666):
+            warn("warp", OSError(f"{path} cannot be written"))
+            return False
     return True
 
 

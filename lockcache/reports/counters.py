@@ -82,7 +82,7 @@ class CountersReport:
     ``counts`` must not keep that object alive. ``hold`` gives the numbers to add to, or raises :class:`OSError` if
     another thread or process holds them for so many seconds; ``None`` where the directory is only read, and the counts
     are for the summary of the process. ``keep``: puts misses into the ring, meanwhile. ``others``: reports that are
-    made whenever this one is.
+    made whenever this one is. ``nothing``: the zeros of another kind of counters.
     """
 
     __slots__ = ("_began", "_counts", "_due_ns", "_hold", "_keep", "_misses", "_others", "_reported", "failures")
@@ -93,12 +93,13 @@ class CountersReport:
         hold: Callable[[float], AbstractContextManager[Held]] | None,
         keep: Callable[[list[tuple[Any, ...]]], None] = _drop,
         others: Sequence[Callable[[float], None]] = (),
+        nothing: Numbers = Counters(),  # noqa: B008 - a tuple
     ) -> None:
         self._counts = counts
         self._hold = hold
         self._keep = keep
         self._others = others
-        self._began = self._reported = (0,) * len(counts())
+        self._began = self._reported = nothing
         self._due_ns = time.time_ns() + _INTERVAL_NS
         #: Reports that failed. Their content is part of the next one.
         self.failures = 0

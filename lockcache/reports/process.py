@@ -74,9 +74,11 @@ class Reports:
         """
         self._kept[id(report)] = _Kept(report, first, counted)
         weakref.finalize(owner, self._end, id(report)).atexit = False
-        self._arm_children()
-        if "multiprocessing.util" in sys.modules and self._armed_pid != os.getpid():
-            self._arm()
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:
+            self._arm_children()
+            if self._armed_pid != os.getpid():
+                self._arm()
 
     def end(self) -> None:
         """Report all that is new, and print the summary: at the end of the process."""

@@ -16,7 +16,7 @@ from lockcache.arguments import (
     coerce_key_file,
     coerce_lease_timeout,
     coerce_seed,
-    configured_manifest,
+    configured_file,
     configured_switch,
     default_cap,
     resolve_path,
@@ -142,7 +142,7 @@ def _turns() -> list[_Setting]:
 def _remote() -> list[_Setting]:
     url = configured_url()
     shown = None if url is None else url.shown  # without the password in it
-    manifest = configured_manifest()
+    manifest = configured_file("LOCKCACHE_MANIFEST")
     return [
         _Setting("remote", shown, shown or "none", _variable("LOCKCACHE_REMOTE") or "the default"),
         _Setting("manifest", manifest or None, manifest or "none", _variable("LOCKCACHE_MANIFEST") or "the default"),

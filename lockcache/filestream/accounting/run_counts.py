@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from lockcache.arguments import configured_run
+from lockcache.arguments import configured_text
 from lockcache.filestream.accounting.run_record import MOST_LABELS, RunPart, write_part
 from lockcache.filestream.disk import Hold, Mark
 from lockcache.reports import reports
@@ -178,7 +178,7 @@ _counts: dict[str, RunCounts] = {}
 
 def counts_of_run() -> RunCounts | None:
     """Returns this process's counts, if ``lockcache run`` started it; the same object for all caches."""
-    path = configured_run()
+    path = configured_text("LOCKCACHE_RUN")
     if not path:
         return None
     found = _counts.get(path)

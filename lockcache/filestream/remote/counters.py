@@ -136,7 +136,7 @@ def report_of(layout: Layout, folder: str, url: RemoteUrl, store: RemoteStore) -
         return ServerCounters(**vars(store.snapshot()))
 
     lock = ProcessLock(layout.directory_lock, 0.0, layout=layout)
-    return CountersReport(counts, partial(_held, layout, folder, lock))
+    return CountersReport(counts, partial(_held, layout, folder, lock), nothing=ServerCounters())
 
 
 def read_servers(layout: Layout) -> tuple[ServerSeen, ...]:

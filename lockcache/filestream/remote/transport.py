@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
-from lockcache.arguments import configured_remote
+from lockcache.arguments import configured_text
 from lockcache.errors import how_to_install
 
 __all__ = [
@@ -256,7 +256,7 @@ def _is_torn(parts: SplitResult) -> bool:
 
 def configured_url() -> RemoteUrl | None:
     """Returns the server in ``$LOCKCACHE_REMOTE``. Raises :class:`ValueError` naming the variable."""
-    text = configured_remote()
+    text = configured_text("LOCKCACHE_REMOTE")
     try:
         return parse_url(text) if text else None
     except ValueError as error:
