@@ -108,16 +108,13 @@ class BundleProgramCache(ProgramCacheResource):
         return None if loaded is None else as_entry(self.path, *loaded)
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
-        name = coerce_key(key)
-        coerce_value(value)
-        self._drop(name)
-        if watch.is_on and not unreported.depth:
-            serving.stored(self, name)
+        self._drop_put(coerce_key(key), coerce_value(value))
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Drop the entry: a bundle is never changed."""
-        name = coerce_key(key)
-        coerce_entry(entry)
+        self._drop_put(coerce_key(key), coerce_entry(entry))
+
+    def _drop_put(self, name: bytes, _: object) -> None:
         self._drop(name)
         if watch.is_on and not unreported.depth:
             serving.stored(self, name)

@@ -83,16 +83,13 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         least = config.persistent_cache_min_compile_time_secs, config.persistent_cache_min_entry_size_bytes
         return all(state.value <= 0 for state in least) and distributed.global_state.process_id == 0
 
-    kind = type("Cache", (_Asked, CacheInterface), {})
+    asked = type("Cache", (_Asked, CacheInterface), {})(shared, imported, own, will_store)
     # Else the directory's name is in each key.
     config.config.update("jax_persistent_cache_enable_xla_caches", "none")
     config.config.update("jax_compilation_cache_dir", shared.cache.path)
     compilation_cache.get_cache_key = imported.noting()
     compiler.compile_or_get_cached = queueing
-    compilation_cache.get_file_cache = lambda _: (
-        verifying(kind(shared, imported, own, will_store)),
-        shared.cache.path,
-    )
+    compilation_cache.get_file_cache = lambda _: (verifying(asked), shared.cache.path)
     reset()
     return shared
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -119,27 +120,13 @@ def has_entries(root: str) -> bool:
     return next(_entries(root), None) is not None
 
 
-def _is_triton(root: str) -> bool:
-    """Returns whether kernels that Triton compiled are here, or were."""
-    return _is_kept_as(root, "triton", _has_groups)
-
-
 def _has_groups(root_fd: int) -> bool:
     with os.scandir(root_fd) as found:
         return any(is_key(each.name) and _has_group(root_fd, each.name) for each in found)
 
 
-def _is_warp(root: str) -> bool:
-    """Returns whether modules that Warp compiled are here, or were."""
-    return _is_kept_as(root, "warp", is_warp)
-
-
-def _is_tilelang(root: str) -> bool:
-    """Returns whether kernels that TileLang compiled are here, or were, or will be."""
-    return _is_kept_as(root, "tilelang", is_tilelang)
-
-
-def _is_kept_as(root: str, name: str, is_there: Callable[[int], bool]) -> bool:
+def _is_kept_as(name: str, is_there: Callable[[int], bool], root: str) -> bool:
+    """Returns whether what a program compiled is here, or was."""
     if read_name(root) == name:
         return True
     with _opened(root) as fd:
@@ -153,7 +140,8 @@ def _is_pyptx(root: str) -> bool:
     return any(parse_name(name) is not None for name in _names(root))
 
 
-_GUESTS: Final = (("pyptx", _is_pyptx), ("triton", _is_triton), ("warp", _is_warp), ("tilelang", _is_tilelang))
+_KEPT: Final = (("triton", _has_groups), ("warp", is_warp), ("tilelang", is_tilelang))
+_GUESTS: Final = (("pyptx", _is_pyptx), *((name, partial(_is_kept_as, name, is_there)) for name, is_there in _KEPT))
 
 
 def _whose_entries(root: str) -> str:

@@ -16,6 +16,7 @@ import errno
 import logging
 import os
 import threading
+from functools import partial
 from typing import Any, Final
 
 from lockcache import serving
@@ -237,16 +238,11 @@ class SQLiteProgramCache(ProgramCacheResource):
         self._counting = threading.RLock()
 
     def __reduce__(self) -> Any:
-        return _reopen, (type(self), self.path, self._max_size_bytes, self._wait_seconds)
+        given = {"max_size_bytes": self._max_size_bytes, "lock_timeout_seconds": self._wait_seconds}
+        return partial(type(self), self.path, **given), ()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
-
-
-def _reopen(
-    kind: type[SQLiteProgramCache], path: str, max_size_bytes: int | None, lock_timeout_seconds: float
-) -> SQLiteProgramCache:
-    return kind(path, max_size_bytes=max_size_bytes, lock_timeout_seconds=lock_timeout_seconds)
 
 
 def _is_misconfigured(error: OSError) -> bool:

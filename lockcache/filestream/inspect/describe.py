@@ -18,6 +18,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -103,7 +104,9 @@ def describe_entry(layout: Layout, found: Found, *, keep_metadata: bool = False)
     for _ in range(_ATTEMPTS):
         if seen is None:
             return None
-        described = _describe_once(layout, seen)
+        described = _as_described(
+            seen, read_statement(layout, seen), partial(_look_at, layout, layout.entry(seen.name))
+        )
         if described.record not in ("damaged", "unreadable"):
             break
         now = find_entry(layout, found.name)
@@ -224,10 +227,6 @@ def describe_bytes(name: str, payload: bytes | memoryview, blob: bytes) -> Descr
     """Returns the description of an entry, given its payload and whole record. Its last use is not known."""
     found = Found(0, name, len(payload), 0, len(payload))
     return _as_described(found, decode_statement(blob, len(payload)), lambda: identify(bytes(payload[:ARTIFACT_BYTES])))
-
-
-def _describe_once(layout: Layout, found: Found) -> Described:
-    return _as_described(found, read_statement(layout, found), lambda: _look_at(layout, layout.entry(found.name)))
 
 
 def _as_described(found: Found, record: Statement, look: Callable[[], Artifact]) -> Described:
