@@ -141,7 +141,10 @@ def _is_pyptx(root: str) -> bool:
 
 
 _KEPT: Final = (("triton", _has_groups), ("warp", is_warp), ("tilelang", is_tilelang))
-_GUESTS: Final = (("pyptx", _is_pyptx), *((name, partial(_is_kept_as, name, is_there)) for name, is_there in _KEPT))
+_GUESTS: Final[tuple[tuple[str, Callable[[str], bool]], ...]] = (
+    ("pyptx", _is_pyptx),
+    *((name, partial(_is_kept_as, name, is_there)) for name, is_there in _KEPT),
+)
 
 
 def _whose_entries(root: str) -> str:

@@ -238,7 +238,7 @@ class SQLiteProgramCache(ProgramCacheResource):
         self._counting = threading.RLock()
 
     def __reduce__(self) -> Any:
-        given = {"max_size_bytes": self._max_size_bytes, "lock_timeout_seconds": self._wait_seconds}
+        given: dict[str, Any] = {"max_size_bytes": self._max_size_bytes, "lock_timeout_seconds": self._wait_seconds}
         return partial(type(self), self.path, **given), ()
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 Promises a bounded share of the processor and the disk, and that corrupt entries go into quarantine.
 
-May use: observe, throttle, stores, settings.
+May use: throttle, stores, settings.
 """
 
 # mypy: implicit-reexport
