@@ -11,7 +11,7 @@ import os
 from lockcache.filestream import has_seed
 from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.disk import Recency
-from lockcache.filestream.entry import loader_of, make_reader
+from lockcache.filestream.entry import EntryReader, loader_of
 from lockcache.lowlevel import KeyRing, Layout
 
 __all__ = ["Onlooker", "StatedUse"]
@@ -22,7 +22,7 @@ class Onlooker:
 
     def __init__(self, layout: Layout, keys: KeyRing | None = None, *, is_seeded: bool = False) -> None:
         """``is_seeded``: also those that only the seed of the directory has, if there is one."""
-        self._reader = make_reader(layout, Unused(layout.root), keys)
+        self._reader = EntryReader(layout, Unused(layout.root), keys)
         loader = loader_of(layout, self._reader, is_shared=layout.is_shared)
         self._seeded = SeededReader(layout, loader, self._reader, keys) if is_seeded and has_seed(layout) else None
         self._load = (self._seeded or loader).load

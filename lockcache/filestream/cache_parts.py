@@ -32,7 +32,7 @@ from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.closures import ClosureFile
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
-from lockcache.filestream.entry import CountedReads, EntryReader, KeyRing, Loader, load_keys, loader_of, make_reader
+from lockcache.filestream.entry import CountedReads, EntryReader, KeyRing, Loader, load_keys, loader_of
 from lockcache.filestream.modes import Load, in_mode, open_in_mode
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.room import apply_policy
@@ -142,7 +142,7 @@ class Parts:
         is_shared, is_seeded = directory.is_shared, self._is_seeded
         # There a miss does more than count, and folders are checked before the files in them.
         asks_first = not (compile_once or is_shared or layout.is_network or self.backing or is_seeded or recorder)
-        self.reader = make_reader(layout, directory.recency, keys, verified_only=verified_only, asks_first=asks_first)
+        self.reader = EntryReader(layout, directory.recency, keys, verified_only=verified_only, asks_first=asks_first)
         self.reader.run = _find_run_counts()
         files = loader_of(layout, self.reader, is_shared=is_shared)
         self.seeded = SeededReader(layout, files, self.reader, keys) if is_seeded else None

@@ -148,7 +148,6 @@ def assert_nothing_is_held(cache: FileStreamProgramCache) -> None:
         assert _is_free(file), f"{file} is held"
     for file in Path(directory.layout.locks).iterdir():
         assert _is_free(file), f"{file} is held"
-    assert not cache._report._reporting
 
 
 def _is_free(file: Path) -> bool:

@@ -120,6 +120,16 @@ def opened(name: str, flags: int, *, dir_fd: int | None = None) -> Descriptor:
     return descriptor
 
 
+def opening(path: str, flags: int, dir_fd: int | None = None) -> Iterator[int]:
+    """Returns what opens a file once it is unpacked: ``[fd] = opening(path, flags)``.
+
+    Not ``fd = os.open(path, flags)``: an interrupt comes behind a call of Python's, before what it returned has a name.
+    This call is ``map``'s, and behind an unpacking none comes. For hot paths and ``try`` blocks of one screen: an owner
+    (:class:`Descriptor`) costs ten times the 0.1 us of it.
+    """
+    return map(os.open if dir_fd is None else partial(os.open, dir_fd=dir_fd), (path,), (flags,))
+
+
 def close_quietly(fd: int) -> None:
     """Close a descriptor that has no owner. Raises nothing."""
     os.closerange(fd, fd + 1)

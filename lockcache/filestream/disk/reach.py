@@ -130,6 +130,10 @@ class Reach:
         """
         return os.access(path, os.F_OK, effective_ids=True)
 
+    def sees(self, path: str) -> bool:
+        """Make this host see what others have put into a file's folder. Returns whether the file may be there."""
+        return True
+
     def look_at_shard_locked(self, shard: int, *, makes: bool = False) -> bool:
         """See what other hosts did to a shard: what is accounted for here must be what is there. Requires: shard lock.
 
@@ -251,6 +255,10 @@ class _OnServer(Reach):
         except OSError:
             return False
         return True
+
+    def sees(self, path: str) -> bool:
+        # Only NFS 3 looks for the name before it opens the file: elsewhere that is one more call to the server.
+        return self.has(path) if self._layout.is_nfs_3 else self.look(os.path.dirname(path))
 
     def has(self, path: str, *, is_sure: bool = False) -> bool:
         """Returns as :meth:`Reach.has`.

@@ -30,10 +30,9 @@ import termios
 import time
 from collections.abc import Callable
 from enum import Enum, auto
-from functools import partial
 from typing import Final
 
-from lockcache.filestream.disk.descriptors import READ, UPDATE, WRITE, Descriptor
+from lockcache.filestream.disk.descriptors import READ, UPDATE, WRITE, Descriptor, opening
 from lockcache.filestream.disk.folders import refuse_symlink, share_file
 from lockcache.filestream.disk.layout import Layout
 
@@ -265,7 +264,7 @@ def _open_fifo(layout: Layout, path: str, flags: int) -> _Descriptor | None:
             is_new = False
         if not stat.S_ISFIFO(folder.stat(name).st_mode):
             return None  # planted; of a folder a file object cannot be made, and its descriptor would stay open
-        bell = next(map(_Descriptor, map(partial(os.open, dir_fd=folder.fd), (folder.at(name),), (flags,))))
+        bell = next(map(_Descriptor, opening(folder.at(name), flags, folder.fd)))
         if not stat.S_ISFIFO(os.fstat(bell.fileno()).st_mode):
             return None
         if is_new and folder.fd is not None:

@@ -24,13 +24,12 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, is_fresh
+from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, is_fresh, opening
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_COST_NS,
@@ -47,6 +46,7 @@ from lockcache.filestream.entry.locate import find_records
 
 if TYPE_CHECKING:
     from lockcache.filestream.accounting import RunCounts
+    from lockcache.filestream.entry.signing import KeyRing
 
 _log = logging.getLogger("lockcache")
 
@@ -68,11 +68,6 @@ _open, _closerange, _read_fd, _getxattr = os.open, os.closerange, os.read, os.ge
 _utime, _time, _xxh3_128 = os.utime, time.time, xxh3_128_digest
 
 
-def open_in(folder_fd: int) -> Callable[[str, int], int]:
-    """Returns ``open`` for names in an open folder, to be called by ``map``."""
-    return partial(_open, dir_fd=folder_fd)
-
-
 class EntryReader:
     """Reads the entries of one directory, and counts how that went."""
 
@@ -80,11 +75,13 @@ class EntryReader:
         "_asks_first",
         "_corrupt",
         "_flags",
+        "_keys",
         "_layout",
         "_recency",
         "_reported",
         "_shards",
         "_verified_only",
+        "_verify",
         "expects_miss",
         "hits",
         "misses",
@@ -99,11 +96,16 @@ class EntryReader:
         self,
         layout: Layout,
         recency: Recency,
+        keys: KeyRing | None = None,
         *,
         verified_only: bool = False,
         asks_first: bool = False,
     ) -> None:
-        self._verified_only = verified_only
+        """With ``keys``, what one of them signed is served; anything else is a miss, counted in refused_entries."""
+        self._keys = keys
+        # By the checksum in the hit itself, if there are no keys.
+        self._verify = None if keys is None else keys.is_whole
+        self._verified_only = verified_only and keys is None
         self._layout = layout
         self._shards = _Shards(layout.entries)
         self._recency = recency
@@ -146,10 +148,8 @@ class EntryReader:
         """
         path = file or self._shards[name[:2]] + name[2:]
         try:
-            # Not fd = _open(...): an interrupt comes behind a call, before what it returned has a name. This call is
-            # map's, and between a loop's head and a break none comes. An owner would cost ten times the 0.1 us of it.
-            for fd in map(_open if folder_fd is None else open_in(folder_fd), (path,), self._flags):  # noqa: B007
-                break
+            # As :func:`.descriptors.opening` does it, written out.
+            [fd] = map(_open if folder_fd is None else partial(_open, dir_fd=folder_fd), (path,), self._flags)
         except FileNotFoundError:
             self.expects_miss = self._asks_first
             self.misses += 1
@@ -161,11 +161,14 @@ class EntryReader:
             blob = _getxattr(fd, _XATTR)
             length, cost_ns = length_and_cost(blob)
             payload = _read_fd(fd, length)
-            # is_whole and touch, written out: the two calls are 0.3 us.
-            bound = blob[:28] + name.encode()
-            if len(blob) > HEAD_BYTES:
-                bound += blob[HEAD_BYTES:]
-            if blob[:4] == ORDINARY and blob[28:44] == _xxh3_128(bound + _xxh3_128(payload)):
+            if self._verify is not None:
+                is_verified = self._verify(blob, name, payload)
+            else:  # is_whole, and touch below, written out: the two calls are 0.3 us
+                bound = blob[:28] + name.encode()
+                if len(blob) > HEAD_BYTES:
+                    bound += blob[HEAD_BYTES:]
+                is_verified = blob[:4] == ORDINARY and blob[28:44] == _xxh3_128(bound + _xxh3_128(payload))
+            if is_verified:
                 if self._recency.is_exact:
                     now = _time()
                     _utime(fd, (now, now))
@@ -253,8 +256,7 @@ class EntryReader:
 
     def _load_once(self, name: str, path: str, folder_fd: int | None) -> tuple[bytes, bytes] | None:
         """Read once. Returns ``None`` for bytes that fail their digest. Raises :class:`OSError` for other failures."""
-        # As in :meth:`load`: behind an unpacking none comes either.
-        [fd] = map(_open if folder_fd is None else open_in(folder_fd), (path,), self._flags)
+        [fd] = opening(path, self._flags[0], folder_fd)
         try:
             records = find_records(self._layout, fd, name)
             status = os.fstat(fd)
@@ -288,10 +290,17 @@ class EntryReader:
 
     def _vouches(self, blob: bytes, name: str, payload: bytes) -> bool:
         """Returns whether a record proves that this payload was stored under this name."""
+        if self._verify is not None:
+            return self._verify(blob, name, payload)
         return is_understood(blob) and is_whole(blob, name, payload)
 
     def _refuse(self, records: list[bytes]) -> None:
         """Raise :class:`OSError` for records that may be in order, but cannot be verified here."""
+        if self._keys is not None:
+            if any(map(self._keys.knows, records)):
+                return
+            self.refused_entries += 1
+            raise OSError(errno.EKEYREJECTED, "not signed with one of the given keys")
         if records and all(is_known(blob) and not is_understood(blob) for blob in records):
             self.refused_entries += 1
             raise OSError(errno.EKEYREJECTED, "signed, and there is no key here")
@@ -353,11 +362,8 @@ class NetworkReader:
         is_known = is_fresh(self._looked.get(digits, -math.inf))
         if not is_known or os.access(path, os.F_OK, effective_ids=True):
             self._looked[digits] = time.monotonic()
-            layout = self._layout
-            # Only NFS 3 looks for the name before it opens the file: elsewhere that is one more call to the server.
-            is_there = layout.reach.has(path) if layout.is_nfs_3 else layout.reach.look(os.path.dirname(path))
             # By the careful path: it takes the times before it reads, and a read makes the client forget them.
-            if is_there:
+            if self._layout.reach.sees(path):
                 return self._reader.load_carefully(name, path)
         self._reader.misses += 1
         return None

@@ -10,8 +10,6 @@ HMAC-SHA256 rather than keyed BLAKE2b: 9.6 us of 16 KiB against 12.5 on processo
 FIPS systems allow it. The MAC has 112 bits, the strength that NIST asks for. The id selects one of several keys, and
 distinguishes an entry of a retired key from one that was altered.
 
-:class:`SignedReader` is a class of its own, so that a hit of a cache without keys asks nothing about them.
-
 Not promised: that an entry is the latest one. A user who may write to the directory can put back what was once signed
 under the same key. Nor that it is secret: payloads are stored as they are.
 """
@@ -20,32 +18,26 @@ from __future__ import annotations
 
 import base64
 import binascii
-import errno
 import hmac
 import os
 import re
 import secrets
 import shlex
 import stat
-import struct
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
 from lockcache.arguments import coerce_key_file
 from lockcache.errors import SigningKeyError
-from lockcache.filestream.disk import Layout, Recency, opened
+from lockcache.filestream.disk import opened
 from lockcache.filestream.entry.codec import (
     SIGNED,
-    XATTR,
     Record,
-    cost_of,
     is_signed,
-    length_and_cost,
     pack_with,
     split_signature,
 )
-from lockcache.filestream.entry.reader import EntryReader, open_in
 
 #: As long as the MAC's own strength; shorter ones are guessed words.
 LEAST_KEY_BYTES: Final = 32
@@ -56,11 +48,6 @@ _LARGEST_FILE_BYTES: Final = 65536
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})+", re.ASCII)
 
 _digest = hmac.digest
-
-_XATTR: Final = XATTR.encode()
-
-# Looked up once, as in .reader.
-_open, _closerange, _read_fd, _getxattr = os.open, os.closerange, os.read, os.getxattr
 
 
 class KeyRing:
@@ -180,72 +167,3 @@ def _id_of(key: bytes) -> bytes:
 def _mac(key: bytes, start: bytes, name: str, tail: bytes, payload_digest: bytes) -> bytes:
     # The head states the tail's length, and all else has one length, so no two splits of the same bytes give one MAC.
     return _digest(key, start + name.encode() + tail + payload_digest, "sha256")[:_MAC_BYTES]
-
-
-class SignedReader(EntryReader):
-    """Serves what one of ``keys`` signed; anything else is a miss, counted in ``refused_entries``."""
-
-    __slots__ = ("_keys",)
-
-    def __init__(
-        self,
-        layout: Layout,
-        recency: Recency,
-        keys: KeyRing,
-        *,
-        asks_first: bool = False,
-    ) -> None:
-        super().__init__(layout, recency, asks_first=asks_first)
-        self._keys = keys
-
-    def load(self, name: str, file: str = "", folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
-        """Returns the entry ``name``, if its signature holds: see :meth:`EntryReader.load`."""
-        path = file or self._shards[name[:2]] + name[2:]
-        try:
-            # Not fd = _open(...): see EntryReader.load.
-            [fd] = map(_open if folder_fd is None else open_in(folder_fd), (path,), self._flags)
-        except FileNotFoundError:
-            self.expects_miss = self._asks_first
-            self.misses += 1
-            return None
-        except OSError:
-            return self.load_carefully(name, path, folder_fd)
-        self.expects_miss = False
-        try:
-            blob = _getxattr(fd, _XATTR)
-            if blob[:4] == SIGNED:
-                payload = _read_fd(fd, length_and_cost(blob)[0])
-                if self._keys.is_whole(blob, name, payload):
-                    self._recency.touch(fd)
-                    self.hits += 1
-                    self.saved_ns += cost_of(blob)
-                    return payload, blob
-        except (OSError, MemoryError, struct.error):
-            # As there: nothing is decided here, the careful path looks again.
-            pass
-        finally:
-            _closerange(fd, fd + 1)
-        return self.load_carefully(name, path, folder_fd)
-
-    def _vouches(self, blob: bytes, name: str, payload: bytes) -> bool:
-        return self._keys.is_whole(blob, name, payload)
-
-    def _refuse(self, records: list[bytes]) -> None:
-        if any(map(self._keys.knows, records)):
-            return
-        self.refused_entries += 1
-        raise OSError(errno.EKEYREJECTED, "not signed with one of the given keys")
-
-
-def make_reader(
-    layout: Layout,
-    recency: Recency,
-    keys: KeyRing | None,
-    *,
-    verified_only: bool = False,
-    asks_first: bool = False,
-) -> EntryReader:
-    """Returns the reader of a cache with these keys, or with none."""
-    if keys is None:
-        return EntryReader(layout, recency, verified_only=verified_only, asks_first=asks_first)
-    return SignedReader(layout, recency, keys, asks_first=asks_first)
