@@ -121,7 +121,7 @@ class Viewer:
 
 
 def _has_room_for(staged: StagedView, room: Room, limit_bytes: int | None, size_bytes: int) -> bool:
-    if limit_bytes is None or staged.usage.total_bytes() <= limit_bytes:
+    if limit_bytes is None or staged.reservation.page.total_bytes() <= limit_bytes:
         return True
-    staged.give_way()
+    staged.reservation.give_way()
     return room.make(limit_bytes, size_bytes)

@@ -220,7 +220,7 @@ class _Write:
             staged.reserve()
             # Cap and sum by one read, after the reservation: a process that lowers the limit does so before it reads
             # the reservations.
-            image = staged.usage.whole()
+            image = staged.reservation.page.whole()
             limit_bytes = directory.policy.stated_in(image).limit_bytes
             if limit_bytes is not None and not self._has_room(staged, limit_bytes, image, size):
                 return Outcome.NO_ROOM
@@ -239,7 +239,7 @@ class _Write:
     def _has_room(self, staged: StagedEntry, limit_bytes: int, image: bytes, size_bytes: int) -> bool:
         _refuse_above(limit_bytes, size_bytes)
         if bytes_in(image) > limit_bytes:
-            staged.give_way()
+            staged.reservation.give_way()
             if self._room is None:
                 self._room = Room(self._directory, self._deadline)
             if not self._room.make(limit_bytes, size_bytes):

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.run_counts import RunCounts, counts_of_run, note_own_cache
     from lockcache.filestream.accounting.run_record import RUN_HEAD, RUN_VARIABLE, RunPart, append_parts
     from lockcache.filestream.accounting.run_record import note_missing_parts, read_run
-    from lockcache.filestream.accounting.scan import ANY_TIME_NS, Found, ShardFolders, bytes_beside, bytes_of_entry
-    from lockcache.filestream.accounting.scan import bytes_on_disk, count_shard, folder_bytes, has_entry, measure_shard
+    from lockcache.filestream.accounting.scan import ANY_TIME_NS, Change, Found, ShardFolders, accounted_change
+    from lockcache.filestream.accounting.scan import bytes_beside, bytes_of_entry
+    from lockcache.filestream.accounting.scan import count_shard, folder_bytes, has_entry, measure_shard
     from lockcache.filestream.accounting.scan import measure_shard_in_full, names_in, quarantined_files, scan_records
     from lockcache.filestream.accounting.scan import scan_shard, scan_views, staged_files
     from lockcache.filestream.accounting.state import FILE_BYTES, PAGE_BYTES, Slot, StatedPolicy, StatePage, bytes_in

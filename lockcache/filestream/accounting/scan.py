@@ -8,12 +8,13 @@ consistent picture while writers go on; a caller that needs one holds the shard'
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from lockcache.filestream.accounting.state import Slot, space_of
 from lockcache.filestream.disk import (
@@ -183,14 +184,6 @@ def has_entry(layout: Layout, name: str) -> bool:
     return os.access(layout.entry(name), os.F_OK, effective_ids=True)
 
 
-def bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
-    """Returns :func:`bytes_of_entry`, but ``None`` also where the disk gives no answer: for what is replaced anyway."""
-    # Most puts are of a key that missed, and asking is cheaper than an exception (1.2 us).
-    if not has_entry(layout, name):
-        return None
-    return bytes_of_entry(layout, name, has_records)
-
-
 def bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
     """Returns the bytes that an entry counts for; ``None`` if there is no entry that a scan would count.
 
@@ -218,12 +211,12 @@ def bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
 
 
 def folder_bytes(layout: Layout, shard: int, has_records: bool = True) -> int:
-    """Returns what the folders of a shard count for. A caller that changes them accounts for the difference.
+    """Returns what the folders of a shard count for. Changes are made within :func:`accounted_change`.
 
     A folder of views stands only next to one of records. ``has_records``: whether there may be one of those; where it
     is known that there is none, each put asks for one folder, and not for three.
     """
-    space = space_of(layout)
+    space = layout.space or space_of(layout)
     if not space.shows_blocks:
         return 0
     taken = 0
@@ -240,6 +233,38 @@ def folder_bytes(layout: Layout, shard: int, has_records: bool = True) -> int:
             # For the inodes of the others, the cap reserves room (:meth:`.policy.Policy.entries_limit_bytes`).
             taken += space.inode_bytes if path == layout.view_shard(shard) else 0
     return taken
+
+
+class Account(Protocol):
+    """An object by which a shard is accounted for: the state page, or a reservation on it."""
+
+    def add_locked(self, shard: int, bytes_: int, entries: int) -> object:
+        """Change a slot by so much. Requires: shard lock."""
+
+
+class Change:
+    """The difference that a block makes to what a shard's files count for, without its folders."""
+
+    bytes = 0
+    entries = 0
+
+
+@contextlib.contextmanager
+def accounted_change(layout: Layout, account: Account, shard: int, *, has_records: bool = True) -> Iterator[Change]:
+    """Yields a change, to be filled in, and accounts for it when the block ends, also by an error.
+
+    The block notes what it freed after it freed it: so an error, an interrupt or a death in between leaves too much
+    accounted for, never too little (invariant 3, hard cap). What the shard's folders grew and shrank by is measured.
+    ``has_records``: whether the shard has a folder of records, or the block may make one: if not, one folder is
+    measured, and not three. Requires: shard lock.
+    """
+    change, folders = Change(), folder_bytes(layout, shard, has_records)
+    try:
+        yield change
+    finally:
+        bytes_ = change.bytes + folder_bytes(layout, shard, has_records) - folders
+        if bytes_ or change.entries:
+            account.add_locked(shard, bytes_, change.entries)
 
 
 def bytes_beside(layout: Layout, shard: int | None = None) -> Counter[int]:

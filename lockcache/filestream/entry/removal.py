@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.accounting import StatePage, bytes_of_entry, folder_bytes, scan_views
+from lockcache.filestream.accounting import StatePage, accounted_change, bytes_of_entry, scan_views
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     FOLDER,
@@ -97,18 +97,21 @@ def leave_to_reap(layout: Layout, shard: int) -> None:
     file.close()
 
 
-def remove_locked(layout: Layout, usage: StatePage, name: str, has_records: bool = True) -> bool:
+def remove_locked(layout: Layout, usage: StatePage, name: str) -> bool:
     """Remove an entry like :func:`remove_entry`. Requires: shard lock."""
     shard = int(name[:2], 16)
     layout.reach.look_at_shard_locked(shard)
+    has_records = os.access(layout.record_shard(shard), os.F_OK, effective_ids=True)
     size = bytes_of_entry(layout, name, has_records)
-    folders = folder_bytes(layout, shard)
-    if size is None or not unlink_entry_file(layout, layout.entry(name)):
+    if size is None:
         return False
-    if has_records:
-        unlink_entry_file(layout, layout.record(name))
-        size += remove_views_locked(layout, name).bytes
-    usage.add_locked(shard, folder_bytes(layout, shard) - folders - size, -1)
+    with accounted_change(layout, usage, shard, has_records=has_records) as change:
+        if not unlink_entry_file(layout, layout.entry(name)):
+            return False
+        if has_records:
+            unlink_entry_file(layout, layout.record(name))
+            size += remove_views_locked(layout, name).bytes
+        change.bytes, change.entries = -size, -1
     return True
 
 

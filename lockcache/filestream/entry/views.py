@@ -22,7 +22,8 @@ from typing import Final
 
 from xxhash import xxh3_128
 
-from lockcache.filestream.accounting import folder_bytes
+from lockcache.filestream.accounting import accounted_change
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     FOLDER,
     READ,
@@ -37,7 +38,8 @@ from lockcache.filestream.disk import (
 )
 from lockcache.filestream.entry.locate import find_records
 from lockcache.filestream.entry.removal import remove_views_locked
-from lockcache.filestream.entry.staging import StagedEntry, reserved_bytes
+from lockcache.filestream.entry.reservation import reserve_in
+from lockcache.filestream.entry.staging import reserved_bytes
 
 # Of ext4: what a name takes in its folder in addition to its bytes, and what a folder has that is not names.
 _NAME_BYTES: Final = 11
@@ -124,23 +126,32 @@ def _is_file(folder_fd: int, name: str, content: bytes) -> bool:
         return True
 
 
-class StagedView(StagedEntry):
+class StagedView:
     """A reserved, staged view. Ends by :meth:`place` or :meth:`abandon`."""
 
-    __slots__ = ()
-    _counts_as = 0  # it belongs to one
+    __slots__ = ("_layout", "reservation")
+
+    def __init__(self, directory: CacheDirectory, name: str, size_bytes: int, deadline: float | None = None) -> None:
+        """Stage nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: one lock timeout)."""
+        self._layout = directory.layout
+        self.reservation = reserve_in(directory, int(name[:2], 16), size_bytes, deadline)
+
+    def reserve(self) -> None:
+        """Make the staged folder and reserve the view's size, in one critical section."""
+        self.reservation.take(self._make)
 
     def _make(self, path: str) -> None:
-        self._directory.layout.reach.make_folder(path)
+        self._layout.reach.make_folder(path)
 
-    def _state_life(self) -> None:
-        """Do nothing: a folder has no lock that a reaper could try, so reapers judge it by its age."""
+    def abandon(self) -> None:
+        """Give everything back. Does nothing after :meth:`place`. Raises nothing: an error is being handled."""
+        self.reservation.give_back(self._remove)
 
     def _remove(self, path: str) -> bool:
         try:
-            with self._directory.layout.reach.open(path, FOLDER) as fd:
+            with self._layout.reach.open(path, FOLDER) as fd:
                 remove_files(fd)
-            self._directory.layout.reach.rmdir(path)
+            self._layout.reach.rmdir(path)
         except FileNotFoundError:
             return False
         return True
@@ -149,7 +160,7 @@ class StagedView(StagedEntry):
         """Write the files. Requires: the reservation, and that the sum with it is under the cap."""
         for name, content in files.items():
             file = Descriptor()
-            self._directory.layout.reach.create(f"{self._path}/{name}", WRITE, file)
+            self._layout.reach.create(f"{self.reservation.path}/{name}", WRITE, file)
             with file as fd:
                 write_all(fd, content)
                 file.end_writing()
@@ -159,10 +170,10 @@ class StagedView(StagedEntry):
 
         If another process was faster, what it placed is the view, and this one is to be abandoned.
         """
-        layout = self._directory.layout
-        hold, self._kept = self._kept or self._hold(), None
+        layout = self._layout
+        hold = self.reservation.hold()
         try:
-            layout.reach.look_at_shard_locked(self._shard)
+            layout.reach.look_at_shard_locked(self.reservation.shard)
             if not _is_stored(layout, view.entry, blob):
                 return None
             # Rarely, another process was faster. Otherwise nothing is compared, which would take long under this lock.
@@ -175,24 +186,23 @@ class StagedView(StagedEntry):
             hold.release()
 
     def _place_locked(self, view: ViewName) -> None:
-        layout, shard = self._directory.layout, self._shard
-        folders, taken = folder_bytes(layout, shard), 0
-        for folder in (layout.records, layout.record_shard(shard), layout.views, layout.view_shard(shard)):
-            layout.reach.make_folder(folder)
-        # Views of older versions, and this one if it is damaged.
-        removed = remove_views_locked(layout, view.entry)
-        try:
-            # An interrupt from here on leaves too much accounted for, as in publish().
-            self._is_reserved = False
+        layout, reserved = self._layout, self.reservation
+        with accounted_change(layout, reserved, reserved.shard) as change:
+            for folder in (
+                *(layout.records, layout.record_shard(reserved.shard)),
+                *(layout.views, layout.view_shard(reserved.shard)),
+            ):
+                layout.reach.make_folder(folder)
+            # Views of older versions, and this one if it is damaged.
+            change.bytes = -remove_views_locked(layout, view.entry).bytes
+            reserved.is_standing = False
             try:
-                layout.reach.rename(self._path, layout.view(view))
+                layout.reach.rename(reserved.path, layout.view(view))
             except OSError:
-                self._is_reserved = True
+                reserved.is_standing = True
                 raise
-            self._path = ""
-            taken = view.size_bytes - self._size
-        finally:
-            self._add_locked(taken + folder_bytes(layout, shard) - folders - removed.bytes, 0)
+            reserved.path = ""
+            change.bytes += view.size_bytes - reserved.size_bytes
 
 
 def _is_stored(layout: Layout, name: str, blob: bytes) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from lockcache.filestream.accounting import Found, StatePage, folder_bytes, space_of
+from lockcache.filestream.accounting import Found, StatePage, accounted_change, space_of
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     READ,
@@ -117,9 +117,8 @@ def remove_empty_folders(directory: CacheDirectory) -> None:
         if hold is None:
             continue
         try:
-            folders = folder_bytes(layout, shard)
-            remove_empty_folders_locked(layout, shard)
-            usage.add_locked(shard, folder_bytes(layout, shard) - folders, 0)
+            with accounted_change(layout, usage, shard):
+                remove_empty_folders_locked(layout, shard)
         finally:
             hold.release()
 
@@ -142,9 +141,8 @@ def remove_orphan_views(directory: CacheDirectory) -> None:
         if hold is None:
             continue
         try:
-            folders = folder_bytes(layout, shard)
-            removed = remove_orphan_views_locked(layout, shard)
-            usage.add_locked(shard, folder_bytes(layout, shard) - folders - removed.bytes, 0)
+            with accounted_change(layout, usage, shard) as change:
+                change.bytes = -remove_orphan_views_locked(layout, shard).bytes
         finally:
             hold.release()
 
@@ -177,10 +175,9 @@ def _remove_from_shard(
             if _look_again(Folder(layout.entry_shard(shard)), victim) is None:
                 continue
             # The views first: one that is used keeps its entry, and an entry without a view is whole.
-            folders = folder_bytes(layout, shard)
-            views = remove_views_locked(layout, victim.name)
-            if views.bytes:
-                usage.add_locked(shard, folder_bytes(layout, shard) - folders - views.bytes, 0)
+            with accounted_change(layout, usage, shard) as change:
+                views = remove_views_locked(layout, victim.name)
+                change.bytes = -views.bytes
             if views.is_in_use:
                 in_use.add(victim.name)
                 _state_use(directory, victim.name)
@@ -200,26 +197,24 @@ def _state_use(directory: CacheDirectory, name: str) -> None:
 def _remove_plain_locked(layout: Layout, usage: StatePage, shard: int, victims: list[Found]) -> Evicted:
     """Remove entries without record files: two system calls each, and one give-back for all. Requires: shard lock."""
     of_file = space_of(layout).of_file
-    entries = freed = 0
-    folders = folder_bytes(layout, shard)
-    try:
-        # The folder is gone, or a symlink is in its place: nothing there is an entry now.
-        gone = contextlib.suppress(FileNotFoundError, PlantedFolderError)
-        with gone, layout.reach.at(layout.entry_shard(shard)) as folder:
-            for victim in victims:
-                status = _look_again(folder, victim)
-                if status is None:
-                    continue
-                try:
-                    folder.unlink(victim.name[2:])
-                except (FileNotFoundError, IsADirectoryError):
-                    continue
-                entries += 1
-                freed += of_file(status)
-    finally:
-        if entries:
-            usage.add_locked(shard, folder_bytes(layout, shard) - folders - freed, -entries)
-    return Evicted(entries, freed)
+    # The folder is gone, or a symlink is in its place: nothing there is an entry now.
+    gone = contextlib.suppress(FileNotFoundError, PlantedFolderError)
+    with (
+        accounted_change(layout, usage, shard, has_records=False) as change,
+        gone,
+        layout.reach.at(layout.entry_shard(shard)) as folder,
+    ):
+        for victim in victims:
+            status = _look_again(folder, victim)
+            if status is None:
+                continue
+            try:
+                folder.unlink(victim.name[2:])
+            except (FileNotFoundError, IsADirectoryError):
+                continue
+            change.entries -= 1
+            change.bytes -= of_file(status)
+    return Evicted(-change.entries, -change.bytes)
 
 
 def _look_again(folder: Folder, victim: Found) -> os.stat_result | None:

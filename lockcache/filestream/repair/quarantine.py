@@ -20,7 +20,7 @@ import time
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting import Slot, StatePage, folder_bytes, quarantined_files, space_of
+from lockcache.filestream.accounting import Slot, StatePage, accounted_change, quarantined_files, space_of
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     DISK_FULL,
@@ -107,18 +107,20 @@ def quarantine_locked(directory: CacheDirectory, usage: StatePage, name: str, wr
 
 def _move_locked(layout: Layout, usage: StatePage, name: str, wrong: str) -> str:
     moved = QuarantinedName(_now(), name, wrong)
-    folders = folder_bytes(layout, moved.shard)
     layout.reach.make_folder(layout.quarantine)
     # Held open, so that a file put in its place from here on changes nothing.
-    with layout.reach.opened(layout.quarantine) as folder:
+    with (
+        accounted_change(layout, usage, moved.shard) as change,
+        layout.reach.opened(layout.quarantine) as folder,
+    ):
         with layout.reach.at(layout.entry_shard(moved.shard)) as entries:
             # Only what counted as an entry is counted out.
             counted = stat.S_ISREG(entries.stat(name[2:]).st_mode)
             # The payload first: a corrupt payload without a record would be served as one of cuda.core's.
             entries.rename(name[2:], folder, str(moved))
+        change.entries = -int(counted)
         _move_record_locked(layout, usage, moved, folder)
-    views = remove_views_locked(layout, name)
-    usage.add_locked(moved.shard, folder_bytes(layout, moved.shard) - folders - views.bytes, -int(counted))
+        change.bytes = -remove_views_locked(layout, name).bytes
     return f"{layout.quarantine}/{moved}"
 
 

@@ -19,7 +19,7 @@ import lockcache.filestream.accounting.state
 import lockcache.filestream.compile_once.lease
 import lockcache.filestream.disk.locks
 import lockcache.filestream.disk.recency
-import lockcache.filestream.entry.staging
+import lockcache.filestream.entry.reservation
 
 # fmt: off
 _CALLS: Final = (
@@ -34,7 +34,7 @@ _BOUND: Final = [
     (lockcache.filestream.compile_once.lease, "lock_descriptor"),
     (lockcache.filestream.disk.locks, "lock_descriptor"),
     (lockcache.filestream.disk.locks, "unlock_descriptor"),
-    (lockcache.filestream.entry.staging, "lock_descriptor"),
+    (lockcache.filestream.entry.reservation, "lock_descriptor"),
     (lockcache.filestream.disk.recency, "_utime"),
     (lockcache.filestream.accounting.state, "_lstat"),
     (lockcache.filestream.accounting.state, "_pread"),

@@ -109,11 +109,11 @@ def _no_reservation() -> None:
     reserve = StagedEntry.reserve
 
     def reserve_nothing(self: StagedEntry) -> None:
-        real, self.usage = self.usage, _Mute(self.usage)  # type: ignore[assignment]
+        real, self.reservation.page = self.reservation.page, _Mute(self.reservation.page)  # type: ignore[assignment]
         try:
             reserve(self)
         finally:
-            self.usage = real
+            self.reservation.page = real
 
     _replace(StagedEntry, "reserve", reserve_nothing)
 
@@ -133,11 +133,11 @@ def _no_lock_in_publish() -> None:
     publish = StagedEntry.publish
 
     def publish_unlocked(self: StagedEntry, **options: Any) -> bool:
-        real, self._lock = self._lock, _NoLock()  # type: ignore[assignment]
+        real, self.reservation._lock = self.reservation._lock, _NoLock()  # type: ignore[assignment]
         try:
             return publish(self, **options)
         finally:
-            self._lock = real
+            self.reservation._lock = real
 
     _replace(StagedEntry, "publish", publish_unlocked)
 

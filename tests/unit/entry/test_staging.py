@@ -84,7 +84,7 @@ def test_reserving_accounts_for_the_bytes_before_any_is_written(directory):
 def test_who_gives_way_leaves_what_a_recount_finds(directory):
     staged = StagedEntry(directory, NAME, 1000)
     staged.reserve()
-    staged.give_way()
+    staged.reservation.give_way()
     assert accounted(directory) == (1000, 0)
     assert recount_all(directory) == []
     staged.write(b"x" * 1000, b"", fsync=False)
@@ -213,7 +213,7 @@ def test_a_failed_publish_can_be_abandoned(directory):
 def test_a_staged_file_holds_a_lock_that_tells_other_hosts_that_its_writer_lives(directory):
     staged = StagedEntry(directory, NAME, 10)
     staged.reserve()
-    staged.give_way()  # until then the shard's lock tells
+    staged.reservation.give_way()  # until then the shard's lock tells
     [name] = os.listdir(directory.layout.tmp)
     probe = ProcessLock(f"{directory.layout.tmp}/{name}", 0.0)
     assert not probe.try_acquire()
@@ -328,7 +328,7 @@ def test_on_a_network_file_system_the_lock_is_kept_until_publishing_or_a_wait(di
     staged = StagedEntry(directory, NAME, 1)
     staged.reserve()
     assert not is_free()
-    staged.give_way()
+    staged.reservation.give_way()
     assert is_free()
     staged.write(b"x", b"", fsync=False)
     staged.publish(fsync=False)

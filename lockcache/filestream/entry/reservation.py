@@ -1,0 +1,223 @@
+"""Reservations: bytes that a write may add to a shard, accounted for before one of them reaches the disk.
+
+Keeps the writers' half of invariant 3 (hard cap: room is reserved in the same critical section that makes what is
+staged) and 5 (death is free: the name of what is staged states its owner and what it has reserved, so any process can
+give that back). Decides for how long a writer keeps its shard's lock, which is what differs on network file systems.
+
+What is reserved ends as a part of an entry or a view, or is given back. Death in between leaves the accounting too
+high, never too low.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from filelock import lock_descriptor
+
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.accounting import Slot, StatePage
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import StagedName, give_up, myself, next_serial, truncate_below
+from lockcache.filestream.entry.removal import leave_to_reap
+
+# Written within one hold of the shard's lock on a network file system: some 10 ms on a slow one.
+_MOST_KEPT_BYTES: Final = 1 << 20
+
+# A write that is given up has often waited its whole timeout for this lock; it does not wait as long again.
+_ABANDON_SECONDS: Final = 0.25
+# The same on a network file system, where each step of the lock's holder is a call to the server.
+_REMOTE_ABANDON_SECONDS: Final = 2.0
+
+
+class _Held(Protocol):
+    def release(self) -> None:
+        """Give the lock back."""
+
+
+class Reservation:
+    """The reservation of one staged write, and the path of what is staged. See :func:`reserve_in`."""
+
+    __slots__ = ("_deadline", "_directory", "_lock", "is_standing", "page", "path", "shard", "size_bytes")
+
+    _abandon_seconds = _ABANDON_SECONDS
+
+    def __init__(self, directory: CacheDirectory, shard: int, size_bytes: int, deadline: float | None = None) -> None:
+        """Reserve nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: a lock timeout)."""
+        self._directory = directory
+        self.shard = shard
+        self.size_bytes = size_bytes
+        #: The page that holds the reservation.
+        self.page: StatePage = directory.attached()
+        self._lock = lock = directory.locks[shard]
+        self._deadline = time.monotonic() + lock.timeout_seconds if deadline is None else deadline
+        #: Of what is staged; empty before, and once it is in its place.
+        self.path = ""
+        #: Whether it is still to be given back. Cleared just before what is staged takes its place: an interrupt from
+        #: there on leaves too much accounted for; giving back what is published, too little.
+        self.is_standing = False
+
+    def take(self, make: Callable[[str], int | None]) -> None:
+        """Make what is staged, and reserve its size, in one critical section.
+
+        ``make`` gets its path, and returns the descriptor of a file. That is locked, so that reapers on other hosts,
+        which cannot check our pid, see that its owner lives. A folder has no lock that a reaper could try.
+        """
+        path = self.staged_path(self.size_bytes)
+        hold = self.hold()
+        try:
+            self.path = path  # before there is such a file: an interrupt must not leave it
+            _state_life(make(path))
+            self.add_locked(self.shard, self.size_bytes, 0)
+            self.is_standing = True
+        finally:
+            hold.release()
+
+    def give_way(self) -> None:
+        """Let other processes have the shard's lock, before a wait. Requires: nothing written yet."""
+
+    def hold(self, deadline: float | None = None) -> _Held:
+        """Take the shard's lock, and the current accounting page.
+
+        The page is read under the lock, because a page that is replaced is measured under it: so a reservation is on
+        the new page, or was measured for it; but see :meth:`.NfsPage.was_at`.
+        """
+        lock, page = self._lock, self._directory.layout.state
+        until = self._deadline if deadline is None else deadline
+        while True:
+            # Nearly always at once, and 1 us less than to begin with a deadline.
+            hold = lock.try_hold() or lock.hold(max(0.0, until - time.monotonic()))
+            try:
+                if self.page.was_at(page):
+                    return hold
+            except BaseException:
+                hold.release()
+                raise
+            hold.release()
+            if time.monotonic() > until:
+                raise LockTimeoutError(f"{page}: replaced again and again", page)
+            self.page = self._directory.usage()
+
+    def add_locked(self, shard: int, bytes_: int, entries: int) -> None:
+        """Account for so much more. Requires: shard lock."""
+        self.page.add_locked(shard, bytes_, entries)
+
+    def give_back(self, remove: Callable[[str], bool]) -> None:
+        """Remove what is staged, by ``remove`` with its path, and account for it no more.
+
+        ``remove`` returns whether it was there. Does nothing for what is in its place. Raises nothing: an error is
+        being handled.
+        """
+        path, page = self.path, self.page
+        if not path:
+            return
+        try:
+            hold = self.hold(time.monotonic() + min(self._lock.timeout_seconds, self._abandon_seconds))
+        except OSError:
+            # Without the lock the page is not to be changed. What stays of the file says so to the next reap.
+            give_up(os.path.basename(path))
+            with contextlib.suppress(OSError):
+                truncate_below(self._directory.layout, path, 0)
+            return
+        try:
+            # A page that was replaced was measured with what is staged: there it is given back.
+            self.is_standing |= self.page is not page
+            # A missing file was taken for a dead owner's, and its reservation was given back with it.
+            if discard(path, remove) and self.is_standing:
+                try:
+                    self.add_locked(self.shard, -self.size_bytes, 0)
+                except OSError:  # by now another host may have replaced the page, with this on it
+                    leave_to_reap(self._directory.layout, self.shard)
+        finally:
+            hold.release()
+        self.path = ""
+
+    def staged_path(self, size_bytes: int) -> str:
+        """Returns a new path for something staged that has reserved so much."""
+        return self._directory.layout.staged(StagedName(self.shard, size_bytes, *myself(), next_serial()))
+
+
+class NetworkReservation(Reservation):
+    """A reservation on a network file system: a small write keeps the lock until what is staged is in its place.
+
+    Giving the lock back and taking it again is eight calls to the server of twenty. See :meth:`give_way`.
+    """
+
+    __slots__ = ("_ahead", "_fd", "_hold", "_slot")
+
+    _abandon_seconds = _REMOTE_ABANDON_SECONDS
+
+    def __init__(self, directory: CacheDirectory, shard: int, size_bytes: int, deadline: float | None = None) -> None:
+        super().__init__(directory, shard, size_bytes, deadline)
+        # Of what is staged.
+        self._fd: int | None = None
+        self._hold: _Held | None = None
+        # The shard's slot, while the lock is kept.
+        self._slot: Slot | None = None
+        # An entry that is accounted for already, while the lock is kept: so one that is new needs no change at the end.
+        self._ahead = 0
+
+    def take(self, make: Callable[[str], int | None]) -> None:
+        path = self.staged_path(self.size_bytes)
+        self.hold()
+        self.path = path
+        self._fd = make(path)
+        self._slot = self.page.add_locked(self.shard, self.size_bytes, 1)
+        self._ahead, self.is_standing = 1, True
+        if self.size_bytes > _MOST_KEPT_BYTES:
+            self.give_way()
+
+    def give_way(self) -> None:
+        if self._hold is not None:
+            try:
+                _state_life(self._fd)  # until now the shard's lock stated it
+            finally:
+                self.release()
+
+    def hold(self, deadline: float | None = None) -> _Held:
+        if self._hold is not None and not self.page.was_at(self._directory.layout.state):
+            self._ahead = 0  # was on the page that was replaced
+            self.release()
+        if self._hold is None:
+            self._hold = super().hold(deadline)
+        return self
+
+    def add_locked(self, shard: int, bytes_: int, entries: int) -> None:
+        ahead, self._ahead = self._ahead, 0
+        if bytes_ or entries != ahead:
+            self._slot = self.page.add_locked(shard, bytes_, entries - ahead, self._slot)
+
+    def release(self) -> None:
+        """Give the lock back. An entry that is not there is not accounted for any more: a recount finds what is."""
+        hold, self._hold = self._hold, None
+        try:
+            if self._ahead:
+                with contextlib.suppress(OSError):  # one too many is accounted for, until a recount
+                    self.add_locked(self.shard, 0, 0)
+        finally:
+            self._slot = None
+            if hold is not None:
+                hold.release()
+
+
+def reserve_in(directory: CacheDirectory, shard: int, size_bytes: int, deadline: float | None = None) -> Reservation:
+    """Returns a reservation of so many bytes, not taken yet."""
+    kind = NetworkReservation if directory.layout.is_network else Reservation
+    return kind(directory, shard, size_bytes, deadline)
+
+
+def _state_life(fd: int | None) -> None:
+    if fd is not None:
+        lock_descriptor(fd, blocking=False)  # closing the file releases the lock, and so does death
+
+
+def discard(path: str, remove: Callable[[str], bool]) -> bool:
+    """Remove what is staged, or leave it to the next reap if that fails. Returns whether it is gone."""
+    try:
+        return remove(path)
+    except OSError:
+        give_up(os.path.basename(path))
+        return False
