@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         UncacheableError,
         UnsafeCacheDirError,
     )
-    from lockcache.filestream import FileStreamProgramCache
+    from lockcache.composition import FileStreamProgramCache
     from lockcache.keys import make_program_cache_key
     from lockcache.memory import InMemoryProgramCache
     from lockcache.remote import RemoteProgramCache

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lockcache.filestream.compile_once import turns
-from lockcache.filestream.remote import turns as remote_turns
+from lockcache.remote import turns as remote_turns
 from lockcache.single_flight import Flight
 
 

@@ -151,9 +151,9 @@ class BundleProgramCache(ProgramCacheResource):
         return CacheStats(**self._counts, bytes=file.size_bytes, entries=file.entries)
 
     def _missed(self, key: bytes) -> serving.Missed:
-        from lockcache.filestream.inspect import MissedEntry  # few are sealed
+        from lockcache.remote.manifest import MissedKey  # few are sealed
 
-        return MissedEntry(entry_name(key), statement_of(key))
+        return MissedKey(entry_name(key), statement_of(key))
 
     def _recount(self, **counts: int) -> None:
         for name, count in counts.items():

@@ -14,7 +14,7 @@ import click
 from lockcache.sizes import parse_count, parse_size
 
 if TYPE_CHECKING:
-    from lockcache.filestream.remote import RemoteUrl
+    from lockcache.remote import RemoteUrl
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -96,7 +96,7 @@ def yes(command: _F) -> _F:
 
 def server_of(remote: str | None) -> RemoteUrl:
     """Returns the server that ``--remote`` or ``$LOCKCACHE_REMOTE`` names. Raises :class:`click.UsageError`."""
-    from lockcache.filestream.remote import configured_url, parse_url, require_client  # few commands ask a server
+    from lockcache.remote import configured_url, parse_url, require_client  # few commands ask a server
 
     url = configured_url() if remote is None else parse_url(remote)
     if url is None:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from lockcache.arguments import PROGRAM_VARIABLES, variables_left_alone
+from lockcache.composition import FileStreamProgramCache
 from lockcache.doctor.findings import GOOD, UNUSABLE, Finding, Subject
 from lockcache.errors import LockcacheError
-from lockcache.filestream import FileStreamProgramCache
 from lockcache.resource import Entry
 
 # A small kernel's cubin; a mean over so many is not moved by one that waited.

@@ -17,7 +17,7 @@ from lockcache.arguments import (
 )
 from lockcache.doctor.findings import NOTE, UNUSABLE, Finding
 from lockcache.filestream import stated_policy
-from lockcache.filestream.remote import configured_url
+from lockcache.remote import configured_url
 from lockcache.serving import configured_seal
 
 # Variables by which platformdirs finds the user cache directory.

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from lockcache import serving
 from lockcache.arguments import coerce_lease_timeout, is_disabled, resolve_path, warn_once
 from lockcache.calling import FILES, joined_files, parted_files
+from lockcache.composition import FileStreamProgramCache
 from lockcache.errors import ReentrantComputeError, SealedError
 from lockcache.explain import FRAMEWORK, REST, Hashed, Label, statement_of
-from lockcache.filestream import FileStreamProgramCache
 from lockcache.filestream.accounting import has_entry, note_own_cache
 from lockcache.filestream.disk import entry_name
 from lockcache.resource import Entry

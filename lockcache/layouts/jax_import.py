@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from lockcache.filestream import FileStreamProgramCache
+from lockcache.composition import FileStreamProgramCache
 from lockcache.filestream.disk import last_use_ns
 from lockcache.integrations.adapter import Shared
 from lockcache.layouts.openat import opened_root, read_in, status_in

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from lockcache.filestream import FileStreamProgramCache
+from lockcache.composition import FileStreamProgramCache
 from lockcache.filestream.disk import parse_json
 from lockcache.integrations.adapter import Shared
 from lockcache.integrations.triton import describe_metadata, stored_name

@@ -1,6 +1,6 @@
 """RemoteProgramCache: reads and stores programs on a server that several hosts share.
 
-Keeps invariant 1 (a hit is whole) and 7 (never take the job down): see :mod:`lockcache.filestream.remote`. Keeps
+Keeps invariant 1 (a hit is whole) and 7 (never take the job down): see :mod:`lockcache.remote`. Keeps
 invariant 2 (last write wins) for one object: what it stored or removed replaces, for it, what the server has from
 before, whether the server took it or not. Between hosts: a write is seen once it was sent, in the order in which the
 server took it; one that was lost is seen by nobody else.
@@ -19,15 +19,9 @@ from lockcache.arguments import coerce_key_file, coerce_lease_timeout, configure
 from lockcache.explain import statement_of
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record, as_entry, load_keys
-from lockcache.filestream.remote import (
-    RemoteCounts,
-    RemoteStore,
-    RemoteTurn,
-    RemoteUrl,
-    parse_url,
-    require_client,
-    take_turn,
-)
+from lockcache.remote.servers import RemoteUrl, parse_url, require_client
+from lockcache.remote.store import RemoteCounts, RemoteStore
+from lockcache.remote.turns import RemoteTurn, take_turn
 from lockcache.resource import (
     CacheStats,
     Entry,
@@ -225,9 +219,9 @@ class RemoteProgramCache(ProgramCacheResource):
             setattr(self._store.counts, name, getattr(self._store.counts, name) + count)
 
     def _missed(self, key: bytes) -> serving.Missed:
-        from lockcache.filestream.inspect import MissedEntry  # few are sealed
+        from lockcache.remote.manifest import MissedKey  # few are sealed
 
-        return MissedEntry(entry_name(key), statement_of(key))
+        return MissedKey(entry_name(key), statement_of(key))
 
     def _load(self, key: bytes) -> tuple[bytes, bytes] | None:
         return None if self._is_off else self._store.load(entry_name(key))

@@ -11,7 +11,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk import entry_name
-from lockcache.filestream.manifest import format_manifest, read_manifest
+from lockcache.remote.manifest import format_manifest, read_manifest
 from tests.cli.command import run
 from tests.remote.conftest import one_server, server
 from tests.remote.servers import Valkey, free_port

@@ -22,8 +22,8 @@ from lockcache import (
 )
 from lockcache.arguments import PROGRAM_VARIABLES, is_disabled, variables_left_alone
 from lockcache.filestream.entry.codec import HEAD_BYTES
-from lockcache.filestream.remote import wait_limits
-from lockcache.filestream.remote.wait_limits import _patience
+from lockcache.remote import wait_limits
+from lockcache.remote.wait_limits import _patience
 from tests.unit.bundle.bundles import bundle_of, write
 
 

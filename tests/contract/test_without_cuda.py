@@ -67,7 +67,7 @@ def test_every_public_name_is_there():
 
 @pytest.mark.slow
 def test_modules_are_attributes_as_if_all_were_imported():
-    rooms = "bundle errors filestream keys memory remote resource single_flight sqlite tiered"
+    rooms = "bundle composition errors keys memory remote resource single_flight sqlite tiered"
     check = "assert getattr(lockcache, name).__name__ == f'lockcache.{name}'"
     run(f"import lockcache\nfor name in '{rooms}'.split(): {check}")
 
@@ -80,7 +80,7 @@ begun, forking = threading.Event(), threading.Event()
 
 class Slow:
     def find_spec(self, name, path=None, target=None):
-        if name == "lockcache.filestream.cache":
+        if name == "lockcache.composition.cache":
             begun.set()
             forking.wait()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lockcache.filestream.remote import ServerCounters, ServerSeen
+from lockcache.remote import ServerCounters, ServerSeen
 from lockcache.reports import Counters
 from lockcache_daemon.observe.board import Board, DirectoryView, Limits
 from lockcache_daemon.observe.metrics import Metrics

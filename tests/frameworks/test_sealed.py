@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.manifest import read_manifest
+from lockcache.remote.manifest import read_manifest
 from tests.frameworks.support import HERDS, Programs
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

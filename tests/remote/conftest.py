@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lockcache import RemoteProgramCache
-from lockcache.filestream import backing
-from lockcache.filestream.remote.wait_limits import _patience
+from lockcache.remote import backing
+from lockcache.remote.wait_limits import _patience
 from tests.in_memory import run_path, tmp_path
 from tests.remote.servers import FaultProxy, Valkey, valkey
 

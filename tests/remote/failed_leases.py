@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from lockcache.filestream.remote import LeaseAnswer, Transport
+from lockcache.remote import LeaseAnswer, Transport
 
 _NAME, _OTHER = "0" * 64, "1" * 64
 _HANG_SECONDS = 60

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache, RemoteProgramCache, Turn
-from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout, entry_name
+from lockcache.remote import backing
 from tests.cli.command import run
 from tests.remote.compute_processes import holder_of_a_turn, times_computed
 from tests.remote.servers import FaultProxy, Valkey, free_port
@@ -60,7 +60,7 @@ def test_without_the_variable_nothing_is_asked(server: Valkey, tmp_path: Path, m
     assert not (tmp_path / "lockcache" / "remote").exists()
     program = (
         "import sys, lockcache; lockcache.FileStreamProgramCache(sys.argv[1]).get('k'); "
-        "print('redis' in sys.modules, 'lockcache.filestream.backing' in sys.modules)"
+        "print('redis' in sys.modules, 'lockcache.remote.backing' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", program, str(tmp_path)], text=True) == "False False\n"
 

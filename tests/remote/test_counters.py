@@ -19,8 +19,8 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import Layout
-from lockcache.filestream.remote import read_servers
 from lockcache.lowlevel import read_counters
+from lockcache.remote import read_servers
 from tests.cli.command import run
 from tests.daemon.daemon_process import until
 from tests.daemon.http_client import Watched

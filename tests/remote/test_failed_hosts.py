@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache, RemoteProgramCache, TieredProgramCache
-from lockcache.filestream.remote import open_transport, parse_url
+from lockcache.remote import open_transport, parse_url
 from tests.remote.failed_leases import check_failures
 from tests.remote.servers import Valkey
 from tests.threads import running
@@ -115,6 +115,6 @@ def _commands(server: Valkey) -> int:
 def test_a_failure_in_a_bucket_is_over_when_a_lease_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     # A stand-in for a bucket, with the same conditions on puts. The real servers are in test_protocols.py.
     store = pytest.importorskip("obstore.store").MemoryStore()
-    monkeypatch.setattr("lockcache.filestream.remote.object_store.from_url", lambda *given, **named: store)
-    monkeypatch.setattr("lockcache.filestream.remote.object_store._leases", {})
+    monkeypatch.setattr("lockcache.remote.servers.object_store.from_url", lambda *given, **named: store)
+    monkeypatch.setattr("lockcache.remote.servers.object_store._leases", {})
     check_failures(lambda: open_transport(parse_url("s3://bucket"), 2.0))

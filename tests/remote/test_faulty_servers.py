@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache, RemoteProgramCache
-from lockcache.filestream import backing
-from lockcache.filestream.remote.wait_limits import _patience
+from lockcache.remote import backing
+from lockcache.remote.wait_limits import _patience
 from lockcache_stress.trouble import can_mount, mounted_tmpfs
 from tests.matrix_sampling import all_but, diagonals
 from tests.remote.cluster import Cluster
@@ -28,7 +28,7 @@ from tests.remote.servers import FAULTS, KINDS, FaultProxy, Nginx, Valkey, free_
 PROGRAM = """
 import json, sys
 from lockcache import RemoteProgramCache
-from lockcache.filestream.remote.sending import flush_all
+from lockcache.remote.sending import flush_all
 url, name, keys = sys.argv[1], sys.argv[2], int(sys.argv[3])
 cache, wrong = RemoteProgramCache(url), 0
 for number in range(keys):
@@ -48,7 +48,7 @@ with RemoteProgramCache(sys.argv[1]) as cache:
 LIE = """
 import sys
 from lockcache.filestream.disk import entry_name
-from lockcache.filestream.remote import open_transport, parse_url
+from lockcache.remote import open_transport, parse_url
 transport = open_transport(parse_url(sys.argv[1]), 2.0)
 values = [transport.get(entry_name(b"stored %d" % number)) for number in range(40)]
 for number, value in enumerate(values):

@@ -15,12 +15,12 @@ from types import SimpleNamespace
 import pytest
 
 from lockcache import FileStreamProgramCache, RemoteProgramCache, Turn
-from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout, entry_name
 from lockcache.filestream.entry import Record
-from lockcache.filestream.remote import (
+from lockcache.remote import (
     RemoteError,
     RemoteStore,
+    backing,
     call_within,
     calls,
     parse_url,
@@ -29,8 +29,8 @@ from lockcache.filestream.remote import (
     take_turn,
     transport,
 )
-from lockcache.filestream.remote.sending import Sender
-from lockcache.filestream.remote.wait_limits import Patience
+from lockcache.remote.sending import Sender
+from lockcache.remote.wait_limits import Patience
 from tests.cli.command import run
 from tests.remote.servers import Valkey
 

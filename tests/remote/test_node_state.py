@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout
-from lockcache.filestream.remote import node_state, parse_url
-from lockcache.filestream.remote.node_state import UnsentWrites
+from lockcache.remote import backing, node_state, parse_url
+from lockcache.remote.node_state import UnsentWrites
 from tests.remote.servers import Valkey
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lockcache.filestream.disk import Layout
-from lockcache.filestream.remote import (
+from lockcache.remote import (
     RemoteError,
     RemoteStore,
     SharedBreaker,
@@ -24,7 +24,7 @@ from lockcache.filestream.remote import (
     store as store_module,
     turns,
 )
-from lockcache.filestream.remote.transport import reason_of
+from lockcache.remote.servers.transport import reason_of
 from tests.remote.servers import FaultProxy, Valkey, valkey
 
 _SECRET = "TOPSECRET"
@@ -210,7 +210,7 @@ def test_time_in_which_a_compiler_keeps_the_interpreter_is_not_a_wait_for_the_se
 
 def test_what_is_known_of_leases_outlasts_a_failed_call_of_an_object_store() -> None:
     program = """
-from lockcache.filestream.remote import open_transport, parse_url
+from lockcache.remote import open_transport, parse_url
 url = parse_url("s3://bucket?region=r&access_key_id=k&secret_access_key=s&endpoint=http://127.0.0.1:9")
 before = open_transport(url, 1.0)
 before._held["token"] = "state"

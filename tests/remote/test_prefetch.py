@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout, entry_name
-from lockcache.filestream.manifest import add_to_manifest, read_manifest, recorder
-from lockcache.filestream.remote import read_servers
+from lockcache.remote import backing, read_servers
+from lockcache.remote.manifest import add_to_manifest, read_manifest, recorder
 from tests.cli.command import run
 from tests.remote.servers import FaultProxy, Valkey, free_port
 
@@ -209,7 +208,7 @@ def test_a_server_at_fault_costs_what_it_costs_without(
 KILLED = """
 import os, signal, sys
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.backing import BackedWriter
+from lockcache.remote.backing import BackedWriter
 store_copy, stored = BackedWriter.store_copy, 0
 def killing(*arguments):
     global stored

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lockcache.filestream.remote import open_transport, parse_url
+from lockcache.remote import open_transport, parse_url
 from tests.remote.cluster import Cluster
 from tests.remote.compute_processes import holder_of_a_turn
 from tests.remote.failed_leases import check_failures
@@ -152,7 +152,7 @@ assert cache["k"] == b"v"
 
 
 CLEAR = """
-from lockcache.filestream.remote import clear_server, parse_url
+from lockcache.remote import clear_server, parse_url
 url = parse_url(sys.argv[1])
 with RemoteProgramCache(sys.argv[1]) as cache, RemoteProgramCache(sys.argv[1] + "other:") as other:
     for number in range(40):

@@ -14,7 +14,7 @@ import pytest
 from lockcache import Entry, RemoteProgramCache, Turn
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record
-from lockcache.filestream.remote import parse_url, seal
+from lockcache.remote import parse_url, seal
 from tests.remote.compute_processes import holder_of_a_turn, times_computed
 from tests.remote.servers import FaultProxy, Valkey, store_all, valkey
 

@@ -15,7 +15,7 @@ import pytest
 
 from lockcache import RemoteProgramCache
 from lockcache.filestream.disk import Layout, entry_name
-from lockcache.filestream.remote import RemoteStore, parse_url, read_servers, store
+from lockcache.remote import RemoteStore, parse_url, read_servers, store
 from tests.matrix_sampling import all_but
 from tests.remote.servers import KINDS, FaultProxy, SlowProxy, Valkey
 
@@ -67,7 +67,7 @@ def test_a_child_of_multiprocessing_sends_what_it_stores_whenever_that_was_impor
 
 FIRST = """
 import sys
-from lockcache.filestream.remote import RemoteStore, parse_url
+from lockcache.remote import RemoteStore, parse_url
 store = RemoteStore(parse_url(sys.argv[1]))
 store.sender()
 loaded = set(sys.modules)

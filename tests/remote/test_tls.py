@@ -19,7 +19,7 @@ from tests.remote.servers import Nginx, Valkey
 _USE = """
 import sys
 from lockcache import RemoteProgramCache
-from lockcache.filestream.remote import wait_limits
+from lockcache.remote import wait_limits
 wait_limits.LIFE_SECONDS = wait_limits._LONGEST_CALL_SECONDS = 60.0  # late answers of a busy machine are not tried
 with RemoteProgramCache(sys.argv[1]) as cache:
     for number in range(20):

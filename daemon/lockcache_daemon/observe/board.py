@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from lockcache.filestream.remote import ServerSeen
 from lockcache.lowlevel import Counters, Evicted, Policy, Repair, Slot
+from lockcache.remote import ServerSeen
 from lockcache_daemon.observe.history import Sample, recorded
 from lockcache_daemon.observe.top_entries import StandoutsSeen
 from lockcache_daemon.settings import Watermarks

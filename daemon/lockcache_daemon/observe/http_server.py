@@ -34,7 +34,7 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from lockcache import __version__
-from lockcache.filestream.remote import ServerSeen
+from lockcache.remote import ServerSeen
 from lockcache_daemon.observe.board import Board, DirectoryView, shown
 from lockcache_daemon.observe.metrics import Metrics
 from lockcache_daemon.observe.status_page import render_page

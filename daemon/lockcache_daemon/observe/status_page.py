@@ -16,8 +16,8 @@ from typing import Final
 
 from lockcache import __version__
 from lockcache.filestream.inspect import UNKNOWN
-from lockcache.filestream.remote import ServerCounters, ServerSeen
 from lockcache.lowlevel import Counters
+from lockcache.remote import ServerCounters, ServerSeen
 from lockcache.sizes import counted, format_duration, format_size
 from lockcache_daemon.observe.board import Board, DirectoryView, Limits, shown
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio

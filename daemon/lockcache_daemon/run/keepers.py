@@ -17,8 +17,8 @@ from typing import Final
 
 from lockcache.errors import LockcacheError
 from lockcache.filestream.accounting import space_of
-from lockcache.filestream.remote import read_servers
 from lockcache.lowlevel import Layout, check_directory, is_cache, read_counters
+from lockcache.remote import read_servers
 from lockcache_daemon.keeper import Keeper, refuse_as_root
 from lockcache_daemon.observe import Board, CompiledAgain, Limits, Repairs, Report, Standouts, in_shards, in_walks
 from lockcache_daemon.scrub import make_scrubber

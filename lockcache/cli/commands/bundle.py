@@ -23,8 +23,8 @@ from lockcache.errors import ArchiveError
 from lockcache.filestream.bundle import BundleFile
 from lockcache.filestream.disk import open_output, turn_to_replace
 from lockcache.filestream.inspect import describe_bytes
-from lockcache.filestream.manifest import read_manifest
 from lockcache.lowlevel import Described, Selection, load_keys
+from lockcache.remote.manifest import read_manifest
 from lockcache.sizes import counted
 
 # A screen is enough to see what it is.

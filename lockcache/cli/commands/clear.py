@@ -12,8 +12,8 @@ from lockcache.cli.open_directory import open_directory, recounted_when_interrup
 from lockcache.cli.output import ask, plain, print_json
 from lockcache.cli.progress import status_line, step_bar
 from lockcache.cli.signals import interrupts
-from lockcache.filestream.remote import RemoteError, RemoteUrl, clear_server
 from lockcache.lowlevel import SHARDS, Selection, count_shard
+from lockcache.remote import RemoteError, RemoteUrl, clear_server
 from lockcache.sizes import counted
 
 

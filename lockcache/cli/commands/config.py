@@ -27,8 +27,8 @@ from lockcache.cli import options
 from lockcache.cli.open_directory import no_cache
 from lockcache.cli.output import cap_in_words, in_one_word, plain, print_json, print_table, seed_in_words, size_in_words
 from lockcache.filestream import Seed, stated_policy
-from lockcache.filestream.remote import configured_url
 from lockcache.lowlevel import Layout, Policy, StatedPolicy, is_cache
+from lockcache.remote import configured_url
 from lockcache.serving import configured_seal
 
 

@@ -14,7 +14,7 @@ from lockcache.cli.catalogue import Guest
 from lockcache.cli.open_directory import guest_of, refuse_other_things
 from lockcache.cli.output import print_facts
 from lockcache.cli.progress import step_bar
-from lockcache.filestream import FileStreamProgramCache
+from lockcache.composition import FileStreamProgramCache
 from lockcache.layouts import import_triton
 from lockcache.lowlevel import Layout, Selection
 

@@ -19,13 +19,13 @@ from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, look, recounted_w
 from lockcache.cli.output import entry_heading, entry_line, plain, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.cli.signals import end_in_order
-from lockcache.filestream import Backing, EntryWriter, Fetched, has_seed
+from lockcache.filestream import EntryWriter, has_seed
 from lockcache.filestream.bundle import BundleFile, SeedFile, is_bundle
 from lockcache.filestream.disk import open_output
 from lockcache.filestream.inspect import Census, describe_bytes
-from lockcache.filestream.manifest import MOST_KEYS, format_manifest, read_manifest
-from lockcache.filestream.remote import RemoteUrl
 from lockcache.lowlevel import CacheDirectory, Layout, Selection, describe_entry, find_entry, load_keys
+from lockcache.remote import Backing, Fetched, RemoteUrl
+from lockcache.remote.manifest import MOST_KEYS, format_manifest, read_manifest
 from lockcache.sizes import counted
 
 _MAKE_HELP: Final = f"""List the keys of the programs that a directory, or a bundle, has.

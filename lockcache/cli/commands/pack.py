@@ -32,8 +32,8 @@ from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import end_in_order
 from lockcache.filestream.bundle import is_bundle
 from lockcache.filestream.disk import naming, open_output
-from lockcache.filestream.manifest import is_manifest
 from lockcache.lowlevel import Layout, Selection, load_keys
+from lockcache.remote.manifest import is_manifest
 from lockcache.sizes import counted
 
 _STDOUT: Final = "-"

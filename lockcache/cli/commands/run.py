@@ -34,10 +34,10 @@ from lockcache.cli.running.seeded import SeededRun, missing_seed
 from lockcache.cli.signals import held_back
 from lockcache.doctor.path_source import check_variables
 from lockcache.errors import LockcacheError, NoDefaultDirError
-from lockcache.filestream.manifest import read_manifest
-from lockcache.filestream.remote import parse_url, require_client
 from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
 from lockcache.lowlevel import CacheDirectory, Layout, is_cache
+from lockcache.remote import parse_url, require_client
+from lockcache.remote.manifest import read_manifest
 
 if TYPE_CHECKING:
     from lockcache.integrations.kept_folders import Pattern

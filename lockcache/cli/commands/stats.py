@@ -19,7 +19,6 @@ from lockcache.filestream import Seed
 from lockcache.filestream.accounting import read_since, total_of
 from lockcache.filestream.bundle import SeedFile
 from lockcache.filestream.inspect import UNKNOWN, Spread, add_namespaces, count_namespaces, read_ahead, spread
-from lockcache.filestream.remote import ServerCounters, ServerSeen, read_servers, reset_servers_locked
 from lockcache.lowlevel import (
     SHARDS,
     CacheDirectory,
@@ -36,6 +35,7 @@ from lockcache.lowlevel import (
     read_status,
     staged,
 )
+from lockcache.remote import ServerCounters, ServerSeen, read_servers, reset_servers_locked
 from lockcache.sizes import counted, format_size
 
 _BARS: Final = " ▁▂▃▄▅▆▇█"

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, Report
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record, load_keys
-from lockcache.filestream.remote import (
+from lockcache.remote import (
     LeaseAnswer,
     RemoteError,
     RemoteUrl,

@@ -5,7 +5,7 @@ no record at all, and is counted), and no lock is taken, no directory walked. Ke
 down): whatever a shared file system answers, the worst is a miss.
 
 A hit is open, fgetxattr, read, utime, close; a miss is one failed open, or one access in
-:meth:`.cache.FileStreamProgramCache.get`.
+:meth:`lockcache.composition.cache.FileStreamProgramCache.get`.
 
 :class:`GuardedReader` reads directories that a group shares: it opens the folders on the way to an entry, so that no
 symlink below the root is followed though somebody swaps them meanwhile, for four more calls a read.

@@ -3,7 +3,7 @@
 Promises that what is inspected is not changed, but for what an operator selects and evicts, and the ring of misses. A
 program that only reads and writes loads nothing of it.
 
-May use: accounting, bundle, directory, disk, entry, eviction, manifest, seed_marks.
+May use: accounting, directory, disk, entry, eviction.
 """
 
 # mypy: implicit-reexport
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from lockcache.filestream.inspect.describe import find_names, flaw_of, name_namespace, read_entry, read_note
     from lockcache.filestream.inspect.describe import read_statement
     from lockcache.filestream.inspect.measure import Drift, Spread, accounted, find_drift, measured, spread, staged
-    from lockcache.filestream.inspect.missed import MissedEntry
     from lockcache.filestream.inspect.misses import Miss, add_misses_locked, read_misses
-    from lockcache.filestream.inspect.nearest import Nearest, Neighbour, Subject, find_nearest
+    from lockcache.filestream.inspect.nearest import Nearest, Neighbour, Search, Subject, consider_all, consider_seed
+    from lockcache.filestream.inspect.nearest import find_nearest
     from lockcache.filestream.inspect.parallel_reads import read_ahead
     from lockcache.filestream.inspect.select import Census, Selection, among, choose_selected, evict_selected
     from lockcache.filestream.inspect.select import least_recent, select_counted, select_entries

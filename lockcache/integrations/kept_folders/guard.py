@@ -28,9 +28,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from lockcache.calling import joined_files, parted_files
+from lockcache.composition import FileStreamProgramCache
 from lockcache.errors import in_words
 from lockcache.explain import state
-from lockcache.filestream import FileStreamProgramCache
 from lockcache.filestream.disk import (
     DISK_FULL,
     FOLDER,

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from lockcache.filestream import FileStreamProgramCache
+from lockcache.composition import FileStreamProgramCache
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.disk import entry_name
 from lockcache.metadata import COMPILE_COST

@@ -19,7 +19,7 @@ _FEW: Final = 10
 _GROWTH: Final = Bar("<=", 1.5, "x")
 _IMPORT: Final = Bar("<", 50, " ms")
 # Importing lockcache imports nothing that is not asked for.
-_LOCKCACHE_MODULE = "lockcache.filestream.cache"
+_LOCKCACHE_MODULE = "lockcache.composition.cache"
 _CUDA_CORE_MODULE = "cuda.core.utils"
 _TIMED = "import filelock, psutil, time; t = time.perf_counter(); import {}; print((time.perf_counter() - t) * 1e3)"
 

@@ -25,7 +25,7 @@ __all__ = ["KINDS", "Nginx", "SeaweedFS", "Valkey", "find_valkey"]
 _UNTIL_STORED: Final = """
 import sys, time
 from lockcache import RemoteProgramCache
-from lockcache.filestream.remote.wait_limits import _patience
+from lockcache.remote.wait_limits import _patience
 until = time.monotonic() + 60
 while time.monotonic() < until:
     with RemoteProgramCache(sys.argv[1]) as cache:

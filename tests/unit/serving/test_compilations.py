@@ -12,10 +12,10 @@ import pytest
 
 import lockcache
 from lockcache import FileStreamProgramCache, SealedError
+from lockcache.composition import missed
 from lockcache.explain import state
 from lockcache.filestream.disk import entry_name
-from lockcache.filestream.inspect import missed
-from lockcache.filestream.manifest import read_manifest, recorder
+from lockcache.remote.manifest import read_manifest, recorder
 from tests.serving_support import logging_all, reports, unsealed_process
 from tests.unit.bundle.bundles import bundle_of, write
 

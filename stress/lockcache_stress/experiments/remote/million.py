@@ -11,7 +11,7 @@ from typing import Final
 from lockcache import RemoteProgramCache
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record
-from lockcache.filestream.remote import RemoteCounts, seal
+from lockcache.remote import RemoteCounts, seal
 from lockcache_stress.run import Check, Show, Tabled, equal, some, zero
 from lockcache_stress.servers import Valkey
 

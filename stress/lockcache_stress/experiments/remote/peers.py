@@ -97,7 +97,7 @@ class _Trial:
         return [self.compiler, "-O2", "-c", source, "-o", target], {}
 
     def python(self, source: str, target: str, directory: str) -> tuple[list[str], dict[str, str]]:
-        return [sys.executable, "-c", "import redis, lockcache.filestream.cache"], {}
+        return [sys.executable, "-c", "import redis, lockcache.composition.cache"], {}
 
     def started(self, way: _Way, source: str) -> subprocess.Popen[bytes]:
         """Start the command on a new host."""

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lockcache.errors import how_to_install
-from lockcache.filestream.remote import read_servers
 from lockcache.lowlevel import Layout
+from lockcache.remote import read_servers
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.mpi_rank import KILLED, differing, kill_all, said, say
 from lockcache_stress.experiments.remote.distant import run_distant

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lockcache.filestream.remote import ServerCounters, ServerSeen
 from lockcache.lowlevel import Counters, Slot
+from lockcache.remote import ServerCounters, ServerSeen
 from lockcache_daemon.observe.board import Board, Limits
 from lockcache_daemon.observe.metrics import Metrics
 from lockcache_daemon.observe.status_page import render_page

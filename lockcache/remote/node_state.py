@@ -18,9 +18,9 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from lockcache.filestream.disk import Layout, read_small, replace_file
-from lockcache.filestream.remote.transport import RemoteUrl
-from lockcache.filestream.remote.wait_limits import PROBE_AFTER_SECONDS, Breaker
 from lockcache.fork import after_fork_in_child
+from lockcache.remote.servers import RemoteUrl
+from lockcache.remote.wait_limits import PROBE_AFTER_SECONDS, Breaker
 
 __all__ = ["BoundedNames", "SharedBreaker", "UnsentWrites", "make_server_folder"]
 

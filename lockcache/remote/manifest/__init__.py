@@ -3,7 +3,7 @@
 Promises that a manifest is read up to a bound, never through a symlink, and refused by line where it is not one; that
 what many processes of many hosts add to one file is merged in it; and that recording costs a lookup no system call.
 
-May use: entry, disk.
+May use: nothing else of the package.
 """
 
 # mypy: implicit-reexport
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.manifest.file import add_to_manifest, is_manifest, read_manifest
-    from lockcache.filestream.manifest.recorder import Recorder, recorder_of
-    from lockcache.filestream.manifest.text import MOST_KEYS, format_manifest, parse_manifest
+    from lockcache.remote.manifest.file import add_to_manifest, is_manifest, read_manifest
+    from lockcache.remote.manifest.missed import MissedKey
+    from lockcache.remote.manifest.recorder import Recorder, recorder_of
+    from lockcache.remote.manifest.text import MOST_KEYS, format_manifest, parse_manifest
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(__name__)

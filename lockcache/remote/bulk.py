@@ -16,10 +16,9 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from lockcache.filestream.remote.calls import call_within, read_in_parallel
-from lockcache.filestream.remote.store import RemoteStore
-from lockcache.filestream.remote.transport import RemoteError, RemoteUrl, open_transport
 from lockcache.fork import unforked
+from lockcache.remote.servers import RemoteError, RemoteUrl, call_within, open_transport, read_in_parallel
+from lockcache.remote.store import RemoteStore
 
 __all__ = ["clear_server", "read_bulk"]
 

@@ -17,14 +17,14 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 from lockcache import serving
 from lockcache.arguments import coerce_seconds, default_cap
+from lockcache.composition.modes import renew
+from lockcache.composition.parts import DroppedWrites, Parts, coerce_arguments, reopen
 from lockcache.explain import Stated, key_in_words, statement_of
+from lockcache.filestream import stated_policy
 from lockcache.filestream.accounting import Slot, count_shard
-from lockcache.filestream.cache_parts import DroppedWrites, Parts, coerce_arguments, reopen
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import Record, as_entry
-from lockcache.filestream.modes import renew
-from lockcache.filestream.policy import stated_policy
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
 from lockcache.filestream.seeding import detach_seed
 from lockcache.reports import reports

@@ -21,17 +21,17 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from lockcache.errors import in_words
+from lockcache.filestream import CacheDirectory, Outcome, Writer, Written, has_seed
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeedFile
-from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import Layout, ProcessLock, read_small, replace_file
 from lockcache.filestream.entry import KeyRing
 from lockcache.filestream.eviction import Evicted
-from lockcache.filestream.manifest import read_manifest
-from lockcache.filestream.remote import RemoteError, RemoteStore, read_bulk
-from lockcache.filestream.seed_marks import has_seed
-from lockcache.filestream.writer import Outcome, Writer, Written
 from lockcache.fork import after_fork_in_child
+from lockcache.remote.bulk import read_bulk
+from lockcache.remote.manifest import read_manifest
+from lockcache.remote.servers import RemoteError
+from lockcache.remote.store import RemoteStore
 from lockcache.serving import watch
 
 _log = logging.getLogger("lockcache")

@@ -20,19 +20,20 @@ from functools import partial
 from typing import Final, TypeVar
 
 from lockcache.filestream.entry import KeyRing, Record, RefusedEntryError, unpack
-from lockcache.filestream.remote.calls import call_within, forget_calls
-from lockcache.filestream.remote.node_state import BoundedNames, UnsentWrites
-from lockcache.filestream.remote.sealing import seal, unseal
-from lockcache.filestream.remote.sending import Sender
-from lockcache.filestream.remote.transport import (
+from lockcache.fork import after_fork_in_child, unforked
+from lockcache.remote.node_state import BoundedNames, UnsentWrites
+from lockcache.remote.sealing import seal, unseal
+from lockcache.remote.sending import Sender
+from lockcache.remote.servers import (
     LARGEST_VALUE_BYTES,
     RemoteError,
     RemoteUrl,
     Transport,
+    call_within,
+    forget_calls,
     open_transport,
 )
-from lockcache.filestream.remote.wait_limits import Breaker, patience_with
-from lockcache.fork import after_fork_in_child, unforked
+from lockcache.remote.wait_limits import Breaker, patience_with
 
 __all__ = ["RemoteCounts", "RemoteStore"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import turn_to_replace
-from lockcache.filestream.manifest import MOST_KEYS, Recorder, add_to_manifest, format_manifest, read_manifest
+from lockcache.remote.manifest import MOST_KEYS, Recorder, add_to_manifest, format_manifest, read_manifest
 
 _FORK = multiprocessing.get_context("fork")
 

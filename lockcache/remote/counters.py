@@ -1,7 +1,7 @@
 """Counters of the servers behind a directory: what its programs together read of each, sent to it, and lost.
 
-Each server has a file, a sector of counters (:mod:`..accounting.counters`), in the folder that the directory keeps of
-it, so that a directory without a server has none. Programs add to it when they add to the directory's own page.
+Each server has a file, a sector of counters as the directory's own, in the folder that the directory keeps of it, so
+that a directory without a server has none. Programs add to it when they add to the directory's own page.
 
 Keeps invariant 7 (never take the job down): files that others could write are read up to a bound, and a file that
 cannot be read counts as missing.
@@ -27,9 +27,9 @@ from lockcache.filestream.disk import (
     read_small,
     replace_file,
 )
-from lockcache.filestream.remote.node_state import SharedBreaker
-from lockcache.filestream.remote.store import RemoteStore
-from lockcache.filestream.remote.transport import RemoteUrl
+from lockcache.remote.node_state import SharedBreaker
+from lockcache.remote.servers import RemoteUrl
+from lockcache.remote.store import RemoteStore
 from lockcache.reports import CountersReport, Numbers
 
 __all__ = ["ServerCounters", "ServerSeen", "read_servers", "report_of", "reset_servers_locked"]

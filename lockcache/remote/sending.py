@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from lockcache.filestream.remote.wait_limits import Patience
 from lockcache.fork import after_fork_in_child
+from lockcache.remote.wait_limits import Patience
 
 __all__ = ["Sender"]
 

@@ -18,8 +18,8 @@ from typing import Final
 
 from lockcache.errors import LockTimeoutError, in_words
 from lockcache.filestream.entry import Loader
-from lockcache.filestream.manifest.file import add_to_manifest
-from lockcache.filestream.manifest.text import MOST_KEYS
+from lockcache.remote.manifest.file import add_to_manifest
+from lockcache.remote.manifest.text import MOST_KEYS
 from lockcache.reports import reports
 
 __all__ = ["Recorder", "recorder_of"]

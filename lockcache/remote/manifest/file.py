@@ -13,7 +13,7 @@ import os
 import stat
 
 from lockcache.filestream.disk import READ, open_output, opened, turn_to_replace
-from lockcache.filestream.manifest.text import LARGEST_BYTES, MOST_KEYS, begins, format_manifest, parse_manifest
+from lockcache.remote.manifest.text import LARGEST_BYTES, MOST_KEYS, begins, format_manifest, parse_manifest
 
 __all__ = ["add_to_manifest", "is_manifest", "read_manifest"]
 

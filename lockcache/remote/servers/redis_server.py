@@ -23,7 +23,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from lockcache.filestream.remote.transport import (
+from lockcache.remote.servers.transport import (
     LARGEST_VALUE_BYTES,
     LeaseAnswer,
     RemoteError,

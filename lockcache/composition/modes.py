@@ -8,7 +8,7 @@ stored itself, and compares with what it replaces. In none of the three modes do
 
 Keeps invariant 2 (last write wins) for an object that writes where only reading is allowed: it no longer reads the
 entries that it would have replaced. For all others nothing was written. Not promised: the same for a directory that
-becomes read-only later, where a write is dropped as on a failing disk (:mod:`.writer`).
+becomes read-only later, where a write is dropped as on a failing disk (:mod:`lockcache.filestream.writer`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from typing import Final, Literal
 from lockcache.arguments import is_disabled, warn_once
 from lockcache.default_directory import NOWHERE
 from lockcache.errors import UnsafeCacheDirError, in_words
+from lockcache.filestream import CacheDirectory, EntryWriter, Outcome, Writer, Written, has_seed
 from lockcache.filestream.accounting import StatedPolicy, StatePage, has_entry
-from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, Layout, Space, nearest_seen, ownership
 from lockcache.filestream.entry import EntryReader, Record
 from lockcache.filestream.eviction import Evicted
-from lockcache.filestream.seed_marks import has_seed
-from lockcache.filestream.writer import EntryWriter, Outcome, Writer, Written
 
 _log = logging.getLogger("lockcache")
 
@@ -176,7 +174,7 @@ class _Hiding:
         self._is_hidden = is_hidden
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Load like :meth:`.entry.reader.Loader.load`; a hidden entry is a miss."""
+        """Load like :meth:`lockcache.filestream.entry.Loader.load`; a hidden entry is a miss."""
         if self._is_hidden(name):
             self._reader.misses += 1
             return None

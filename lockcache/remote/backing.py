@@ -7,7 +7,7 @@ another process that began before may.
 
 The server is a source: it may have another value of a key than the directory had, and either is right, since keys are
 digests of content. Promised is that a process reads no older value than its own last write
-(:class:`.remote.node_state.UnsentWrites`). Keeps invariant 7 (never take the job down): see :mod:`.remote`.
+(:class:`.node_state.UnsentWrites`). Keeps invariant 7 (never take the job down): see :mod:`.store`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,16 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
+from lockcache.filestream import CacheDirectory, Outcome, Writer, Written
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.compile_once import ImplicitTurns, LeaseTurn
-from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.entry import EntryReader, KeyRing, Record
-from lockcache.filestream.prefetching import Fetched, Prefetch, fetch_missing
-from lockcache.filestream.remote import (
-    RemoteStore,
-    RemoteTurn,
-    RemoteUrl,
-    SharedBreaker,
-    configured_url,
-    make_server_folder,
-    report_of,
-    require_client,
-    take_turn,
-)
-from lockcache.filestream.writer import Outcome, Writer, Written
+from lockcache.remote.counters import report_of
+from lockcache.remote.node_state import SharedBreaker, make_server_folder
+from lockcache.remote.prefetching import Fetched, Prefetch, fetch_missing
+from lockcache.remote.servers import RemoteUrl, configured_url, require_client
+from lockcache.remote.store import RemoteStore
+from lockcache.remote.turns import RemoteTurn, take_turn
 from lockcache.reports import reports
 
 _log = logging.getLogger("lockcache")
@@ -150,7 +143,7 @@ class BackedReads:
         self._counts = counts
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Load like :meth:`.entry.reader.Loader.load`, and ask the server for what is not in the directory."""
+        """Load from the directory, and ask the server for what is not there."""
         loaded = self._load(name)
         if loaded is not None:
             return loaded

@@ -22,10 +22,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol
 
-from lockcache.filestream.remote.calls import read_in_parallel
-from lockcache.filestream.remote.store import RemoteStore, do_nothing
-from lockcache.filestream.remote.transport import LeaseAnswer, Transport
 from lockcache.fork import after_fork_in_child
+from lockcache.remote.servers import LeaseAnswer, Transport, read_in_parallel
+from lockcache.remote.store import RemoteStore, do_nothing
 
 __all__ = ["RemoteTurn", "take_turn"]
 

@@ -12,14 +12,13 @@ from typing import Final
 
 from lockcache.errors import in_words
 from lockcache.explain import Stated, reasons_of, values_in_words
+from lockcache.filestream import has_seed
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeededRecords
 from lockcache.filestream.disk import Layout
 from lockcache.filestream.entry import KeyRing
-from lockcache.filestream.inspect.describe import FLAWS, flaw_of
-from lockcache.filestream.inspect.nearest import Neighbour, Search, consider_all, consider_seed
-from lockcache.filestream.manifest import recorder_of
-from lockcache.filestream.seed_marks import has_seed
+from lockcache.filestream.inspect import FLAWS, Neighbour, Search, consider_all, consider_seed, flaw_of
+from lockcache.remote.manifest import MissedKey
 from lockcache.sizes import counted
 
 __all__ = ["MissedEntry"]
@@ -31,35 +30,23 @@ _MOST_SHOWN: Final = 4
 _NAME: Final = 12
 
 
-class MissedEntry:
+class MissedEntry(MissedKey):
     """An entry that was looked up just now and was not served."""
 
     def __init__(
-        self,
-        name: str,
-        stated: Stated | None = None,
-        layout: Layout | None = None,
-        keys: KeyRing | None = None,
-        *,
-        is_renewing: bool = False,
+        self, name: str, stated: Stated | None, layout: Layout, keys: KeyRing | None, *, is_renewing: bool
     ) -> None:
         """``layout``: the directory that was asked. ``is_renewing``: whole entries are hidden from the program."""
-        self.name = name
-        self._stated, self._layout = stated, layout
+        super().__init__(name, stated)
+        self._layout = layout
         self._now_ns = time.time_ns()
         # Only until the caller stores can be seen what it found.
         self._flaw = ""
-        if layout is not None and has_entry(layout, name):
+        if has_entry(layout, name):
             self._flaw = flaw_of(layout, name, keys) or ("renewed" if is_renewing else "")
 
-    def list_in(self, path: str) -> None:
-        """Add the name to the manifest at ``path``, at once if nobody else is writing it. Raises nothing."""
-        recorder_of(path, "the manifest of what was missed").record(self.name)
-
     def explain(self) -> str:
-        """Returns why it missed; empty where there is no directory. Raises nothing."""
-        if self._layout is None:
-            return ""
+        """Returns why it missed. Raises nothing."""
         if self._flaw in FLAWS:
             return FLAWS[self._flaw]
         parts = () if self._stated is None else self._stated.parts

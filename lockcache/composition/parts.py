@@ -27,29 +27,24 @@ from lockcache.arguments import (
     resolve_path_or_nowhere,
     variables_left_alone,
 )
+from lockcache.composition.modes import Load, in_mode, open_in_mode
 from lockcache.explain import Stated
+from lockcache.filestream import ClosureFile, EntryWriter, Priority, Viewer, Writer, apply_policy, has_seed
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeededReader
-from lockcache.filestream.closures import ClosureFile
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
 from lockcache.filestream.entry import CountedReads, EntryReader, KeyRing, Loader, load_keys, loader_of
-from lockcache.filestream.modes import Load, in_mode, open_in_mode
-from lockcache.filestream.policy import Priority
-from lockcache.filestream.room import apply_policy
-from lockcache.filestream.seed_marks import has_seed
 from lockcache.filestream.seeding import detach_before_cap, seed_if_possible
-from lockcache.filestream.viewer import Viewer
-from lockcache.filestream.writer import EntryWriter, Writer
 from lockcache.reports import Counters, CountersReport
 from lockcache.resource import renewed_keys
 
 if TYPE_CHECKING:
+    from lockcache.composition.missed import MissedEntry
+    from lockcache.filestream import CacheDirectory
     from lockcache.filestream.accounting import RunCounts
-    from lockcache.filestream.backing import BackedReads, Backing
-    from lockcache.filestream.directory import CacheDirectory
     from lockcache.filestream.disk import Layout
-    from lockcache.filestream.inspect import MissedEntry
-    from lockcache.filestream.manifest import Recorder
+    from lockcache.remote import BackedReads, Backing
+    from lockcache.remote.manifest import Recorder
 
 
 _log = logging.getLogger("lockcache")
@@ -178,7 +173,7 @@ class Parts:
         """Returns the server behind the directory, if a variable names one."""
         if self.directory.is_nowhere or self.directory.is_read_only or not configured_text("LOCKCACHE_REMOTE"):
             return None
-        from lockcache.filestream.backing import backing_of  # few have a server
+        from lockcache.remote import backing_of  # few have a server
 
         return backing_of(self.directory, keys, key_file)
 
@@ -195,7 +190,7 @@ class StatedMisses:
 
     def missed(self, name: str, stated: Stated | None) -> MissedEntry:
         """Returns what is known of a key that was looked up just now and missed."""
-        from lockcache.filestream.inspect import MissedEntry  # few are sealed
+        from lockcache.composition.missed import MissedEntry  # few are sealed
 
         return MissedEntry(name, stated, self._layout, self._keys, is_renewing=self._is_renewing)
 
@@ -251,7 +246,7 @@ def _find_recorder(manifest: str) -> Recorder | None:
     """Returns the recorder of the keys that are looked up, if a variable names a file for them."""
     if not manifest:
         return None
-    from lockcache.filestream.manifest import recorder_of  # few have one
+    from lockcache.remote.manifest import recorder_of  # few have one
 
     return recorder_of(manifest)
 

@@ -24,8 +24,8 @@ import obstore
 from obstore import exceptions
 from obstore.store import from_url
 
-from lockcache.filestream.remote.calls import read_in_parallel
-from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, LeaseAnswer, RemoteError, RemoteUrl, name_in
+from lockcache.remote.servers.calls import read_in_parallel
+from lockcache.remote.servers.transport import LARGEST_VALUE_BYTES, LeaseAnswer, RemoteError, RemoteUrl, name_in
 
 __all__ = ["ObjectTransport", "connect"]
 

@@ -7,7 +7,7 @@ compilation that it may save takes a hundred times as long.
 
 The breaker serves all callers of one server: it opens when the server does not answer, and one caller probes the server
 after :data:`PROBE_AFTER_SECONDS`, in the background. :class:`Breaker` is for one process; the processes of a directory
-share a :class:`lockcache.filestream.remote.node_state.SharedBreaker`.
+share a :class:`lockcache.remote.node_state.SharedBreaker`.
 """
 
 from __future__ import annotations

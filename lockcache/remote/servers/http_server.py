@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import urllib3
 
-from lockcache.filestream.remote.calls import read_in_parallel
-from lockcache.filestream.remote.transport import (
+from lockcache.remote.servers.calls import read_in_parallel
+from lockcache.remote.servers.transport import (
     LARGEST_VALUE_BYTES,
     LeaseAnswer,
     RemoteError,

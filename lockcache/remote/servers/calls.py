@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias, TypeVar
 
-from lockcache.filestream.remote.transport import RemoteError
+from lockcache.remote.servers.transport import RemoteError
 
 __all__ = ["call_within", "forget_calls", "read_in_parallel"]
 

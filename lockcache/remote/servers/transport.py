@@ -70,7 +70,7 @@ _PLACES: Final = {"unix": "path", "s3": "bucket", "gs": "bucket", "az": "contain
 
 
 class RemoteError(Exception):
-    """A call of a server failed. Counted by :class:`.store.RemoteStore`, and never seen by users."""
+    """A call of a server failed. Counted by :class:`lockcache.remote.store.RemoteStore`, and never seen by users."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockcache.filestream.manifest.text import LARGEST_BYTES, MOST_KEYS, format_manifest, parse_manifest
+from lockcache.remote.manifest.text import LARGEST_BYTES, MOST_KEYS, format_manifest, parse_manifest
 
 A, B = "ab" * 32, "0" * 64
 

@@ -14,7 +14,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import entry_name, turn_to_replace
-from lockcache.filestream.manifest import read_manifest, recorder, recorder_of
+from lockcache.remote.manifest import read_manifest, recorder, recorder_of
 
 _FORK = multiprocessing.get_context("fork")
 _SPAWN = multiprocessing.get_context("spawn")
@@ -74,7 +74,7 @@ def test_without_the_variable_and_where_caches_are_off_nothing_is_recorded(
     assert recorder._recorders == {}
     program = (
         "import sys, lockcache; lockcache.FileStreamProgramCache(sys.argv[1]).get('k'); "
-        "print('lockcache.filestream.manifest' in sys.modules)"
+        "print('lockcache.remote.manifest' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", program, str(tmp_path)], text=True) == "False\n"
 
