@@ -117,9 +117,9 @@ def test_a_stale_handle_is_looked_up_again(cache, mode, monkeypatch, call, times
 
 def test_a_handle_that_stays_stale_is_a_miss_after_a_few_tries(cache, mode, monkeypatch):
     put(cache, mode)
-    tries = fail(monkeypatch, "_open", errno.ESTALE, times=1000)
+    tries = [fail(monkeypatch, each, errno.ESTALE, times=1000) for each in ("_open", "opening")]
     assert cache.get("k") is None
-    assert len(tries) <= 5
+    assert sum(map(len, tries)) <= 5
     assert (cache.stats().misses, cache.stats().corrupt_entries) == (1, 0)
 
 
