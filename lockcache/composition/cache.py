@@ -19,8 +19,8 @@ from lockcache import serving
 from lockcache.arguments import coerce_seconds, default_cap
 from lockcache.composition.modes import renew
 from lockcache.composition.parts import DroppedWrites, Parts, coerce_arguments, reopen
-from lockcache.explain import Stated, key_in_words, statement_of
-from lockcache.filestream import stated_policy
+from lockcache.explain import Stated, key_in_words, known_statement, statement_of
+from lockcache.filestream import Outcome, stated_policy
 from lockcache.filestream.accounting import Slot, count_shard
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
@@ -203,7 +203,7 @@ class FileStreamProgramCache(ProgramCacheResource):
     def __setitem__(self, key: bytes | str, value: object) -> None:
         raw = key if type(key) is bytes else coerce_key(key)
         if type(value) is bytes and self._implicit is None:  # saves 3 us of a put compared with the code below
-            self._write(entry_name(raw), value, b"", 0, statement_of(raw))
+            self._write(entry_name(raw), value, b"", 0, known_statement(raw))
             if watch.is_on and not unreported.depth:
                 serving.stored(self, raw)
         else:
@@ -360,10 +360,10 @@ class FileStreamProgramCache(ProgramCacheResource):
         written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail), note)
         if self._reader.run is not None:
             label = "" if stated is None else stated.label
-            self._reader.run.put(name, label, cost_ns, unreported.origin, is_stored=not written.is_dropped)
+            self._reader.run.put(name, label, cost_ns, unreported.origin, is_stored=written.outcome is Outcome.STORED)
         self._report.note_put(now_ns)
         self._counts["evictions"] += written.evicted.entries
-        if written.is_dropped:
+        if written.outcome is Outcome.DROPPED:
             self._dropped.count(written.why)
             return False
         self._counts["puts"] += 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lockcache.explain.key_parts import FRAMEWORK, MOST_BYTES, REST, Difference, Part, bounded, decode_label
     from lockcache.explain.key_parts import decode_parts, differences, looks_secret, make_part, name_path_taker
     from lockcache.explain.key_parts import reasons_of, values_in_words
-    from lockcache.explain.statements import Hashed, Label, Stated, is_remembered, key_in_words, parts_of_digest
-    from lockcache.explain.statements import remember, remember_digest, state, statement_of
+    from lockcache.explain.statements import Hashed, Label, Stated, is_remembered, key_in_words, known_statement
+    from lockcache.explain.statements import parts_of_digest, remember, remember_digest, state, statement_of
 else:
     __getattr__, __dir__ = door(__name__)

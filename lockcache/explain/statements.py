@@ -77,6 +77,8 @@ class Stated:
 
 
 _stated: _Recent[Stated] = _Recent()
+#: Returns what this process stated about a key, or ``None``: for each put.
+known_statement: Final = _stated.get
 _digested: _Recent[tuple[Part, ...]] = _Recent()
 
 

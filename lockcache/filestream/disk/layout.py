@@ -42,7 +42,8 @@ _QUARANTINED_FILE: Final = re.compile(
 )
 _VIEW_FOLDER: Final = re.compile(r"([0-9a-f]{62})\.([0-9a-f]{32})\.([0-9]{1,19})", re.ASCII)
 
-_serials = itertools.count()
+#: Returns a number that no other staged file of this process has.
+next_serial: Final[Callable[[], int]] = itertools.count().__next__
 
 _Value = TypeVar("_Value")
 
@@ -83,11 +84,6 @@ class StagedName(NamedTuple):
 def version_of(state: bytes) -> int:
     """Returns the format that ``lockcache/state`` states in its first bytes; 0 for damage, or something else."""
     return state[len(FORMAT_MAGIC)] if state.startswith(FORMAT_MAGIC) and len(state) > len(FORMAT_MAGIC) else 0
-
-
-def next_serial() -> int:
-    """Returns a number that no other staged file of this process has."""
-    return next(_serials)
 
 
 def parse_staged_name(file_name: str) -> StagedName | None:

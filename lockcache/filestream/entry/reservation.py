@@ -70,7 +70,9 @@ class Reservation:
         hold = self.hold()
         try:
             self.path = path  # before there is such a file: an interrupt must not leave it
-            _state_life(make(path))
+            fd = make(path)
+            if fd is not None:
+                lock_descriptor(fd, blocking=False)  # closing the file releases the lock, and so does death
             self.add_locked(self.shard, self.size_bytes, 0)
             self.is_standing = True
         finally:
@@ -173,7 +175,8 @@ class NetworkReservation(Reservation):
     def give_way(self) -> None:
         if self._hold is not None:
             try:
-                _state_life(self._fd)  # until now the shard's lock stated it
+                if self._fd is not None:
+                    lock_descriptor(self._fd, blocking=False)  # until now the shard's lock stated that the owner lives
             finally:
                 self.release()
 
@@ -207,11 +210,6 @@ def reserve_in(directory: CacheDirectory, shard: int, size_bytes: int, deadline:
     """Returns a reservation of so many bytes, not taken yet."""
     kind = NetworkReservation if directory.layout.is_network else Reservation
     return kind(directory, shard, size_bytes, deadline)
-
-
-def _state_life(fd: int | None) -> None:
-    if fd is not None:
-        lock_descriptor(fd, blocking=False)  # closing the file releases the lock, and so does death
 
 
 def discard(path: str, remove: Callable[[str], bool]) -> bool:
