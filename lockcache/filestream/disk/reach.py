@@ -62,7 +62,9 @@ class Reach:
 
     def opened(self, path: str) -> Folder:
         """Returns a folder with a descriptor, for lists of it."""
-        return Folder(path, self.open(path, FOLDER))
+        file = Descriptor()
+        file.open(path, FOLDER)
+        return Folder(path, file)
 
     def open(self, path: str, flags: int, file: Descriptor | None = None) -> Descriptor:
         """Open a file or folder, in ``file`` if that is given: so it has an owner from the start."""

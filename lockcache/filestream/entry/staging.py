@@ -210,18 +210,14 @@ class StagedEntry:
 
 def _rename(layout: Layout, source: str, path: str, parent: str) -> None:
     """Rename into a shard's directory, making that (and its parent) if it is missing."""
+    reach, folder = layout.reach, os.path.dirname(path)
     for _ in range(_MOST_RENAMES - 1):
-        try:
-            layout.reach.rename(source, path)
+        with contextlib.suppress(FileNotFoundError):
+            reach.rename(source, path)
             return
+        try:
+            reach.make_folder(folder)
         except FileNotFoundError:
-            _make_shard_folder(layout, parent, os.path.dirname(path))
-    layout.reach.rename(source, path)
-
-
-def _make_shard_folder(layout: Layout, parent: str, path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        layout.reach.make_folder(path)
-        return
-    layout.reach.make_folder(parent)
-    layout.reach.make_folder(path)
+            reach.make_folder(parent)
+            reach.make_folder(folder)
+    reach.rename(source, path)
