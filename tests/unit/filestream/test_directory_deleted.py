@@ -118,7 +118,7 @@ def test_on_nfs_no_thread_stays_with_a_page_that_another_one_has_left(cache_path
         shutil.rmtree(cache_path)
         cache.stats()
         staged.reserve()
-        assert staged.usage is cache._directory.attached()
+        assert staged.reservation.page is cache._directory.attached()
         staged.abandon()
 
 
