@@ -17,19 +17,9 @@ import pytest
 from lockcache import FileStreamProgramCache, RemoteProgramCache, Turn
 from lockcache.filestream.disk import Layout, entry_name
 from lockcache.filestream.entry import Record
-from lockcache.remote import (
-    RemoteError,
-    RemoteStore,
-    backing,
-    call_within,
-    calls,
-    parse_url,
-    redis_server,
-    seal,
-    take_turn,
-    transport,
-)
+from lockcache.remote import RemoteError, RemoteStore, backing, call_within, parse_url, seal, take_turn
 from lockcache.remote.sending import Sender
+from lockcache.remote.servers import calls, redis_server, transport
 from lockcache.remote.wait_limits import Patience
 from tests.cli.command import run
 from tests.remote.servers import Valkey

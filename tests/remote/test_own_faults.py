@@ -18,12 +18,12 @@ from lockcache.filestream.disk import Layout
 from lockcache.remote import (
     RemoteError,
     RemoteStore,
-    SharedBreaker,
-    calls,
     parse_url,
     store as store_module,
     turns,
 )
+from lockcache.remote.node_state import SharedBreaker
+from lockcache.remote.servers import calls
 from lockcache.remote.servers.transport import reason_of
 from tests.remote.servers import FaultProxy, Valkey, valkey
 
