@@ -81,7 +81,7 @@ def open_in_mode(
         return _without(root, error, read_only)
     if not only_reads:
         try:
-            found.usage()
+            found.attached()
         except OSError as error:
             if error.errno not in _DENIED:
                 return found  # a full disk, or a first count by another process: over soon

@@ -88,29 +88,55 @@ class Parts:
 
         Raises what :class:`.cache.FileStreamProgramCache` does.
         """
-        timeout, lease_timeout = arguments["lock_timeout_seconds"], arguments["lease_timeout_seconds"]
+        self._arguments = arguments
+        # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
+        self.counts = dict.fromkeys(("puts", "evictions", "dropped_writes", "uncacheable"), 0)
+        self._open_directory(first_cap_bytes)
+        self._apply_rules(cap, priority)
+        self._find_sources()
+        self._join_reader_and_writer()
+        self.closures = ClosureFile(self.directory, self._keys)
+        self.report = self._report()
+        self.misses = StatedMisses(self.directory.layout, self._keys, self.report, is_renewing=self.renewed is not None)
+
+    def _open_directory(self, first_cap_bytes: int | None) -> None:
+        arguments = self._arguments
         self.directory = open_in_mode(
             arguments["path"],
-            timeout,
+            arguments["lock_timeout_seconds"],
             group=arguments["group"],
             first_cap_bytes=first_cap_bytes,
             read_only=arguments["read_only"],
         )
-        layout = self.directory.layout
-        manifest = "" if self.directory.is_nowhere else configured_file("LOCKCACHE_MANIFEST")
-        recorder = _find_recorder(manifest)
-        keys = None if self.directory.is_nowhere else load_keys(arguments["signing_key_file"])
-        # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
-        self.counts = dict.fromkeys(("puts", "evictions", "dropped_writes", "uncacheable"), 0)
-        # In this order: nothing is evicted for a seed that is about to be removed, nor by the previous cap.
-        detach_before_cap(self.directory, cap)
-        evicted = apply_policy(self.directory, cap, priority)
-        seeding = seed_if_possible(self.directory, arguments["seed"] or "", cap, is_signed=keys is not None)
-        self.counts["evictions"] += (evicted + seeding.evicted).entries
-        # A seed for which this process waits no longer may stand before this object is gone.
-        self._is_seeded = seeding.is_awaited or _is_seeded(self.directory)
-        self.backing = self._find_backing(keys, str(arguments["signing_key_file"]))
-        compile_once = arguments["compile_once"]
+        self._keys = None if self.directory.is_nowhere else load_keys(arguments["signing_key_file"])
+
+    def _apply_rules(self, cap: int | None, priority: Priority | None) -> None:
+        """Bring the directory under the cap that the program states, and its seed up to date, if there is one."""
+        directory, path = self.directory, self._arguments["seed"] or ""
+        # As stated when the directory was opened, a moment ago. A seed that is attached since is the next one's.
+        may_have_seed = path != "" or directory.policy.latest.seed is not None
+        if may_have_seed:  # first: nothing is evicted for a seed that is about to be removed, nor by the previous cap
+            detach_before_cap(directory, cap)
+        evicted = apply_policy(directory, cap, priority)
+        self._is_seeded = False
+        if may_have_seed:
+            seeding = seed_if_possible(directory, path, cap, is_signed=self._keys is not None)
+            evicted += seeding.evicted
+            # A seed for which this process waits no longer may stand before this object is gone.
+            self._is_seeded = seeding.is_awaited
+        self._is_seeded = self._is_seeded or _is_seeded(directory)
+        self.counts["evictions"] += evicted.entries
+
+    def _find_sources(self) -> None:
+        """Find the server behind the directory, and the manifest that lists look-ups, if variables name any."""
+        self._manifest = "" if self.directory.is_nowhere else configured_file("LOCKCACHE_MANIFEST")
+        self._recorder = _find_recorder(self._manifest)
+        self.backing = self._find_backing(self._keys, str(self._arguments["signing_key_file"]))
+
+    def _join_reader_and_writer(self) -> None:
+        arguments, keys, recorder = self._arguments, self._keys, self._recorder
+        timeout, lease_timeout = arguments["lock_timeout_seconds"], arguments["lease_timeout_seconds"]
+        layout, compile_once = self.directory.layout, arguments["compile_once"]
         reader = self._make_reader(keys, recorder, verified_only=arguments["verified_only"], compile_once=compile_once)
         self.once = CompileOnce(layout, reader, self.reader, lease_timeout)
         #: The names that this process stored, if nothing else is to be read.
@@ -120,14 +146,11 @@ class Parts:
         load: Load = reader.load if self.implicit is None else self.implicit.load
         files, fsync = arguments["record_files"], arguments["fsync"]
         writer = EntryWriter(self.directory, timeout, fsync=fsync, use_record_files=files, keys=keys)
-        load, backed_writer = self._add_backing(load, writer, lease_timeout, manifest)
+        load, backed_writer = self._add_backing(load, writer, lease_timeout)
         self.load, self.writer = in_mode(self.reader, load, backed_writer, self.renewed)
         if recorder is not None and self.renewed is not None:  # where most is hidden from the reader
             self.load = recorder.recording(self.load).load
         self.viewer = Viewer(self.directory, self.writer, timeout, self.counts, keys, is_seeded=self.seeded is not None)
-        self.closures = ClosureFile(self.directory, keys)
-        self.report = self._report(recorder)
-        self.misses = StatedMisses(layout, keys, self.report, is_renewing=self.renewed is not None)
 
     def _make_reader(
         self, keys: KeyRing | None, recorder: Recorder | None, *, verified_only: bool, compile_once: bool
@@ -146,9 +169,7 @@ class Parts:
             reader = CountedReads(self.reader, reader)
         return reader if recorder is None else recorder.recording(reader.load)
 
-    def _add_backing(
-        self, load: Load, writer: EntryWriter, lease_timeout: float | None, manifest: str
-    ) -> tuple[Load, Writer]:
+    def _add_backing(self, load: Load, writer: EntryWriter, lease_timeout: float | None) -> tuple[Load, Writer]:
         """Returns how this object loads and stores: with the server behind the directory, if there is one."""
         self.backed: BackedReads | None = None
         if self.backing is None:
@@ -157,12 +178,12 @@ class Parts:
         if self.renewed is not None:
             return load, backed_writer
         self.backed = self.backing.reading(backed_writer, load, self.reader, self.implicit, lease_timeout, self.counts)
-        self.backing.prefetch(manifest, backed_writer, self.counts)
+        self.backing.prefetch(self._manifest, backed_writer, self.counts)
         return self.backed.load, backed_writer
 
-    def _report(self, recorder: Recorder | None) -> CountersReport:
+    def _report(self) -> CountersReport:
         """Returns the report of what this object counts, made together with those of its server, manifest and run."""
-        found = (recorder, None if self.backing is None else self.backing.report, self.reader.run)
+        found = (self._recorder, None if self.backing is None else self.backing.report, self.reader.run)
         others = [each.report for each in found if each is not None]
         directory = self.directory
         keep = partial(_keep_misses, directory.layout)
