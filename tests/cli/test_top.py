@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +84,28 @@ def test_a_key_among_others_that_came_at_once_is_heard(filled: Path) -> None:
         terminal.read_until(b"1.5 kB")
         terminal.type(b"x\x1bOQ\x1b[1;5Aq")  # a letter, F2, Ctrl-Up
         assert terminal.end() == 0
+
+
+def test_without_a_keyboard_it_goes_on_until_it_is_ended(filled: Path) -> None:
+    ours, theirs = pty.openpty()
+    arguments = ["setsid", LOCKCACHE, "top", "--interval", "100ms", filled]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment) as top:
+        os.close(theirs)
+        said = b""
+        while b"1.5 kB" not in said:
+            said += os.read(ours, 4096)
+        FileStreamProgramCache(filled)["c"] = b"z" * 700
+        while b"2.2 kB" not in said:
+            said += os.read(ours, 4096)
+        top.terminate()
+        with contextlib.suppress(OSError):
+            while part := os.read(ours, 4096):
+                said += part
+        assert top.wait(60) == 128 + signal.SIGTERM
+    os.close(ours)
+    assert b"\x1b[?1049l" in said
+    assert b"Traceback" not in said
 
 
 def test_rates_are_what_was_reported_since_the_look_before(filled: Path) -> None:

@@ -15,19 +15,17 @@ from tests.remote.servers import valkey
 
 __all__ = ["run_path", "tmp_path"]  # what is written is in memory
 
-#: Variants of the file back end. They differ in how a record is stored and found, and share all other code; one variant
-#: is enough for the tests of that code.
+#: Variants of the file back end and of tiers. They differ in how a record is stored and found, or in what the tier in
+#: front answers, and share all other code; one variant is enough for the tests of that code.
 _VARIANTS = {
-    "filestream-record-files",
-    "filestream-signed",
-    "filestream-network",
-    "filestream-seeded",
-    "filestream-remote",
+    *("filestream-record-files", "filestream-signed", "filestream-network", "filestream-seeded", "filestream-remote"),
 }
 _ALIKE = {
     *("test_calling", "test_copies", "test_cuda_core", "test_files", "test_mapping", "test_sealed", "test_stats"),
     *("test_switches", "test_threads"),
 }
+_VARIANTS_OF_TIERS = {"tiered-rechecking", "tiered-golden", "tiered-remote"}
+_ALIKE_IN_TIERS = {"test_calling", "test_cuda_core", "test_files", "test_sealed"}
 
 _OURS = [pytest.param(back_end, id=back_end.name) for back_end in BACK_ENDS]
 _UPSTREAM = [pytest.param(back_end, id=back_end.name, marks=pytest.mark.cuda) for back_end in UPSTREAM]
@@ -35,9 +33,12 @@ _UPSTREAM = [pytest.param(back_end, id=back_end.name, marks=pytest.mark.cuda) fo
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent == Path(__file__).parent and item.path.stem in _ALIKE:
+        alike = (_VARIANTS if item.path.stem in _ALIKE else set()) | (
+            _VARIANTS_OF_TIERS if item.path.stem in _ALIKE_IN_TIERS else set()
+        )
+        if item.path.parent == Path(__file__).parent and alike:
             given = item.callspec.params if hasattr(item, "callspec") else {}
-            if {str(each) for each in given.values() if isinstance(each, BackEnd)} & _VARIANTS:
+            if {str(each) for each in given.values() if isinstance(each, BackEnd)} & alike:
                 item.add_marker(EXHAUSTIVE)
 
 

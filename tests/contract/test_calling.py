@@ -12,9 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import ReentrantComputeError, Turn
+from lockcache import InMemoryProgramCache, ReentrantComputeError, Turn
 
 calls: list[object] = []
+
+
+@pytest.fixture
+def memory() -> InMemoryProgramCache:
+    """A cache for what is decided above all back ends."""
+    return InMemoryProgramCache()
 
 
 @pytest.fixture(autouse=True)
@@ -56,43 +62,43 @@ def test_a_memoized_function_runs_once_for_each_arguments(cache):
     assert len(calls) == 7
 
 
-def test_a_version_and_a_name_are_part_of_the_key(cache):
+def test_a_version_and_a_name_are_part_of_the_key(memory):
     for version in ("1", "2", "1"):
-        cache.memoize(version=version)(compile_)("a")
+        memory.memoize(version=version)(compile_)("a")
     assert len(calls) == 2
 
-    assert cache.memoize(version="1")(other)("a") == b"other"
+    assert memory.memoize(version="1")(other)("a") == b"other"
 
 
-def test_a_key_takes_the_place_of_the_arguments(cache):
-    compiled = cache.memoize(key=lambda source, **_: source[0])(compile_)
+def test_a_key_takes_the_place_of_the_arguments(memory):
+    compiled = memory.memoize(key=lambda source, **_: source[0])(compile_)
     assert compiled("first", arch=object()) == compiled("f")
     assert len(calls) == 1
     with pytest.raises(TypeError, match="bytes or str, got int"):
-        cache.memoize(key=lambda source: 5)(compile_)("a")
+        memory.memoize(key=lambda source: 5)(compile_)("a")
 
 
-def test_what_cannot_be_told_apart_is_refused(cache):
+def test_what_cannot_be_told_apart_is_refused(memory):
     with pytest.raises(TypeError, match=r"argument arch has a object.*memoize\(key="):
-        cache.memoize(compile_)("a", arch=object())
+        memory.memoize(compile_)("a", arch=object())
     with pytest.raises(TypeError, match="missing a required argument"):
-        cache.memoize(compile_)()
+        memory.memoize(compile_)()
     with pytest.raises(ValueError, match="<lambda>"):
-        cache.memoize(lambda: b"")
+        memory.memoize(lambda: b"")
     with pytest.raises(ValueError, match="<locals>"):
 
-        @cache.memoize
+        @memory.memoize
         def inner() -> bytes: ...
 
     with pytest.raises(TypeError, match="memoize wants a function"):
-        cache.memoize(functools.partial(compile_, "a"))
+        memory.memoize(functools.partial(compile_, "a"))
     with pytest.raises(TypeError, match="version must be str"):
-        cache.memoize(version=3)
+        memory.memoize(version=3)
     assert not calls
 
 
-def test_a_memoized_function_keeps_its_name_and_raises_what_it_raises(cache):
-    compiled = cache.memoize(fail)
+def test_a_memoized_function_keeps_its_name_and_raises_what_it_raises(memory):
+    compiled = memory.memoize(fail)
     assert (compiled.__name__, compiled.__doc__) == ("fail", fail.__doc__)
     with pytest.raises(ZeroDivisionError):
         compiled()
@@ -104,8 +110,8 @@ def fail() -> bytes:
 
 
 @pytest.mark.parametrize("function", [forget, forget_async], ids=["function", "coroutine function"])
-def test_an_error_about_a_result_names_the_memoized_function(cache, function):
-    compiled = cache.memoize(function)
+def test_an_error_about_a_result_names_the_memoized_function(memory, function):
+    compiled = memory.memoize(function)
     with pytest.raises(TypeError, match=f"what {function.__name__} returned must be bytes, .* got NoneType None"):
         asyncio.run(compiled()) if function is forget_async else compiled()
 
@@ -265,8 +271,8 @@ def show(value: object) -> bytes:
     return f"{value!r}".encode()
 
 
-def test_a_list_is_no_tuple_and_a_member_of_an_enumeration_is_refused(cache):
-    shown = cache.memoize(show)
+def test_a_list_is_no_tuple_and_a_member_of_an_enumeration_is_refused(memory):
+    shown = memory.memoize(show)
     assert (shown((1, 2)), shown([1, 2]), shown([1, (2,)]), shown([1, [2]])) == (
         b"(1, 2)",
         b"[1, 2]",

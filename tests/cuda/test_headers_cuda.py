@@ -8,10 +8,8 @@ import importlib.util
 import os
 import random
 import shutil
-import statistics
 import struct
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -279,26 +277,6 @@ def toolkit() -> list[str]:
         if all(os.path.exists(f"{include}/{name}") for name in ("cooperative_groups.h", "cccl/cuda/std/tuple", "crt")):
             return [include, f"{include}/cccl"]
     pytest.skip("needs the wheels nvidia-cuda-runtime, nvidia-cuda-cccl and nvidia-cuda-crt")
-
-
-def test_a_kernel_that_uses_cccl_is_a_few_milliseconds_when_warm() -> None:
-    """The figures are printed, not asserted: other programs run here, too. What is asserted is what it looks at."""
-    path = toolkit()
-    closure_cache._closures.clear()
-    files._contents.clear()
-    cold = timed(lambda: fingerprint(KERNEL, path))
-    warm = statistics.median(timed(lambda: fingerprint(KERNEL, path)) for _ in range(21))
-    facts = next(reversed(closure_cache._closures._known.values())).facts
-    print(f"\n{len(facts.files)} headers: cold {cold * 1e3:.0f} ms, warm {warm * 1e3:.2f} ms, {facts.weight} facts")
-    assert len(facts.files) >= 300
-    # With the files their directories, and the places where one might appear.
-    assert facts.weight < 2 * len(facts.files)
-
-
-def timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 @pytest.mark.long

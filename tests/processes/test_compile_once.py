@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -155,46 +154,6 @@ def test_when_nothing_can_be_stored_compilations_do_not_take_turns(cache_path: P
     results: list[bytes] = []
     run_threads(lambda: results.append(FileStreamProgramCache(cache_path).get_or_compute("k", compute)), [()] * 2)
     assert results == [b"x" * 100] * 2
-
-
-def test_a_waiter_says_at_info_and_later_at_warning_whom_it_waits_for(
-    cache_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    notices = ((0.0, logging.INFO, "waiting"), (0.0, logging.WARNING, "still waiting"))
-    monkeypatch.setattr("lockcache.filestream.compile_once.turns._NOTICES", notices)
-    cache = FileStreamProgramCache(cache_path)
-    cache.get_or_compute("k", lambda: Entry(b"old", {"compile_cost_ns": 1_500_000_000}))
-    del cache["k"]
-    began, said = threading.Event(), threading.Event()
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "still waiting for process" in record.getMessage():
-                said.set()
-
-    def compute() -> bytes:
-        began.set()
-        assert said.wait(HANG_SECONDS)
-        return b"new"
-
-    listener = Listener()
-    logging.getLogger("lockcache").addHandler(listener)
-    caplog.set_level(logging.INFO, "lockcache")
-    try:
-        holder = threading.Thread(target=lambda: cache.get_or_compute("k", compute, label="saxpy to cubin"))
-        holder.start()
-        assert began.wait(HANG_SECONDS)
-        assert FileStreamProgramCache(cache_path).get_or_compute("k", lambda: b"never") == b"new"
-        holder.join(HANG_SECONDS)
-    finally:
-        logging.getLogger("lockcache").removeHandler(listener)
-    first, second = [r for r in caplog.records if "waiting for process" in r.getMessage()]
-    assert (first.levelno, second.levelno) == (logging.INFO, logging.WARNING)
-    assert second.getMessage() == f"still {first.getMessage()}"
-    message = first.getMessage()
-    assert f"process {os.getpid()} on {os.uname().nodename}" in message
-    assert "saxpy to cubin" in message
-    assert "it took 1.5 s the last time" in message
 
 
 @pytest.mark.parametrize("change_of_mind", ["looks up something else", "closes the cache"])

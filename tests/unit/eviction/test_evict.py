@@ -13,7 +13,7 @@ from lockcache.filestream.accounting.scan import Found
 from lockcache.filestream.disk.layout import SHARDS, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.codec import Record
-from lockcache.filestream.eviction import evict
+from lockcache.filestream.eviction import choose, evict
 from lockcache.filestream.eviction.choose import Goal, Need, choose_victims
 from lockcache.filestream.eviction.evict import all_entries, evict_to_limit, sample_entries, sweep
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
@@ -64,6 +64,19 @@ def test_the_victims_are_the_oldest_that_make_enough_room_and_a_batch(sample, ne
         assert batch_bytes == sum(found.size_bytes for found in victims[len(enough) :])
         assert needed <= 0 or sum(found.size_bytes for found in enough[:-1]) < needed  # and not one more
     assert batch_bytes <= freed
+
+
+@pytest.mark.slow
+@property_test
+@given(_samples, st.integers(-5, 600), st.integers(0, 5), st.integers(1, 7))
+def test_looking_chunk_by_chunk_chooses_the_same(sample, needed, batch, chunk):
+    before = choose._CHUNK_ENTRIES
+    whole = choose_victims(sample, needed, batch)
+    try:
+        choose._CHUNK_ENTRIES = chunk
+        assert choose_victims(sample, needed, batch) == whole
+    finally:
+        choose._CHUNK_ENTRIES = before
 
 
 @pytest.mark.parametrize("record_files", [False, True])

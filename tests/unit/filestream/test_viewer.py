@@ -139,6 +139,16 @@ def test_an_eviction_takes_the_view_with_the_entry_and_none_that_is_held(cache_p
     assert _views(cache_path) == []
 
 
+def test_room_for_a_view_is_made_by_eviction_and_counted(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=3 * BYTES)
+    cache["older"] = bytes(2 * BYTES)
+    cache.put_files("k", FILES)
+    assert _files(cache.view_files("k")) == FILES
+    assert cache.get("older") is None
+    assert cache.stats().evictions == 1
+    assert cache.stats().bytes == 2 * BYTES
+
+
 def test_a_directory_that_is_only_read_shows_the_views_that_there_are(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path) as cache:
         cache.put_files("shown", FILES)

@@ -117,6 +117,16 @@ def test_an_item_is_named_by_its_place(arguments: dict[str, Any], named: str) ->
         fingerprint("", **arguments)
 
 
+def test_other_wrong_types_are_named() -> None:
+    with pytest.raises(TypeError, match="code must be a str, bytes or bytearray, got int"):
+        fingerprint(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="name must be a str or None, got PosixPath"):
+        fingerprint("", name=Path("x"))  # type: ignore[arg-type]
+    for macro in (5, [5], ("A", 5), b"A", {"A": "1"}):
+        with pytest.raises(TypeError, match=r"define_macro(\[\d\])? must be"):
+            fingerprint("", define_macro=macro)  # type: ignore[arg-type]
+
+
 def test_paths_may_be_given_in_every_accepted_form(tree: Tree, tmp_path: Path) -> None:
     tree({"a/h.h": "", "p.h": ""})
     forms: list[Any] = ["a", Path("a"), ["a"], (Path("a"),), tmp_path / "a"]

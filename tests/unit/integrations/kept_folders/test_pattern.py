@@ -31,9 +31,23 @@ def test_a_pattern_is_named_as_it_is_written_and_its_root_is_where_it_is_here(
     assert parse_pattern(text, VARIABLES) == (name, root, levels)
 
 
-@pytest.mark.parametrize("text", ["$UNSET/*/", "UNSET/*/", "$empty/*/", "$1/*/", "a\n/*/", "/" + "x/" * 3000 + "*/"])
-def test_what_is_not_a_pattern_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not|has no|begins"):
+REFUSED = {
+    "is not set": ("$UNSET/*/", "UNSET/*/", "$empty/*/"),
+    "begins with": ("$1/*/", "*/"),
+    "is not a path": ("a\n/*/", "/" + "x/" * 3000 + "*/"),
+    "no level '\\*'": ("CACHE_DIR/x/",),
+    "one '\\*' for each level": ("CACHE_DIR/**/",),
+    "has '..'": ("CACHE_DIR/../*/", "../*/"),
+    "a slash": ("CACHE_DIR/*", ""),
+    "the pattern 'a\\*'": ("CACHE_DIR/a*/",),
+    "the root of all files": ("/*/",),
+    "has more than": ("CACHE_DIR/" + "x/" * 70 + "*/",),
+}
+
+
+@pytest.mark.parametrize("text, why", [(text, why) for why, texts in REFUSED.items() for text in texts])
+def test_what_is_not_a_pattern_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
         parse_pattern(text, VARIABLES)
 
 
