@@ -15,7 +15,7 @@ import pytest
 BUDGETS: Final[dict[str, tuple[int, int]]] = {
     "access": (100, 700),
     "cli": (200, 280),
-    "contract": (130, 0),
+    "contract": (100, 60),
     "crash": (120, 450),
     "cuda": (50, 400),
     "daemon": (150, 550),
