@@ -58,14 +58,3 @@ def test_what_begins_no_hash_and_what_is_no_cache_completes_to_nothing(
     context = click.Context(click.Command("inspect"))
     context.params["directory"] = str(tmp_path / directory)
     assert complete_name(context, click.Argument(["key"]), begun) == []
-
-
-def test_completing_without_a_cache_gives_nothing_and_no_error(tmp_path: Path) -> None:
-    asked = run(
-        LOCKCACHE_DIR=str(tmp_path / "missing"),
-        _LOCKCACHE_COMPLETE="bash_complete",
-        COMP_WORDS="lockcache inspect ab",
-        COMP_CWORD="2",
-    )
-    assert (asked.stdout.strip(), asked.stderr) == ("", "")
-    assert not (tmp_path / "missing").exists()

@@ -71,12 +71,6 @@ def test_a_put_opens_each_folder_on_its_way_once(
     assert opened == [directory.name, "lockcache", "staged"]
 
 
-def test_a_put_leaves_nothing_staged(cache: CubinCache, directory: Path) -> None:
-    cache.put(ENTRY)
-    cache.put(ENTRY)
-    assert list((directory / "lockcache" / "staged").iterdir()) == []
-
-
 @pytest.mark.parametrize("suffix", ["json", "ptx", "cubin"])
 @pytest.mark.parametrize("damage", [flip, cut, empty, garbage, link, pipe, folder, Path.unlink])
 def test_a_damaged_file_of_ours_is_a_miss_and_the_next_put_mends_it(
