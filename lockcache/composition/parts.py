@@ -174,10 +174,13 @@ class Parts:
         self.backed: BackedReads | None = None
         if self.backing is None:
             return load, writer
-        backed_writer = self.backing.writing(writer)
+        from lockcache.remote import BackedReads, BackedWriter  # few have a server
+
+        store = self.backing.store
+        backed_writer = BackedWriter(writer, store)
         if self.renewed is not None:
             return load, backed_writer
-        self.backed = self.backing.reading(backed_writer, load, self.reader, self.implicit, lease_timeout, self.counts)
+        self.backed = BackedReads(store, backed_writer, load, self.reader, self.implicit, lease_timeout, self.counts)
         self.backing.prefetch(self._manifest, backed_writer, self.counts)
         return self.backed.load, backed_writer
 

@@ -18,7 +18,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.remote.backed import with_backing
-    from lockcache.remote.backing import BackedReads, Backing, backing_of
+    from lockcache.remote.backing import BackedReads, BackedWriter, Backing, backing_of
     from lockcache.remote.bulk import clear_server, read_bulk
     from lockcache.remote.cache import RemoteProgramCache
     from lockcache.remote.counters import ServerCounters, ServerSeen, read_servers, reset_servers_locked

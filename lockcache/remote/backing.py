@@ -48,22 +48,6 @@ class Backing:
         # Flushed before the report, so that lost writes are counted.
         reports.add(self, self.report, first=self.store.flush)
 
-    def writing(self, writer: Writer) -> BackedWriter:
-        """Returns a writer of one cache object to the directory and the server."""
-        return BackedWriter(writer, self.store)
-
-    def reading(
-        self,
-        writer: Writer,
-        load: Load,
-        lookups: EntryReader,
-        implicit: ImplicitTurns | None,
-        timeout_seconds: float | None,
-        counts: dict[str, int],
-    ) -> BackedReads:
-        """Returns the reads of one cache object, which counts look-ups in ``lookups`` and evictions in ``counts``."""
-        return BackedReads(self.store, writer, load, lookups, implicit, timeout_seconds, counts)
-
     def prefetch(self, path: str, writer: Writer, counts: dict[str, int]) -> None:
         """Fetch what the manifest at ``path`` (empty: none) lists, once in this process, by one process of a node."""
         if path and path not in self._prefetches:
