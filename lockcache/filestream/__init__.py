@@ -6,7 +6,7 @@ them, the cache never takes the job down. It knows nothing of servers. Programs 
 use :mod:`lockcache.lowlevel`.
 
 Rooms, each of which uses only those before it: disk, bundle_format, policy, accounting, seed_marks, directory, entry,
-bundle, compile_once, repair, eviction, room, seeding, writer, viewer, inspect.
+bundle, compile_once, repair, eviction, admission, seeding, writer, viewer, inspect.
 """
 
 # mypy: implicit-reexport
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.filestream.admission import apply_policy
     from lockcache.filestream.bundle_format import START_BYTES, begins
     from lockcache.filestream.bundle_format import EntryHead, Place, bundle_bytes, entry_bytes
     from lockcache.filestream.closures import ClosureFile
     from lockcache.filestream.directory import CacheDirectory
     from lockcache.filestream.entry import ViewPath
     from lockcache.filestream.policy import PRIORITIES, Policy, Priority, Seed, stated_policy
-    from lockcache.filestream.room import apply_policy
     from lockcache.filestream.seed_marks import has_seed
     from lockcache.filestream.seeding import attach_seed, detach_if_too_large, detach_seed, largest_bundle_bytes
     from lockcache.filestream.seeding import replace_policy

@@ -15,6 +15,7 @@ from typing import Final
 
 from lockcache.calling import parted_files
 from lockcache.filestream.accounting import folder_bytes, space_of
+from lockcache.filestream.admission import Admission
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import ViewName
 from lockcache.filestream.entry import (
@@ -27,7 +28,6 @@ from lockcache.filestream.entry import (
     reserved_bytes,
     reserved_view_bytes,
 )
-from lockcache.filestream.room import Room
 from lockcache.filestream.writer import Writer
 
 _log = logging.getLogger("lockcache")
@@ -100,28 +100,28 @@ class Viewer:
         entry_bytes = reserved_bytes(space, sum(map(len, files.values())), len(blob), has_block=True)
         if limit_bytes is not None and size + entry_bytes + folder_bytes(layout, int(view.entry[:2], 16)) > limit_bytes:
             return None
-        room = Room(directory, deadline)
+        admission = Admission(directory, deadline)
         try:
             while True:
                 staged = StagedView(directory, view.entry, size, deadline)
                 try:
                     staged.reserve()
-                    if _has_room_for(staged, room, limit_bytes, size):
-                        room.leave()
+                    if _has_room_for(staged, admission, limit_bytes, size):
+                        admission.leave()
                         staged.fill(files)
                         return staged.place(view, files, blob)
                 finally:
                     staged.abandon()  # does nothing for one in its place
                 if time.monotonic() >= deadline:
                     return None
-                room.wait()
+                admission.wait()
         finally:
-            room.leave()
-            self._counts["evictions"] += room.evicted.entries
+            admission.leave()
+            self._counts["evictions"] += admission.evicted.entries
 
 
-def _has_room_for(staged: StagedView, room: Room, limit_bytes: int | None, size_bytes: int) -> bool:
+def _has_room_for(staged: StagedView, admission: Admission, limit_bytes: int | None, size_bytes: int) -> bool:
     if limit_bytes is None or staged.reservation.page.total_bytes() <= limit_bytes:
         return True
     staged.reservation.give_way()
-    return room.make(limit_bytes, size_bytes)
+    return admission.make_room(limit_bytes, size_bytes)

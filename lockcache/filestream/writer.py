@@ -15,6 +15,7 @@ import time
 from typing import Final, NamedTuple, Protocol
 
 from lockcache.filestream.accounting import bytes_in, scan_shard
+from lockcache.filestream.admission import Admission, reap_if_possible
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, SHARDS
 from lockcache.filestream.entry import (
@@ -32,7 +33,6 @@ from lockcache.filestream.entry import (
     unpack,
 )
 from lockcache.filestream.eviction import Evicted, evict_to_limit
-from lockcache.filestream.room import Room, reap_if_possible
 
 # Puts between two reaps of what killed writers left, if there is no cap and no daemon. A listing takes some 20 us.
 _PUTS_BETWEEN_REAPS: Final = 256
@@ -170,7 +170,7 @@ class _Write:
         self._replaces = replaces
         self._deadline = time.monotonic() + writer.timeout_seconds
         # Made when it is needed: that is 2 us of a put.
-        self._room: Room | None = None
+        self._admission: Admission | None = None
         # Kept between attempts: the digest in it is most of what a large value costs.
         self._packed: Packed | None = None
         self._retried: set[str] = set()
@@ -184,13 +184,13 @@ class _Write:
             while (outcome := self._attempt_with_remedies()) is Outcome.NO_ROOM:
                 if time.monotonic() >= self._deadline:
                     raise RefusedError(f"other writers held all of the cap for {self._writer.timeout_seconds} s")
-                if self._room is not None:
-                    self._room.wait()
+                if self._admission is not None:
+                    self._admission.wait()
             return outcome
         finally:
-            if self._room is not None:
-                self._room.leave()
-                self.evicted += self._room.evicted
+            if self._admission is not None:
+                self._admission.leave()
+                self.evicted += self._admission.evicted
 
     def _attempt_with_remedies(self) -> Outcome:
         while True:
@@ -240,15 +240,15 @@ class _Write:
         _refuse_above(limit_bytes, size_bytes)
         if bytes_in(image) > limit_bytes:
             staged.reservation.give_way()
-            if self._room is None:
-                self._room = Room(self._directory, self._deadline)
-            if not self._room.make(limit_bytes, size_bytes):
+            if self._admission is None:
+                self._admission = Admission(self._directory, self._deadline)
+            if not self._admission.make_room(limit_bytes, size_bytes):
                 return False
             limit_now = self._directory.limit_bytes()
             if limit_now is not None and limit_now < limit_bytes:
                 return False  # lowered while this waited: by that one it is tried again
-        if self._room is not None:
-            self._room.leave()  # before the write: the next writer need not wait until it is done
+        if self._admission is not None:
+            self._admission.leave()  # before the write: the next writer need not wait until it is done
         return True
 
     def _remedy(self, error: OSError) -> str | None:

@@ -63,7 +63,7 @@ TESTS = {
     "entry/staging": [
         "tests/unit/entry/test_staging.py",
         "tests/unit/filestream/test_writer.py",
-        "tests/unit/filestream/test_room.py",
+        "tests/unit/filestream/test_admission.py",
         "tests/contract/test_stats.py",
     ],
     "entry/removal": [

@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache, InMemoryProgramCache, TieredProgramCache, Turn
-from lockcache.filestream.compile_once import turns
 from lockcache.filestream.compile_once.lease import Holder
-from lockcache.filestream.compile_once.polling import Pace
+from lockcache.filestream.disk import Pace, Waiter, waiting
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
-from lockcache.filestream.disk.wakeups import Sleeper
 from tests.matrix_sampling import EXHAUSTIVE
 from tests.processes.crowd import HANG_SECONDS, crowd, run_all
 from tests.threads import run_threads, running
@@ -208,15 +206,15 @@ def test_however_a_turn_ends_in_one_process_it_wakes_who_waits_in_another(
     end: str, cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The waiter looks by itself only after minutes, so that what is in time for it is that it was woken."""
-    asleep, woken, sleep = threading.Event(), [], Sleeper.sleep
+    asleep, woken, sleep = threading.Event(), [], Waiter.sleep
 
-    def noted(self: Sleeper, seconds: float) -> bool:
+    def noted(self: Waiter, seconds: float) -> bool:
         asleep.set()
         woken.append(sleep(self, seconds))
         return woken[-1]
 
-    monkeypatch.setattr(Sleeper, "sleep", noted)
-    monkeypatch.setattr(turns, "WOKEN", Pace(*[HANG_SECONDS * 10] * 5))
+    monkeypatch.setattr(Waiter, "sleep", noted)
+    monkeypatch.setattr(waiting, "WOKEN", Pace(*[HANG_SECONDS * 10] * 5))
     cache = FileStreamProgramCache(cache_path, lease_timeout_seconds=HANG_SECONDS * 20)
     with subprocess.Popen([sys.executable, "-c", HOLDER, cache_path, end], stdin=-1, stdout=-1, text=True) as holder:
         assert holder.stdout.readline() == "it has the turn\n"

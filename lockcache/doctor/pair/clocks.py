@@ -9,7 +9,7 @@ from lockcache.doctor.files import SKEW_SECONDS
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding
 from lockcache.doctor.pair.messages import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, span_of
-from lockcache.filestream.disk import Sleeper, ring
+from lockcache.filestream.disk import Waiter, ring
 
 # ---- clocks: the answer was written between the question and its arrival ---------------------------------------------
 
@@ -57,11 +57,13 @@ def _wake(side: Side) -> Numbers:
 
 
 def _listen(side: Side) -> Numbers:
-    sleeper = Sleeper(side.layout, side.at("bell"))
-    sleeper.listen()
+    waiter = Waiter(side.layout, side.at("bell"))
+    waiter.listen()
     side.sync()
     start = time.monotonic()
-    is_woken = sleeper.sleep(side.limit_seconds)
+    is_woken = False
+    while not is_woken and time.monotonic() < start + side.limit_seconds:
+        is_woken = waiter.sleep(start + side.limit_seconds)
     took_us = int((time.monotonic() - start) * 1e6)
     side.sync()
     return {"woken": is_woken, "woken_us": took_us}

@@ -15,7 +15,6 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.compile_once.implicit import ImplicitTurns
     from lockcache.filestream.compile_once.lease import reap_lease
-    from lockcache.filestream.compile_once.polling import REMOTE, WOKEN
     from lockcache.filestream.compile_once.turns import CompileOnce, LeaseTurn
 else:
     __getattr__, __dir__ = door(__name__)

@@ -28,7 +28,6 @@ from lockcache.filestream.disk import (
     UPDATE,
     Descriptor,
     Layout,
-    bell_of,
     myself,
     opened,
     parse_json,
@@ -149,11 +148,11 @@ class Lease:
         finally:
             if holder is not None:
                 self._file.close()
-                ring(self._layout, bell_of(self._path))
+                ring(self._layout, _bell_of(self._path))
 
     def is_waited_for(self) -> bool:
         """Returns whether another caller may wait for this lease: on a network file system that is not known."""
-        return self._layout.is_network or os.path.lexists(bell_of(self._path))
+        return self._layout.is_network or os.path.lexists(_bell_of(self._path))
 
     def _after_fork_in_child(self) -> None:
         # The lease is the parent's alone: the child's copy of the descriptor would keep it alive past the parent.
@@ -227,6 +226,11 @@ def reap_lease(folder_fd: int, file: str) -> bool:
         return False
     finally:
         lease.close()
+
+
+def _bell_of(path: str) -> str:
+    """Returns the path of the bell of a lease's key, from that of its file."""
+    return f"{path.rpartition('.')[0]}.bell"
 
 
 def _is_at(status: os.stat_result, path: str) -> bool:

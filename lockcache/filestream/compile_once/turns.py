@@ -18,7 +18,6 @@ import functools
 import logging
 import math
 import os
-import random
 import threading
 import time
 import weakref
@@ -28,8 +27,7 @@ from typing import Final, TypeAlias
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, take_lease
-from lockcache.filestream.compile_once.polling import ALONE, REMOTE, WOKEN
-from lockcache.filestream.disk import Layout, Sleeper, bell_of, myself
+from lockcache.filestream.disk import LOCAL, Layout, Waiter, myself
 from lockcache.filestream.entry import EntryReader, Loader
 from lockcache.fork import after_fork_in_child
 
@@ -262,7 +260,7 @@ class _Wait:
         self._left_seconds = 0.0
         self._has_paused = False
         self._polled: Hashable = None
-        self._sleeper = Sleeper(once.layout, bell_of(once.lease_path(name, 0)))
+        self._waiter = Waiter(once.layout, once.layout.bell(name), awaits_death=True)
         self._notices = list(_NOTICES)
 
     @functools.cached_property
@@ -295,26 +293,23 @@ class _Wait:
         Not beyond ``until``, in monotonic seconds.
         """
         self._has_paused = True
-        self._sleeper.listen()
-        pace = WOKEN if self._sleeper.is_woken else REMOTE if self._once.layout.is_network else ALONE
-        now = time.monotonic()
-        ask = now + max(min(pace.ask_after(now - self._began), self._left_seconds), ALONE.shortest_seconds)
-        ask = min(ask, until)
+        waiter = self._waiter
+        waiter.listen()
+        ask_after = min(waiter.pace.ask_after(waiter.waited_seconds), self._left_seconds)
+        ask = min(time.monotonic() + max(ask_after, LOCAL.shortest_seconds), until)
         # Local waiters look once more, now that they listen: that is two calls to the kernel, but on a network file
         # system two to the server.
         is_known = self._once.layout.is_network
         if is_known:
             self._polled = _NOT_YET
-        while now < ask:
+        while time.monotonic() < ask:
             if not is_known:
                 older, self._polled = self._polled, self._once.poll(self._name, self.generation)
                 if self._polled != older:
                     return
             is_known = False
-            seconds = pace.look_after(now - self._began) * (0.5 + random.random() / 2)
-            if self._sleeper.sleep(min(seconds, ask - now)):
+            if waiter.sleep(ask):
                 return
-            now = time.monotonic()
 
     def saw_failure(self) -> bool:
         """Returns whether the holder that this waited for failed, while another waiter looks at the lease."""
@@ -332,18 +327,15 @@ class _Wait:
 
     def end(self) -> None:
         """Remove the bell, for which no process waits any more."""
-        if self._sleeper.has_bell:
+        if self._waiter.has_bell:
             with contextlib.suppress(OSError):
-                self._once.layout.reach.unlink(bell_of(self._once.lease_path(self._name, 0)))
+                self._once.layout.reach.unlink(self._once.layout.bell(self._name))
 
     def _see(self, holder: Holder) -> None:
         who = (holder.token, holder.pid, holder.start_ns)
         if who != self._holder:
             self._holder, self._holder_since = who, time.monotonic()
-            if holder.token == myself().host:
-                self._sleeper.watch(holder.pid)
-            else:
-                self._sleeper.ignore_deaths()
+            self._waiter.watch(holder.pid if holder.token == myself().host else None)
         while self._notices and time.monotonic() - self._began > self._notices[0][0]:
             _, level, what = self._notices.pop(0)
             _log.log(level, "%s for %s", what, self._in_words(holder))

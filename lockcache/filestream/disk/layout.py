@@ -263,5 +263,9 @@ class Layout:
     def lease(self, name: str, generation: int) -> str:
         return f"{self.leases}/{name}.{generation}"
 
+    def bell(self, name: str) -> str:
+        """Returns the path of an entry's bell: one for all generations of its lease."""
+        return f"{self.leases}/{name}.bell"
+
     def lock(self, shard: int) -> str:
         return f"{self.locks}/{shard:02x}"

@@ -59,16 +59,14 @@ def evict_to_limit(
     limit_bytes: int,
     *,
     ahead_bytes: int = 0,
-    when_enough: Callable[[], object] = lambda: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evicted:
     """Remove entries until all that is accounted for is at most ``limit_bytes``; then a batch of ``ahead_bytes``.
 
-    The batch is at least a sixteenth of the sampled entries, and ``when_enough`` is called after it: writers that are
-    let go before take the processor that the batch needs, and all of them wait longer (32 on two cores: by a quarter).
-    The directory's policy says which entries go first. May remove less: entries in busy shards stay, reservations of
-    other writes cannot be evicted, and ``should_stop`` is called as by :func:`sweep`. Raises :class:`OSError` where the
-    disk gives no answer; what was removed by then is accounted for.
+    The batch is at least a sixteenth of the sampled entries. The directory's policy says which entries go first. May
+    remove less: entries in busy shards stay, reservations of other writes cannot be evicted, and ``should_stop`` is
+    called as by :func:`sweep`. Raises :class:`OSError` where the disk gives no answer; what was removed by then is
+    accounted for.
     """
     usage = directory.usage()
     trim_quarantine(directory, limit_bytes)
@@ -95,8 +93,6 @@ def evict_to_limit(
         # Entries whose views are in use stayed: others have to go.
         gone = in_use.union(victim.name for victim in victims)
         sample = [found for found in sample if found.name not in gone]
-    if done.entries:
-        when_enough()
     return done
 
 

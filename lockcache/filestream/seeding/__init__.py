@@ -4,7 +4,7 @@ Promises invariant 3 (hard cap) across seeds that come, are replaced and go, if 
 :mod:`lockcache.filestream.bundle` reads a seed, and :mod:`lockcache.filestream.seed_marks` marks the entries that were
 deleted.
 
-May use: accounting, room, eviction, bundle, directory, policy, seed_marks, disk.
+May use: accounting, admission, eviction, bundle, directory, policy, seed_marks, disk.
 """
 
 # mypy: implicit-reexport

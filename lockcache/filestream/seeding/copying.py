@@ -15,6 +15,7 @@ from typing import Final
 
 from lockcache.errors import ArchiveError
 from lockcache.filestream.accounting import space_of
+from lockcache.filestream.admission import evict_to_policy
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     UPDATE,
@@ -26,7 +27,6 @@ from lockcache.filestream.disk import (
 )
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import Seed, most_seed_bytes
-from lockcache.filestream.room import evict_to_policy
 from lockcache.filestream.seed_marks import is_in_order, opened_seed, withdraw
 
 __all__ = ["detached", "largest_bundle_bytes", "replace_copy", "settle", "take_away"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lockcache.filestream.compile_once import REMOTE, WOKEN
+from lockcache.filestream.disk import REMOTE, WOKEN
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.events import Bell, Clock, Server, Steps
 

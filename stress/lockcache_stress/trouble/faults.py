@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
-from lockcache.filestream.compile_once import CompileOnce, LeaseTurn, lease
-from lockcache.filestream.disk import Recency, myself
+from lockcache.filestream.compile_once import LeaseTurn, lease
+from lockcache.filestream.disk import Pace, Recency, Waiter, myself
 from lockcache.filestream.entry import StagedEntry, as_entry, reader
 from lockcache.filestream.eviction import remove
 from lockcache.resource import join_metadata
@@ -169,10 +169,9 @@ def _lease_kept() -> None:
 
 
 def _waiters_poll() -> None:
-    turns = sys.modules[CompileOnce.__module__]
-    for name in ("WOKEN", "ALONE"):
-        pace = getattr(turns, name)
-        _replace(turns, name, type(pace)(_POLL_SECONDS, 1.0, _POLL_SECONDS, 1.0, _POLL_SECONDS))
+    waiting = sys.modules[Waiter.__module__]
+    for name in ("WOKEN", "LOCAL"):
+        _replace(waiting, name, Pace(_POLL_SECONDS, 1.0, _POLL_SECONDS, 1.0, _POLL_SECONDS))
 
 
 def _starts_by_the_clock() -> None:

@@ -14,7 +14,7 @@ from lockcache.filestream.compile_once.lease import Holder, take_lease
 from lockcache.filestream.compile_once.turns import CompileOnce, LeaseTurn, _Wait
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
-from lockcache.filestream.disk.wakeups import Sleeper
+from lockcache.filestream.disk.waiting import Waiter
 
 SECOND_NS = 10**9
 
@@ -67,7 +67,7 @@ def test_a_waiter_on_a_network_file_system_looks_once_before_it_asks_and_not_aga
         assert lease is not None
         monkeypatch.setattr(turns_module, "take_lease", noted("ask", take_lease))
         monkeypatch.setattr(CompileOnce, "_is_published", noted("look", CompileOnce._is_published))
-        monkeypatch.setattr(Sleeper, "sleep", noted("sleep", Sleeper.sleep))
+        monkeypatch.setattr(Waiter, "sleep", noted("sleep", Waiter.sleep))
         turn = cache._once.wait_or_turn(name, "", until=time.monotonic() + 0.3)
         lease.release()
     assert isinstance(turn, LeaseTurn)

@@ -1,4 +1,4 @@
-"""Room for a write: reclaim what dead writers hold, evict, or wait for other writers; and the cap of an opener.
+"""Admission: room for a write, by eviction or by waiting for other writers; and the cap of an opener.
 
 Keeps invariant 3 (hard cap) for writers: a write goes on only after the sum of everything accounted for, with the
 reservation of this write in it, was at or under the cap. A program's ``max_size_bytes`` becomes the directory's when
@@ -9,11 +9,9 @@ pass of eviction ends there too, but the first one may last a second. Keeps inva
 a disk that is too full for a new policy is a warning, not an error.
 
 Where many processes write into a full cache, one at a time evicts, the head, for all writers that have reserved by then
-and a batch for the next ones. The others sleep. Before, all of them searched for victims at once, and sixty-four
-writers took a minute for what takes seconds now. The head reads the sum for all waiters: their reservations are in it,
-so it is the same for each of them. They go on without a check of their own, when later writers may have filled the
-room. Where writes in progress together exceed the cap, all but the head give their reservations back, and reserve again
-one at a time.
+and a batch for the next ones. The others sleep: small writes with their reservations, at a bell that the head rings
+when it has its room; large ones give their reservations back, and try again one after the other, in a queue. Before,
+all of them searched for victims at once, and sixty-four writers took a minute for what takes seconds now.
 
 Not promised: that the queue excludes anybody, or the order. The queue decides when a writer tries, never whether there
 is room. So where no lock can be taken (a network mount without locks, a full disk), or the head is stopped, the other
@@ -28,11 +26,12 @@ import logging
 import random
 import time
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Final
 
 from lockcache.filestream.accounting import Slot, StatePage, bytes_beside, space_of
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import DISK_FULL, Hold, Queue, Woken, grant, refuse_symlink, wake_next
+from lockcache.filestream.disk import DISK_FULL, Hold, Waiter, refuse_symlink, ring, wake_next
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy, Priority
 from lockcache.filestream.repair import reap, recount_drifted
@@ -56,144 +55,161 @@ _BETWEEN_PASSES_SECONDS: Final = 0.1
 # Between two checks of the sum by the head, where nothing is left to evict: about the time to write a MiB.
 _HEAD_CHECKS_SECONDS: Final = (0.0005, 0.003)
 
-# Between two checks by the other waiters, for the cases in which nobody wakes them.
-_WAITERS_CHECK_SECONDS: Final = (0.1, 0.3)
-
 # Where the accounting has not changed for so long, the head is stopped: the others try without their turn.
 _PATIENCE_SECONDS: Final = 0.25
 
-# A writer waits with its reservation if that is at most this share of the cap: then the head evicts for it.
+# A write sleeps with its reservation if that is at most this share of the cap. If all writes give their reservations
+# back, 8 to 64 writers into a full cache take twice as long; if all keep them, large ones exclude each other.
 _SMALL_SHARE: Final = 64
 
 # The longest wait with a reservation, before the writer gives it back for the sake of others.
 _LONGEST_RESERVED_SECONDS: Final = 1.0
 
 
-class Room:
-    """The room of one write, from its first :meth:`make` until :meth:`leave`.
+class _Place(Enum):
+    """The place of a write among the writes that want room."""
 
-    One writer at a time evicts, the head, for all writers that have reserved by then. Where their reservations together
-    exceed the cap, all but the head give them back, and reserve again one after the other.
-    """
+    #: Among none: it has not waited yet, or waits to be woken.
+    NONE = auto()
+    #: The first: it was woken, and wakes the next one when it has its room or gives up.
+    FIRST = auto()
+    #: The head: it has the lock of the queue, and evicts.
+    HEAD = auto()
+    #: It tries once without a turn, because the head seems to be stopped.
+    PASSING = auto()
+
+
+class _Tried(Enum):
+    """The remedies that a write has tried."""
+
+    NOTHING = auto()
+    EVICTION = auto()
+    #: Also to recount shards that drifted: once for each write.
+    RECOUNT = auto()
+
+
+class Admission:
+    """The way of one write to its room, from its first :meth:`make_room` until :meth:`leave`."""
 
     __slots__ = (
+        "_changed_at",
         "_deadline",
         "_directory",
-        "_has_granted",
-        "_has_searched",
-        "_has_turn",
         "_head",
-        "_is_recounted",
+        "_image",
+        "_layout",
         "_limit_bytes",
         "_next_pass_at",
-        "_progress",
-        "_queue",
+        "_place",
         "_reserved_bytes",
-        "_skips_queue",
         "_total_in_vain",
+        "_tried",
         "evicted",
     )
 
     def __init__(self, directory: CacheDirectory, deadline: float) -> None:
         """``deadline``: the end of every wait, in monotonic seconds."""
-        self._directory = directory
+        self._directory, self._layout = directory, directory.layout
         self._deadline = deadline
-        self._progress = _Progress()
+        self._place = _Place.NONE
         self._head: Hold | None = None
-        self._queue: Queue | None = None
-        self._has_turn = self._is_recounted = False
-        # Whether the next try is without a turn, because the head seems to be stopped.
-        self._skips_queue = False
         self._limit_bytes = self._reserved_bytes = 0
         # The sum at the last search that found no victims, and when the next one is due.
         self._total_in_vain: Slot | None = None
         self._next_pass_at = 0.0
-        self._has_searched = self._has_granted = False
+        self._tried = _Tried.NOTHING
+        # The accounting page as it was seen last, and when it changed.
+        self._image = b""
+        self._changed_at = 0.0
         #: The entries evicted for this write.
         self.evicted = Evicted()
 
-    def make(self, limit_bytes: int, reserved_bytes: int) -> bool:
-        """Wait and evict until all that is accounted for is at most ``limit_bytes``. Returns whether it is.
+    def make_room(self, limit_bytes: int, reserved_bytes: int) -> bool:
+        """Evict until all that is accounted for is at most ``limit_bytes``, if it is this write's turn.
 
-        Requires: the write's reservation of ``reserved_bytes`` stands, and no shard lock is held. After ``False`` the
-        caller gives the reservation back, calls :meth:`wait`, and reserves again: else all writers would wait for ever.
+        Returns whether it is. Requires: the write's reservation of ``reserved_bytes`` stands, and no shard lock is
+        held. After ``False`` the caller gives the reservation back, calls :meth:`wait`, and reserves again: else two
+        writes of a third of the cap and that of the head would exclude each other. A small write sleeps with its
+        reservation, from which the head knows for how much to evict, as long as there is something to evict.
         """
-        self._queue = None  # a grant that is heard there is for an older reservation
         self._limit_bytes, self._reserved_bytes = limit_bytes, reserved_bytes
         is_small = reserved_bytes * _SMALL_SHARE <= limit_bytes
         give_back_at = min(self._deadline, time.monotonic() + _LONGEST_RESERVED_SECONDS)
-        skips_queue, self._skips_queue = self._skips_queue, False
-        while (total := (usage := self._directory.usage()).total()).bytes > limit_bytes:
-            may_evict_alone = skips_queue or self._progress.has_ended(usage)
-            if self._is_head() or may_evict_alone:
-                if self._should_search(total) and self._evict(total):
-                    if self._has_granted:
-                        return True  # like the writers that it let go on: by now they and later ones fill the room
-                    continue
-            elif not is_small or not total.entries:
+        bell = Waiter(self._layout, self._layout.room_bell)
+        while (total := self._directory.usage().total()).bytes > limit_bytes:
+            has_turn = self._place is _Place.PASSING or self._is_head()
+            if has_turn and self._should_search(total) and self._evict(total):
+                continue
+            if self._place is _Place.PASSING:
+                self._place = _Place.FIRST
                 return False
-            if may_evict_alone or time.monotonic() >= give_back_at:
+            if not (has_turn or (is_small and total.entries)) or time.monotonic() >= give_back_at:
                 return False
-            if self._sleep() is Woken.BY_GRANT:
-                return True
+            if has_turn:
+                self._pause()
+            elif not bell.listen():  # else the head may have left before
+                bell.sleep(give_back_at)
         return True
 
     def wait(self) -> None:
         """Wait until it is time to reserve again; not beyond the deadline. Requires: nothing reserved."""
         if self._head is not None:  # its room is not to be had now: other writers may try
-            self._sleep()
+            self._pause()
             return
-        self._queue = None  # without a reservation nothing can be granted
+        queue = Waiter(self._layout, self._layout.room_queue, is_queue=True)
         while not self._is_overdue() and not self._is_head():
             usage = self._directory.usage()
-            if self._progress.has_ended(usage):
-                self._skips_queue = True
+            if self._is_stuck(usage):
+                self._place = _Place.PASSING
                 return
-            woken = self._sleep(is_granted_too=False)
+            if queue.listen():  # the head may have left before
+                continue
+            if queue.sleep(self._deadline):
+                self._place = _Place.FIRST
             # There is room, and nobody woke this waiter: the head is stopped, or on another host.
-            if woken is Woken.BY_NOBODY and usage.total_bytes() + self._reserved_bytes <= self._limit_bytes:
+            elif usage.total_bytes() + self._reserved_bytes <= self._limit_bytes:
                 return
 
     def leave(self) -> None:
         """Give up the place in the queue, and wake the next writer. Does nothing for a write that did not wait."""
-        self._queue = None
         if self._head is not None:
             self._head.release()
             self._head = None
-            self._has_turn = True
-        if self._has_turn:
-            self._has_turn = False
-            wake_next(self._directory.layout, self._directory.layout.room_queue)
+            ring(self._layout, self._layout.room_bell)
+        if self._place is not _Place.NONE:
+            self._place = _Place.NONE
+            wake_next(self._layout, self._layout.room_queue)
 
-    def _sleep(self, *, is_granted_too: bool = True) -> Woken:
+    def _pause(self) -> None:
+        """Let writes in progress go on."""
         left_seconds = max(0.0, self._deadline - time.monotonic())
-        if self._head is not None:  # it waits for writes in progress
-            time.sleep(min(left_seconds, random.uniform(*_HEAD_CHECKS_SECONDS)))
-            return Woken.BY_NOBODY
-        layout = self._directory.layout
-        if self._queue is None:
-            self._queue = Queue(layout, layout.room_queue, layout.room_bell if is_granted_too else "")
-        if self._queue.join():
-            return Woken.BY_NOBODY
-        woken = self._queue.sleep(min(left_seconds, random.uniform(*_WAITERS_CHECK_SECONDS)))
-        self._has_turn |= woken is Woken.IN_TURN
-        return woken
+        time.sleep(min(left_seconds, random.uniform(*_HEAD_CHECKS_SECONDS)))
 
     def _is_head(self) -> bool:
         """Returns whether this writer is the head, or has become it."""
         if self._head is None:
-            layout = self._directory.layout
             try:
-                for folder in (layout.own, layout.locks):
+                for folder in (self._layout.own, self._layout.locks):
                     refuse_symlink(folder)  # another member of a group may have planted one
                 self._head = self._directory.room_lock.try_hold()
             except OSError:
                 return False
+        if self._head is not None:
+            self._place = _Place.HEAD
         return self._head is not None
+
+    def _is_stuck(self, usage: StatePage) -> bool:
+        """Returns whether the accounting has not changed for a while. The next while begins then."""
+        image, now = usage.image(), time.monotonic()
+        is_same = image == self._image
+        if is_same and now - self._changed_at < _PATIENCE_SECONDS:
+            return False
+        self._image, self._changed_at = image, now
+        return is_same
 
     def _should_search(self, total: Slot) -> bool:
         """Returns whether to search for victims: again only where there may be others, or after a while."""
-        if self._has_searched and self._is_overdue():
+        if self._tried is not _Tried.NOTHING and self._is_overdue():
             return False
         return (total.entries > 0 and total != self._total_in_vain) or time.monotonic() >= self._next_pass_at
 
@@ -203,9 +219,10 @@ class Room:
         ``total``: the sum that was over the limit.
         """
         directory, limit_bytes = self._directory, self._limit_bytes
-        self._has_searched, self._has_granted = True, False
+        if self._tried is _Tried.NOTHING:
+            self._tried = _Tried.EVICTION
         reap(directory)
-        slots, staged = directory.usage().slots(), bytes_beside(directory.layout)
+        slots, staged = directory.usage().slots(), bytes_beside(self._layout)
         # A name alone reserves nothing: other members of a group can make files of any name.
         staged_bytes = sum(min(size, slots[shard].bytes) for shard, size in staged.items())
         held_bytes = total.bytes - staged_bytes
@@ -218,7 +235,6 @@ class Room:
             directory,
             limit_bytes,
             ahead_bytes=min(others_bytes, limit_bytes // _LARGEST_BATCH_SHARE),
-            when_enough=self._grant,
             should_stop=lambda: time.monotonic() >= until,
         )
         self.evicted += evicted
@@ -228,45 +244,15 @@ class Room:
         # The rest is reserved by others; or it is drift, which would keep a small cache shut for ever.
         return held_bytes > 0 and self._recount()
 
-    def _grant(self) -> None:
-        """Let all small writes that wait go on, if there is room for each that has reserved by then; this one too."""
-        layout = self._directory.layout
-        grant(layout, layout.room_bell, self._has_room_for_all)
-
-    def _has_room_for_all(self) -> bool:
-        # By the cap in force now, which may be lower than the one that this write began with.
-        limit_bytes = self._directory.limit_bytes()
-        self._has_granted = limit_bytes is None or self._directory.usage().total_bytes() <= limit_bytes
-        return self._has_granted
-
     def _recount(self) -> bool:
         """Recount shards that drifted, once for each write. Returns whether any did."""
-        if self._is_recounted:
+        if self._tried is _Tried.RECOUNT:
             return False
-        self._is_recounted = True
+        self._tried = _Tried.RECOUNT
         return recount_drifted(self._directory, self._is_overdue) > 0
 
     def _is_overdue(self) -> bool:
         return time.monotonic() >= self._deadline
-
-
-class _Progress:
-    """Progress in a directory: any change of its accounting."""
-
-    __slots__ = ("_changed_at", "_image")
-
-    def __init__(self) -> None:
-        self._image = b""
-        self._changed_at = 0.0
-
-    def has_ended(self, usage: StatePage) -> bool:
-        """Returns whether the accounting has not changed for a while. The next while begins then."""
-        image, now = usage.image(), time.monotonic()
-        is_same = image == self._image
-        if is_same and now - self._changed_at < _PATIENCE_SECONDS:
-            return False
-        self._image, self._changed_at = image, now
-        return is_same
 
 
 def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority | None = None) -> Evicted:

@@ -11,16 +11,17 @@ import time
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.admission import Admission
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.eviction import Evicted
-from lockcache.filestream.room import Room
 from tests.unit.material import on_disk, put, set_last_use
 
 # Reserves 900 bytes and dies without a word.
 DIE = """
 import os, sys
 from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.admission import Admission
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.eviction import Evicted
@@ -30,13 +31,13 @@ os.kill(os.getpid(), 9)
 """
 
 
-def room(directory, seconds=30.0):
-    return Room(directory, time.monotonic() + seconds)
+def admission(directory, seconds=30.0):
+    return Admission(directory, time.monotonic() + seconds)
 
 
 def test_where_there_is_room_nothing_is_touched(directory):
     put(directory, b"a", b"x" * 100)
-    assert room(directory).make(100, 0) is True
+    assert admission(directory).make_room(100, 0) is True
     assert directory.usage().total() == (100, 1)
 
 
@@ -45,8 +46,8 @@ def test_entries_make_way_for_a_reservation(directory):
         put(directory, b"%d" % number, b"x" * 100)
     staged = StagedEntry(directory, "ab" + "0" * 62, 200)
     staged.reserve()
-    mine = room(directory)
-    assert mine.make(500, 200) is True
+    mine = admission(directory)
+    assert mine.make_room(500, 200) is True
     assert mine.evicted == Evicted(2, 200)
     assert directory.usage().total() == (500, 3)
     staged.abandon()
@@ -60,8 +61,8 @@ def test_while_others_write_more_makes_way_than_is_needed(directory, others, evi
     staged = [StagedEntry(directory, f"{number:02x}" + "0" * 62, 100) for number in range(1 + others)]
     for each in staged:
         each.reserve()
-    mine = room(directory)
-    assert mine.make(1000, 100) is True
+    mine = admission(directory)
+    assert mine.make_room(1000, 100) is True
     assert mine.evicted == Evicted(evicted, 100 * evicted)
     assert directory.usage().total() == (100 * (11 + others - evicted), 10 - evicted)
     for each in staged:
@@ -73,10 +74,10 @@ def test_where_all_that_is_left_is_reserved_by_the_living_it_gives_way(directory
     theirs, mine = StagedEntry(directory, "ab" + "0" * 62, 400), StagedEntry(directory, "cd" + "0" * 62, 400)
     theirs.reserve()
     mine.reserve()
-    assert room(directory).make(500, 0) is False
+    assert admission(directory).make_room(500, 0) is False
     assert directory.usage().total() == (800, 0)
     theirs.abandon()
-    assert room(directory).make(500, 0) is True
+    assert admission(directory).make_room(500, 0) is True
     mine.abandon()
 
 
@@ -85,7 +86,7 @@ def test_where_all_that_is_left_cannot_be_evicted_it_gives_way(directory):
     mine = StagedEntry(directory, "cd" + "0" * 62, 400)
     mine.reserve()
     with directory.locks[int(entry_name(b"a")[:2], 16)]:
-        assert room(directory, 0.1).make(500, 0) is False
+        assert admission(directory, 0.1).make_room(500, 0) is False
     assert directory.usage().total() == (800, 1)
     mine.abandon()
 

@@ -1,4 +1,4 @@
-"""Wake-ups of a waiter for a lease: the bell, and the holder's death."""
+"""Wake-ups of a waiter: by its bell, and by the death of a process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.compile_once import turns
 from lockcache.filestream.disk import Layout
-from lockcache.filestream.disk.wakeups import Sleeper, bell_of, ring
+from lockcache.filestream.disk.waiting import LOCAL, WOKEN, Waiter, ring
 from tests.processes.crowd import HANG_SECONDS
 from tests.unit.material import descriptors
 
@@ -24,42 +25,47 @@ def bell(tmp_path: Path) -> Path:
     return tmp_path / "key.bell"
 
 
-def listening(bell: Path) -> Sleeper:
-    sleeper = Sleeper(Layout(str(bell.parent)), str(bell))
-    sleeper.listen()
-    assert sleeper.has_bell
-    return sleeper
+def listening(bell: Path) -> Waiter:
+    waiter = Waiter(Layout(str(bell.parent)), str(bell), awaits_death=True)
+    assert waiter.listen()
+    assert not waiter.listen()
+    return waiter
 
 
-def test_a_key_has_one_bell_for_all_generations_of_its_lease():
-    assert bell_of("/c/leases/abc.0") == bell_of("/c/leases/abc.7") == "/c/leases/abc.bell"
+def hears(waiter: Waiter) -> bool:
+    """Returns whether an event ends its sleep; it also wakes by itself, to look."""
+    until = time.monotonic() + HANG_SECONDS
+    while time.monotonic() < until:
+        if waiter.sleep(until):
+            return True
+    return False
 
 
 def test_ringing_wakes_everybody_who_listens_once_and_removes_the_bell(bell: Path) -> None:
-    sleepers = [listening(bell) for _ in range(3)]
-    assert not sleepers[0].sleep(0)
+    waiters = [listening(bell) for _ in range(3)]
+    assert not waiters[0].sleep(0.0)
     ring(Layout(str(bell.parent)), str(bell))
-    assert [sleeper.sleep(HANG_SECONDS) for sleeper in sleepers] == [True] * 3
-    assert [sleeper.sleep(0) for sleeper in sleepers] == [False] * 3
+    assert [hears(waiter) for waiter in waiters] == [True] * 3
+    assert [waiter.sleep(0.0) for waiter in waiters] == [False] * 3
     assert not bell.exists()
 
 
 def test_who_goes_on_waiting_listens_for_the_next_ring(bell: Path) -> None:
-    sleeper = listening(bell)
+    waiter = listening(bell)
     ring(Layout(str(bell.parent)), str(bell))
-    assert sleeper.sleep(HANG_SECONDS)
-    sleeper.listen()
-    assert not sleeper.sleep(0)
+    assert hears(waiter)
+    waiter.listen()
+    assert not waiter.sleep(0.0)
     ring(Layout(str(bell.parent)), str(bell))
-    assert sleeper.sleep(HANG_SECONDS)
+    assert hears(waiter)
 
 
 def test_a_bell_that_was_removed_is_made_again(bell: Path) -> None:
-    sleeper = listening(bell)
+    waiter = listening(bell)
     bell.unlink()
-    sleeper.listen()
+    waiter.listen()
     ring(Layout(str(bell.parent)), str(bell))
-    assert sleeper.sleep(HANG_SECONDS)
+    assert hears(waiter)
 
 
 def test_ringing_where_nobody_listens_any_more_removes_the_bell(bell: Path) -> None:
@@ -72,11 +78,11 @@ def test_ringing_where_nobody_listens_any_more_removes_the_bell(bell: Path) -> N
 
 def test_a_folder_in_the_place_of_a_bell_costs_no_descriptors(bell: Path) -> None:
     bell.mkdir()
-    sleeper, before = Sleeper(Layout(str(bell.parent)), str(bell)), descriptors()
+    waiter, before = Waiter(Layout(str(bell.parent)), str(bell)), descriptors()
     for _ in range(3):
-        sleeper.listen()
+        waiter.listen()
     ring(Layout(str(bell.parent)), str(bell))
-    assert not sleeper.has_bell
+    assert not waiter.has_bell
     assert descriptors() == before
 
 
@@ -87,37 +93,37 @@ def test_in_a_folder_of_a_group_its_members_may_ring(bell: Path) -> None:
 
 
 def test_without_a_folder_there_is_no_bell(tmp_path: Path) -> None:
-    sleeper = Sleeper(Layout(str(tmp_path / "missing")), str(tmp_path / "missing" / "key.bell"))
-    sleeper.listen()
+    waiter = Waiter(Layout(str(tmp_path / "missing")), str(tmp_path / "missing" / "key.bell"))
+    waiter.listen()
     ring(Layout(str(tmp_path / "missing")), str(tmp_path / "missing" / "key.bell"))
-    assert (sleeper.has_bell, sleeper.sleep(0)) == (False, False)
+    assert (waiter.has_bell, waiter.sleep(0.0)) == (False, False)
 
 
 def test_the_death_of_the_process_that_is_watched_wakes_once(bell: Path) -> None:
-    sleeper = listening(bell)
+    waiter = listening(bell)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        sleeper.watch(process.pid)
-        assert sleeper.is_woken
-        assert not sleeper.sleep(0)
+        waiter.watch(process.pid)
+        assert waiter.pace is WOKEN
+        assert not waiter.sleep(0.0)
         process.kill()
-        assert sleeper.sleep(HANG_SECONDS)  # also while it is a zombie
-        assert not sleeper.sleep(0)
-        assert not sleeper.is_woken
+        assert hears(waiter)  # also while it is a zombie
+        assert not waiter.sleep(0.0)
+        assert waiter.pace is LOCAL
 
 
 @pytest.mark.parametrize("pid", [0, -1, 2**31 - 1, 2**70])
 def test_what_is_no_process_is_not_watched(bell: Path, pid: int) -> None:
-    sleeper = listening(bell)
-    sleeper.watch(pid)
-    assert not sleeper.is_woken
-    assert not sleeper.sleep(0)
+    waiter = listening(bell)
+    waiter.watch(pid)
+    assert waiter.pace is LOCAL
+    assert not waiter.sleep(0.0)
 
 
 def test_without_pidfds_it_sleeps_all_the_same(bell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockcache.filestream.disk.wakeups._pidfd_open", None)
-    sleeper = Sleeper(Layout(str(bell.parent)), str(bell))
-    sleeper.watch(os.getpid())
-    assert not sleeper.sleep(0)
+    monkeypatch.setattr("lockcache.filestream.disk.waiting._pidfd_open", None)
+    waiter = Waiter(Layout(str(bell.parent)), str(bell))
+    waiter.watch(os.getpid())
+    assert not waiter.sleep(0.0)
 
 
 @pytest.mark.slow
@@ -153,10 +159,10 @@ def test_what_is_planted_in_the_place_of_a_bell_is_not_listened_to_nor_written(b
     precious.write_text("precious")
     for plant in (bell.symlink_to, bell.hardlink_to):
         plant(precious)
-        sleeper = Sleeper(Layout(str(bell.parent)), str(bell))
-        sleeper.listen()
-        assert not sleeper.is_woken
-        assert not sleeper.sleep(0)
+        waiter = Waiter(Layout(str(bell.parent)), str(bell))
+        waiter.listen()
+        assert waiter.pace is LOCAL
+        assert not waiter.sleep(0.0)
         ring(Layout(str(bell.parent)), str(bell))
         assert not bell.is_symlink()
         assert not bell.exists()

@@ -13,12 +13,11 @@ import time
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk import PlantedFolderError, Queue, Woken, grant
+from lockcache.filestream.admission import Admission
+from lockcache.filestream.disk import PlantedFolderError, waiting
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.eviction import evict_to_limit
-from lockcache.filestream.policy import Policy
-from lockcache.filestream.room import Room
 from tests.daemon.daemon_process import until, until_asleep
 from tests.threads import run_threads
 from tests.unit.material import open_directory, put
@@ -27,8 +26,8 @@ from tests.unit.material import open_directory, put
 HEAD = """
 import sys, time
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.room import Room
-room = Room(CacheDirectory(sys.argv[1], 5.0), time.monotonic() + 30)
+from lockcache.filestream.admission import Admission
+room = Admission(CacheDirectory(sys.argv[1], 5.0), time.monotonic() + 30)
 room.wait()
 print("head", flush=True)
 sys.stdin.readline()
@@ -65,7 +64,7 @@ def head(directory):
 
 
 def room_in(directory, seconds=30.0):
-    return Room(directory, time.monotonic() + seconds)
+    return Admission(directory, time.monotonic() + seconds)
 
 
 def has_a_head(directory) -> bool:
@@ -99,49 +98,20 @@ def test_who_waits_is_the_head_until_it_leaves(directory, other):
 
 def test_who_waits_is_woken_when_the_head_leaves(directory, other, monkeypatch):
     """Not by looking for itself: it would only after an hour."""
-    monkeypatch.setattr("lockcache.filestream.room._WAITERS_CHECK_SECONDS", (3600.0, 3600.0))
-    monkeypatch.setattr("lockcache.filestream.room._PATIENCE_SECONDS", 3600.0)
+    monkeypatch.setattr(waiting, "WOKEN", waiting.Pace(*[3600.0] * 5))
+    monkeypatch.setattr("lockcache.filestream.admission._PATIENCE_SECONDS", 7200.0)
     put(directory, b"k", b"x")  # or there would be room for all
     first, second = room_in(directory), room_in(other, 10_000)
     first.wait()
-    waiting = threading.Thread(target=second.wait)
-    waiting.start()
+    waiting_thread = threading.Thread(target=second.wait)
+    waiting_thread.start()
     until(lambda: os.path.lexists(directory.layout.room_queue))
-    until(lambda: second._queue is not None and second._queue._poll is not None)
+    until_asleep(waiting_thread)
     first.leave()
-    waiting.join(30)
-    assert not waiting.is_alive()
+    waiting_thread.join(30)
+    assert not waiting_thread.is_alive()
     assert has_a_head(directory)
     second.leave()
-
-
-def test_with_room_granted_waiters_and_head_go_on_though_others_came_and_filled_it(directory, other, monkeypatch):
-    """Their reservations were in the sum that the head saw at or under the cap: it evicts no more for others."""
-    monkeypatch.setattr("lockcache.filestream.room._WAITERS_CHECK_SECONDS", (3600.0, 3600.0))
-    for number in range(10):
-        put(directory, b"%d" % number, b"x" * 100)
-    mine, later = (StagedEntry(directory, f"{number:02x}" + "0" * 62, size) for number, size in ((1, 10), (2, 2000)))
-    mine.reserve()
-    head, waiter = room_in(directory), room_in(other, 10_000)
-    assert head._is_head()
-    going_on = []
-    waiting = threading.Thread(target=lambda: going_on.append(waiter.make(1000, 10)))
-    waiting.start()
-    until_asleep(waiting)
-
-    def fill(layout, path, may_go_on):
-        grant(layout, path, lambda: may_go_on() and later.reserve() is None)
-
-    monkeypatch.setattr("lockcache.filestream.room.grant", fill)
-    assert head.make(1000, 0) is True
-    assert head.evicted.entries == 1
-    waiting.join(30)
-    assert going_on == [True]
-    assert waiter.evicted.entries == 0
-    head.leave()
-    waiter.leave()
-    for each in (mine, later):
-        each.abandon()
 
 
 @pytest.mark.parametrize("queue", ["none", "planted"])
@@ -181,27 +151,12 @@ def test_a_writer_that_dies_while_the_head_waits_for_it_is_taken_for_dead(direct
         assert cache.stats().dropped_writes == 0
 
 
-def test_a_grant_is_not_for_the_next_reservation_of_a_write(directory, other):
-    """The first was given back: the sum that the head sees is without the second."""
-    for number in range(10):
-        put(directory, b"%d" % number, b"x" * 100)
-    staged = StagedEntry(directory, "01" + "0" * 62, 10)
-    staged.reserve()
-    head, room = room_in(directory), room_in(other, 0.2)
-    assert head._is_head()
-    assert room.make(1000, 10) is False  # its deadline
-    grant(directory.layout, directory.layout.room_bell, lambda: True)
-    assert room.make(1000, 10) is False
-    staged.abandon()
-    head.leave()
-
-
 def test_where_there_is_room_who_waits_behind_a_stopped_head_goes_on(directory, other, head):
     """Though others are at work: the page never stands still."""
     room = room_in(other)
     theirs = StagedEntry(directory, "ab" + "0" * 62, 800)
     theirs.reserve()
-    assert room.make(1000, 500) in (True, False)
+    assert room.make_room(1000, 500) in (True, False)
     theirs.abandon()
     ended = threading.Event()
 
@@ -287,7 +242,7 @@ def test_whose_room_is_reserved_is_the_head_no_longer_while_it_writes(directory,
         theirs.reserve()
         seen = []
 
-        def wait(room, wait=Room.wait):
+        def wait(room, wait=Admission.wait):
             wait(room)
             seen.append(has_a_head(directory))
             theirs.abandon()
@@ -296,7 +251,7 @@ def test_whose_room_is_reserved_is_the_head_no_longer_while_it_writes(directory,
             seen.append(has_a_head(directory))
             write(staged, *arguments, **options)
 
-        monkeypatch.setattr(Room, "wait", wait)
+        monkeypatch.setattr(Admission, "wait", wait)
         monkeypatch.setattr(StagedEntry, "write", write)
         cache["k"] = b"x" * 500
         assert seen == [True, False]
@@ -339,23 +294,6 @@ def test_without_a_lock_everybody_tries_and_nothing_is_made_elsewhere(directory,
     assert os.listdir(elsewhere / "locks") == []
 
 
-def test_what_is_granted_goes_by_the_cap_in_force_now(directory):
-    """An operator lowered it since the head began."""
-    put(directory, b"k", b"x" * 800)
-    layout = directory.layout
-    place = Queue(layout, layout.room_queue, layout.room_bell)
-    assert place.join()
-    head = room_in(directory)
-    assert head.make(1000, 0)
-    directory.policy.replace(Policy(500, by_operator=True))
-    head._grant()
-    assert place.sleep(30) is Woken.BY_NOBODY
-    assert place.join()
-    directory.policy.replace(Policy(800, by_operator=True))
-    head._grant()
-    assert place.sleep(30) is Woken.BY_GRANT
-
-
 def test_past_its_deadline_a_head_ends_though_it_finds_more_to_evict(directory, monkeypatch):
     """Writers that come all the while fill what it frees: each of its passes finds something."""
     for number in range(20):
@@ -368,9 +306,9 @@ def test_past_its_deadline_a_head_ends_though_it_finds_more_to_evict(directory, 
         passes.append(limit_bytes)
         return evict_to_limit(directory, directory.usage().total_bytes() - 1, should_stop=options["should_stop"])
 
-    monkeypatch.setattr("lockcache.filestream.room.evict_to_limit", evict_one)
+    monkeypatch.setattr("lockcache.filestream.admission.evict_to_limit", evict_one)
     room = room_in(directory, 0.0)
-    assert room.make(1000, 2000) is False
+    assert room.make_room(1000, 2000) is False
     assert len(passes) == 1
     room.leave()
     staged.abandon()
