@@ -75,8 +75,9 @@ def _nothing_stated() -> Iterator[None]:
     """Start each test without statements about keys, because an entry is larger by the statement about its key."""
     # Not the fixture monkeypatch, whose patches are undone before the test's other fixtures end.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statements, "_stated", statements._Recent())
-        patch.setattr(statements, "_digested", statements._Recent())
+        for remembered in (statements._stated, statements._digested):
+            patch.setattr(remembered, "_new", {})
+            patch.setattr(remembered, "_old", {})
         yield
 
 

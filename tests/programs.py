@@ -141,6 +141,9 @@ def _be(
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     tempfile.tempdir = None  # so that TMPDIR is read again
     logging.root.handlers.clear()
+    # A command that ran in the test's process may have silenced lockcache there.
+    own = logging.getLogger("lockcache").handlers
+    own[:] = [each for each in own if not isinstance(each, logging.NullHandler)]
     warnings.simplefilter("ignore")
     sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
     space._space_on = SPACE_ON
