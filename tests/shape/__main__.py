@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tests.shape.code import circles, code_lines, function_lengths, sources, special_cases
 from tests.shape.limits import LIMITS, Limit
 from tests.shape.operations import count_operations
+from tests.shape.system_calls import count_system_calls
 
 
 class Count(NamedTuple):
@@ -31,6 +32,7 @@ def count_all() -> dict[str, int]:
         counts[f"{name}: functions"] = passed.functions
         if f"{name}: calls" in LIMITS:  # not of what lists a directory, which depends on what is in it
             counts[f"{name}: calls"] = passed.calls
+    counts |= count_system_calls()
     library = sources("lockcache")
     lengths = function_lengths([*library, *sources("daemon"), *sources("stress")])
     counts["lines of a function, nine of ten"] = lengths[len(lengths) * 9 // 10]
