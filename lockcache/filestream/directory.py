@@ -49,7 +49,7 @@ from lockcache.filestream.disk import (
     FRESH_SECONDS,
     SHARDS,
     UPDATE,
-    Descriptor,
+    KeptDescriptor,
     Layout,
     ProcessLock,
     Recency,
@@ -157,7 +157,7 @@ class CacheDirectory:
         if self.is_read_only:
             self.refuse_if_read_only()
         usage = self._usage
-        if usage is None or not usage.is_at(self.layout.state):
+        if usage is None or not usage.is_at(self.layout.state) or not usage.is_own():
             usage = self._attach(usage)
         return usage
 
@@ -257,6 +257,8 @@ class CacheDirectory:
     def close(self) -> None:
         """Close every descriptor. The next use opens them again."""
         with self._attaching:
+            if self._usage is not None:
+                self._usage.is_own()
             self._usage = None
         self._close_locks()
 
@@ -296,6 +298,7 @@ class CacheDirectory:
             if self._usage is not None and self._usage is not seen:
                 return self._usage  # another thread was faster
             if seen is not None:
+                seen.is_own()
                 self._close_locks()  # they may be those of a directory that was moved away
             before, older = self.policy.latest, self._identity
             usage = self._open_page() or self._create_page()
@@ -321,6 +324,7 @@ class CacheDirectory:
                     return None
                 layout.space = head.space
                 self.policy.stated_in(image)
+                page.note_beginning(image)
                 page.keep_young()
                 return page
             except FileNotFoundError:
@@ -334,11 +338,11 @@ class CacheDirectory:
     def _opened_page(self) -> StatePage:
         layout = self.layout
         if layout.is_fuse:
-            return ReopenedPage(layout.reach.open(layout.state, UPDATE))
+            return ReopenedPage(self._kept(UPDATE))
         if layout.is_network:
             # The client of such a file system caches reads and writes of an open file, even if another file is locked.
             try:
-                page = self._page_of(layout.reach.open(layout.state, UPDATE | _DIRECT))
+                page = self._page_of(self._kept(UPDATE | _DIRECT))
                 if not layout.is_nfs:
                     page.slot(1)  # refused where only whole blocks can be read so
                 return page
@@ -346,9 +350,14 @@ class CacheDirectory:
                 # After any other error (a stale handle), this process would not see others change the page.
                 if error.errno not in _NOT_DIRECT:
                     raise
-        return self._page_of(layout.reach.open(layout.state, UPDATE))
+        return self._page_of(self._kept(UPDATE))
 
-    def _page_of(self, file: Descriptor) -> StatePage:
+    def _kept(self, flags: int) -> KeptDescriptor:
+        file = KeptDescriptor()
+        self.layout.reach.open(self.layout.state, flags, file)
+        return file
+
+    def _page_of(self, file: KeptDescriptor) -> StatePage:
         return NfsPage(file, self.layout) if self.layout.is_nfs else StatePage(file)
 
     def _is_new(self) -> bool:

@@ -258,8 +258,8 @@ class _Write:
             if learned is not None:
                 self._packed = None
                 return learned
-        if isinstance(error, FileNotFoundError) or error.errno == errno.ESTALE:
-            if error.errno == errno.ESTALE:  # open descriptors are stale, though their paths look right
+        if isinstance(error, FileNotFoundError) or error.errno in _LOST:
+            if error.errno in _LOST:  # open descriptors are stale, though their paths look right
                 self._directory.close()
             self._directory.remake()
             return "remade the directory"
@@ -285,4 +285,6 @@ def _refuse_above(limit_bytes: int | None, size_bytes: int) -> None:
         raise RefusedError(f"{size_bytes} bytes on disk are more than the directory's cap leaves ({limit_bytes})")
 
 
+# Of descriptors that are stale, or that the program closed: a file, a folder or a pipe may have the number.
+_LOST: Final = (errno.ESTALE, errno.EBADF, errno.EISDIR, errno.ESPIPE)
 _NOTHING: Final = Evicted()

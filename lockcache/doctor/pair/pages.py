@@ -13,7 +13,7 @@ from lockcache.doctor.pair.messages import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, each_when, is_late, worst
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import ReopenedPage
-from lockcache.filestream.disk import BY_PATH, Descriptor, ProcessLock
+from lockcache.filestream.disk import BY_PATH, Descriptor, KeptDescriptor, ProcessLock
 
 _BYTES: Final = mmap.PAGESIZE
 _OPEN: Final = os.O_RDWR | os.O_CLOEXEC
@@ -38,7 +38,8 @@ class _Page:
 
     def __init__(self, side: Side) -> None:
         self._lock = ProcessLock(side.at("lock"), side.limit_seconds, layout=side.layout)
-        self._file = BY_PATH.open(side.at("page"), _OPEN)
+        self._file = KeptDescriptor()
+        BY_PATH.open(side.at("page"), _OPEN, self._file)
         self._direct = Descriptor()
         self._buffer = mmap.mmap(-1, _BYTES)  # aligned, as O_DIRECT wants it
         #: The ways that work here.

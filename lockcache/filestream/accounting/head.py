@@ -32,6 +32,8 @@ HEAD_BYTES: Final = 2560
 #: The sector of the counters, which this module does not touch.
 COUNTERS_AT: Final = HEAD_BYTES
 COUNTERS_END: Final = HEAD_BYTES + 512
+#: Magic, version and folder.
+BEGINNING_BYTES: Final = 16
 #: The folder of a head whose page is being counted.
 NOT_COUNTED: Final = 0
 

@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from lockcache.filestream.accounting.state import PAGE_BYTES, Slot, StatePage
-from lockcache.filestream.disk import Descriptor, Layout, is_fresh, opened
+from lockcache.filestream.disk import Descriptor, KeptDescriptor, Layout, is_fresh, opened
 
 __all__ = ["NfsPage", "ReopenedPage"]
 
@@ -25,7 +25,7 @@ class NfsPage(StatePage):
 
     __slots__ = ("_layout", "_was_there_at")
 
-    def __init__(self, file: Descriptor, layout: Layout) -> None:
+    def __init__(self, file: KeptDescriptor, layout: Layout) -> None:
         super().__init__(file)
         self._layout = layout
         self._was_there_at = -math.inf
@@ -93,6 +93,12 @@ class ReopenedPage(StatePage):
             page.close()
 
     def image(self) -> bytes:
+        image = self._reopened()
+        if not image.startswith(self._beginning):
+            self.refuse_other_file()
+        return image
+
+    def _reopened(self) -> bytes:
         try:
             with self._opened(os.O_RDONLY | _DIRECT) as fd, mmap.mmap(-1, PAGE_BYTES) as buffer:
                 return buffer[: os.preadv(fd, [buffer], 0)]

@@ -12,11 +12,6 @@ the old one. Behind the page in the same file is the table of costs (:mod:`.comp
 file changes nothing of that (seen: 1.9 times the cap with two hosts). On FUSE it is opened for each use
 (:mod:`.network_pages`).
 
-The policy in the head: the operator (the daemon, ``lockcache policy set``) may always change it; a program that opens
-the cache with ``max_size_bytes`` only if no operator has set a cap. Keeps invariant 3 (hard cap) across changes, and
-invariant 7 (never take the job down): a head that is damaged, or a page that is deleted, while the cache is open leaves
-the last good policy in force, which goes into the next page.
-
 The page states the inode of the folder that it was made in: not the device, which differs between clients of a server,
 and not its own inode, which a hard link keeps. So a copied directory is counted again, and its copy of the page is not
 believed. Not promised: exactness where locks exclude nobody, or after a process died between a rename and its
@@ -27,20 +22,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 import stat
 import struct
 import time
 from array import array
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.head import (
+    BEGINNING_BYTES,
     COUNTERS_AT,
     COUNTERS_END,
-    HEAD_BYTES,
     NOT_COUNTED,
     Head,
     decode_head,
@@ -49,18 +42,14 @@ from lockcache.filestream.accounting.head import (
 from lockcache.filestream.disk import (
     SHARDS,
     UPDATE,
-    Descriptor,
+    KeptDescriptor,
     Layout,
     Space,
     probe_space,
     read_small,
-    refuse_newer,
     replacing,
     write_all,
 )
-from lockcache.filestream.policy import Policy, Seed
-
-_log = logging.getLogger("lockcache")
 
 _SLOT: Final = struct.Struct("<qq")
 _SLOT_BYTES: Final = _SLOT.size
@@ -70,14 +59,12 @@ PAGE_BYTES: Final = _SLOTS_AT + SHARDS * _SLOT.size
 FILE_BYTES: Final = PAGE_BYTES + 16384
 _LARGEST: Final = 2**63 - 1
 _DAY_SECONDS: Final = 86400.0
-# At a page that may just be written: that takes less than a microsecond.
-_LOOKS: Final = 3
 _EMPTY_PAGE: Final = bytes(PAGE_BYTES)
 # Stated where the inodes of folders do not last, as on most FUSE file systems: no folder has this one.
 _ANY_FOLDER: Final = 2**64 - 1
 
 # Looked up once, for the write path.
-_lstat, _pread, _pwrite, _pack, _unpack = os.lstat, os.pread, os.pwrite, _SLOT.pack, _SLOT.unpack
+_lstat, _pread, _pwrite, _pack, _unpack = os.lstat, os.pread, os.pwrite, _SLOT.pack, _SLOT.unpack_from
 
 
 class Slot(NamedTuple):
@@ -95,12 +82,15 @@ class StatePage:
     directory, and a closed number could by then belong to somebody else's file.
     """
 
-    __slots__ = ("__weakref__", "_changed_at", "_fd", "_file", "_is_ours_alone", "identity")
+    __slots__ = ("__weakref__", "_beginning", "_changed_at", "_fd", "_file", "_is_ours_alone", "identity")
 
-    def __init__(self, file: Descriptor) -> None:
+    def __init__(self, file: KeptDescriptor) -> None:
         self._file = file
         self._fd = file.number
         status = os.fstat(self._fd)
+        file.is_own(status)
+        # Of the file as it was opened: by them each read notices that the number is another file's now.
+        self._beginning = b""
         # Held open, so that no other file can get this number.
         self._is_ours_alone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         self._changed_at = status.st_mtime
@@ -135,7 +125,32 @@ class StatePage:
             with contextlib.suppress(OSError):
                 os.utime(self._fd)
 
+    def note_beginning(self, image: bytes) -> None:
+        """Have each later read find these first bytes: magic, version and folder, which stay as long as the page."""
+        self._beginning = image[:BEGINNING_BYTES]
+
+    def is_own(self) -> bool:
+        """Returns whether the number is still the page's; forgets it if not. Asked before this object is dropped."""
+        try:
+            self.refuse_other_file()
+        except OSError:
+            return False
+        return True
+
+    def refuse_other_file(self) -> None:
+        """Raise :class:`OSError` (ESTALE) if the program closed the descriptor, and forget its number."""
+        try:
+            is_own = self._file.is_own(os.fstat(self._fd))
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            is_own = False
+            self._file.forget()
+        if not is_own:
+            raise OSError(errno.ESTALE, "the program closed the descriptor of the state page")
+
     def slot(self, shard: int) -> Slot:
+        self.refuse_other_file()
         blob = os.pread(self._fd, _SLOT.size, _SLOTS_AT + shard * _SLOT.size)
         return Slot(*_SLOT.unpack(blob)) if len(blob) == _SLOT.size else Slot(0, 0)
 
@@ -149,8 +164,11 @@ class StatePage:
         offset = _SLOTS_AT + shard * _SLOT_BYTES
         if known is not None:
             bytes_, entries = bytes_ + known[0], entries + known[1]
-        elif len(blob := _pread(self._fd, _SLOT_BYTES, offset)) == _SLOT_BYTES:
-            old_bytes, old_entries = _unpack(blob)
+        elif len(blob := _pread(self._fd, offset + _SLOT_BYTES, 0)) == offset + _SLOT_BYTES:
+            # From the beginning on, which costs less than to ask whose file it is.
+            if not blob.startswith(self._beginning):
+                self.refuse_other_file()
+            old_bytes, old_entries = _unpack(blob, offset)
             bytes_ += old_bytes
             entries += old_entries
         else:
@@ -178,7 +196,10 @@ class StatePage:
 
     def image(self) -> bytes:
         """Returns the page's bytes, by one read. As long as they are the same, nothing was accounted for."""
-        return _pread(self._fd, PAGE_BYTES, 0)
+        image = _pread(self._fd, PAGE_BYTES, 0)
+        if not image.startswith(self._beginning):
+            self.refuse_other_file()
+        return image
 
     # For the sums in it; see :class:`.NfsPage`.
     whole = image
@@ -193,96 +214,6 @@ class StatePage:
 
     def _note_cut(self) -> None:
         """Do nothing about a page that is too short: what is missing counts for nothing, until the next look at it."""
-
-
-class Stated(NamedTuple):
-    """The policy as a page states it."""
-
-    #: The bytes of the head that it was read from: an equal mtime proves nothing where clocks are coarse.
-    raw: bytes
-    policy: Policy
-    #: What entries and reservations may add up to; ``None`` for no limit.
-    limit_bytes: int | None
-
-
-class StatedPolicy:
-    """The policy that a directory states, read by the path of its page.
-
-    Published here for a directory of another program, whose page has nothing else in it; for one of lockcache's own see
-    :class:`.CacheDirectory`.
-    """
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._reported = ""
-        #: The policy as it was last read, and its limit. Replaced as a whole: threads read other pages meanwhile.
-        self.stated = Stated(b"no page begins like this", Policy(), None)
-
-    @property
-    def latest(self) -> Policy:
-        """The policy as it was last read."""
-        return self.stated.policy
-
-    def current(self) -> Policy:
-        """Returns the policy in force, read each time."""
-        try:
-            return self.stated_in(self._image()).policy
-        except OSError as error:
-            self._report(str(error))
-            return self.latest
-
-    def stated_in(self, image: bytes) -> Stated:
-        """Returns the policy that a page states; the last one that was read, if the page is missing or damaged."""
-        stated = self.stated
-        if not image.startswith(stated.raw):
-            head = decode_head(image)
-            if head is not None:
-                limit_bytes = head.policy.entries_limit_bytes(head.space)
-                self.stated = stated = Stated(image[:HEAD_BYTES], head.policy, limit_bytes)
-                self._reported = ""
-            elif image:
-                self._report(f"{self._layout.state} is damaged")
-        return stated
-
-    def load(self) -> Policy:
-        """Returns the policy on disk, and the default one for a page that is damaged.
-
-        Raises :class:`FormatError`, and :class:`OSError` where the page cannot be read.
-        """
-        for _ in range(_LOOKS):
-            image = read_state(self._layout)
-            if not image or image.startswith(self.stated.raw) or decode_head(image) is not None:
-                return self.stated_in(image).policy
-            refuse_newer(self._layout, image)
-        return Policy()
-
-    def replace(self, policy: Policy) -> None:
-        """Publish a policy for every process, but for its seed, which stays what it is on disk.
-
-        Raises :class:`OSError` where the directory cannot be written.
-        """
-        self._change(lambda before: replace(policy, seed=before.seed))
-
-    def replace_seed(self, seed: Seed | None) -> None:
-        """Publish which bundle stands below the directory. Raises :class:`OSError`."""
-        self._change(lambda before: replace(before, seed=seed))
-
-    def _image(self) -> bytes:
-        return read_state(self._layout)
-
-    def _change(self, change: Callable[[Policy], Policy]) -> None:
-        layout = self._layout
-        if not layout.is_guest:
-            raise ValueError(f"{layout.root}: the policy of a cache is published by way of its open directory")
-        page = encode_page(Head(folder_of(layout), space_of(layout), change(self.current())))
-        replace_state(layout, page)
-        self.stated_in(page)
-
-    def _report(self, why: str) -> None:
-        if why != self._reported:
-            self._reported = why
-            # Text only: a handler that keeps the record would keep an error's frames, and what is open in them.
-            _log.warning("%s; the policy read before stays in force", why)
 
 
 def total_of(slots: Iterable[Slot]) -> Slot:

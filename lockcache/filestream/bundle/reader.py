@@ -35,7 +35,7 @@ from lockcache.filestream.bundle_format import (
     is_whole,
     read_end,
 )
-from lockcache.filestream.disk import Descriptor, is_network, opened
+from lockcache.filestream.disk import KeptDescriptor, is_network, opened
 from lockcache.filestream.entry import (
     HEAD_BYTES,
     LARGEST_RECORD_BYTES,
@@ -88,6 +88,7 @@ class BundleFile:
         self._table = self._slots = self.entries = 0
         try:
             status = os.fstat(self._fd)
+            self._file.is_own(status)
             self._refuse(status)
             self.size_bytes = status.st_size
             self._open_table()
@@ -95,8 +96,10 @@ class BundleFile:
             self.close()
             raise
 
-    def _open(self) -> Descriptor:
-        return opened(self.path, _READ)
+    def _open(self) -> KeptDescriptor:
+        file = KeptDescriptor()
+        file.open(self.path, _READ)
+        return file
 
     def _refuse(self, status: os.stat_result) -> None:
         refuse_unsafe(self.path, status, is_signed=self._keys is not None)

@@ -17,7 +17,7 @@ from typing import Final
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError
 from lockcache.filestream.bundle_format import HIDDEN_AT, SLOT, Table
-from lockcache.filestream.disk import READ, Descriptor, Layout
+from lockcache.filestream.disk import READ, KeptDescriptor, Layout
 from lockcache.filestream.entry import EntryReader, KeyRing, Loader, cost_of
 from lockcache.filestream.seed_marks import WITHDRAWN
 
@@ -46,8 +46,10 @@ class SeedFile(BundleFile):
         self._layout = layout
         super().__init__(layout.seed, keys)
 
-    def _open(self) -> Descriptor:
-        return self._layout.reach.open(self.path, READ)
+    def _open(self) -> KeptDescriptor:
+        file = KeptDescriptor()
+        self._layout.reach.open(self.path, READ, file)
+        return file
 
     def _refuse(self, status: os.stat_result) -> None:
         """Refuse what is not a file. The directory was checked, which decides about everything in it."""

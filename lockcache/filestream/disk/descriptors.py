@@ -13,6 +13,10 @@ through the descriptor may not have arrived. A writer that is about to publish n
 over it: every other close is :meth:`Descriptor.close` or :func:`close_quietly`, by ``closerange``, which reports no
 errors.
 
+A program may close all descriptors, as one that becomes a service does, and open files of its own under their numbers.
+So a descriptor that is kept between calls (:class:`KeptDescriptor`) knows its file, and is forgotten, not closed, once
+its number leads to another one.
+
 Keeps invariants 3 (hard cap) and 5 (death is free) across fork (:func:`close_inherited`): a child that kept the
 descriptor of an entry would keep its blocks on disk after its eviction, for as long as it lives (seen: 80 children, 11
 times the cap), that of a staged file its lock, by which others take the writer for alive, and that of a queue a place
@@ -111,6 +115,47 @@ class Descriptor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class KeptDescriptor(Descriptor):
+    """A descriptor that stays open between calls, and notices that the program closed it and has the number now.
+
+    Not where its owner is dropped without :meth:`close`: then it is closed without a look.
+    """
+
+    __slots__ = ("_identity",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._identity: tuple[int, int] | None = None
+
+    def is_own(self, status: os.stat_result) -> bool:
+        """Returns whether ``status``, that of the number now, is that of the file that was opened: of the first call.
+
+        Another file's number is forgotten: it is the program's, and whoever wants ours opens it again.
+        """
+        found = status.st_dev, status.st_ino
+        if self._identity is None:
+            self._identity = found
+        if found == self._identity:
+            return True
+        self.forget()
+        return False
+
+    def close(self) -> None:
+        if self._numbers and self._identity is not None:
+            try:
+                self.is_own(os.fstat(self._numbers[0]))
+            except OSError as error:
+                if error.errno == errno.EBADF:
+                    self.forget()
+        super().close()
+        self._identity = None
+
+    def forget(self) -> None:
+        """Have no descriptor, and leave the number to whom it belongs now."""
+        deque(self._left, 0)
+        self._numbers, self._identity = (), None
 
 
 def opened(name: str, flags: int, *, dir_fd: int | None = None) -> Descriptor:

@@ -26,7 +26,7 @@ from typing import Final, Protocol, TypeAlias
 from filelock import lock_descriptor, unlock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.disk.descriptors import UPDATE, Descriptor
+from lockcache.filestream.disk.descriptors import UPDATE, KeptDescriptor
 from lockcache.filestream.disk.folders import refuse_symlink
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.mounts import is_fresh
@@ -127,7 +127,7 @@ class ProcessLock:
         self.path = path
         self._layout = layout
         self.timeout_seconds = timeout_seconds
-        self._file = Descriptor()
+        self._file = KeptDescriptor()
         self._fd = -1
         # When the open file had its name, in monotonic seconds; None where that is checked each time.
         self._named_at: float | None = None
@@ -300,10 +300,15 @@ class ProcessLock:
                 fd = self._fd = self._open()
                 self._keeps_open = _is_in_lower_half(fd)
             try:
-                if not lock_descriptor(fd, blocking=False):
-                    return False
-                if _fstat(fd).st_nlink if self._named_at is None else self._had_name(fd, self._named_at):
-                    return True
+                is_locked = lock_descriptor(fd, blocking=False)
+                if is_locked and self._named_at is not None:
+                    if self._had_name(fd, self._named_at):
+                        return True
+                elif self._file.is_own(status := _fstat(fd)):
+                    if not is_locked or status.st_nlink:
+                        return is_locked
+                elif is_locked:
+                    unlock_descriptor(fd)  # of a file of the program's, which has the number of ours now
             except OSError as error:
                 refusal = f"this file system refuses to lock ({error.strerror})"
             # The file was unlinked, or this is a stale NFS handle: a process that opens the path now gets another file.
@@ -313,7 +318,8 @@ class ProcessLock:
     def _had_name(self, fd: int, named_at: float) -> bool:
         if not is_fresh(named_at):
             asked_at = time.monotonic()
-            if not _fstat(fd).st_nlink:
+            status = _fstat(fd)
+            if not self._file.is_own(status) or not status.st_nlink:
                 return False
             self._named_at = asked_at
         return True

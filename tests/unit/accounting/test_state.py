@@ -21,7 +21,7 @@ from lockcache.filestream.accounting.state import (
     StatePage,
     encode_page,
 )
-from lockcache.filestream.disk.descriptors import opened
+from lockcache.filestream.disk.descriptors import KeptDescriptor
 from lockcache.filestream.disk.layout import SHARDS, Layout
 from lockcache.filestream.disk.space import Space
 from lockcache.filestream.policy import Policy
@@ -37,8 +37,14 @@ def file(tmp_path):
     return path
 
 
+def kept(path) -> KeptDescriptor:
+    file = KeptDescriptor()
+    file.open(path, os.O_RDWR | os.O_CLOEXEC)
+    return file
+
+
 def open_page(path, kind: type[StatePage] = StatePage) -> StatePage:
-    return kind(opened(path, os.O_RDWR | os.O_CLOEXEC, dir_fd=None))
+    return kind(kept(path))
 
 
 def test_a_mount_that_refuses_direct_reads_is_read_through_its_cache(file, monkeypatch):
@@ -146,7 +152,7 @@ def test_a_page_on_nfs_is_looked_for_once_a_second_by_writers(file, monkeypatch)
         return status
 
     monkeypatch.setattr(state_module, "_lstat", look)
-    page = NfsPage(opened(file, os.O_RDWR | os.O_CLOEXEC, dir_fd=None), Layout(str(file.parent)))
+    page = NfsPage(kept(file), Layout(str(file.parent)))
     for now[0] in (100.0, 100.9, 101.0, 101.9):
         assert page.was_at(file)
     assert looks == [100.0, 101.0], "by the age of the question"

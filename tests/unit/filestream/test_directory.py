@@ -373,12 +373,12 @@ def test_only_a_mount_that_refuses_it_has_the_page_opened_in_the_clients_cache(
     opened, errors = Reach.open, iter([number] * times)
     direct: list[bool] = []
 
-    def open_unless_refused(reach: Reach, path: str, flags: int) -> Descriptor:
+    def open_unless_refused(reach: Reach, path: str, flags: int, file: Descriptor | None = None) -> Descriptor:
         if path.endswith("/lockcache/state"):
             direct.append(bool(flags & os.O_DIRECT))
             if flags & os.O_DIRECT and (error := next(errors, None)) is not None:
                 raise OSError(error, os.strerror(error))
-        return opened(reach, path, flags & ~os.O_DIRECT)  # not every file system below a test takes it
+        return opened(reach, path, flags & ~os.O_DIRECT, file)  # not every file system below a test takes it
 
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
     monkeypatch.setattr(Reach, "open", open_unless_refused)

@@ -1,0 +1,116 @@
+"""The policy that a directory states, in the head of its state page.
+
+The operator (the daemon, ``lockcache policy set``) may always change it; a program that opens the cache with
+``max_size_bytes`` only if no operator has set a cap. Keeps invariant 3 (hard cap) across changes, and invariant 7
+(never take the job down): a head that is damaged, or a page that is deleted, while the cache is open leaves the last
+good policy in force, which goes into the next page.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from lockcache.filestream.accounting.head import HEAD_BYTES, Head, decode_head
+from lockcache.filestream.accounting.state import encode_page, folder_of, read_state, replace_state, space_of
+from lockcache.filestream.disk import Layout, refuse_newer
+from lockcache.filestream.policy import Policy, Seed
+
+__all__ = ["Stated", "StatedPolicy"]
+
+_log = logging.getLogger("lockcache")
+
+# At a page that may just be written: that takes less than a microsecond.
+_LOOKS: Final = 3
+
+
+class Stated(NamedTuple):
+    """The policy as a page states it."""
+
+    #: The bytes of the head that it was read from: an equal mtime proves nothing where clocks are coarse.
+    raw: bytes
+    policy: Policy
+    #: What entries and reservations may add up to; ``None`` for no limit.
+    limit_bytes: int | None
+
+
+class StatedPolicy:
+    """The policy that a directory states, read by the path of its page.
+
+    Published here for a directory of another program, whose page has nothing else in it; for one of lockcache's own see
+    :class:`.CacheDirectory`.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._reported = ""
+        #: The policy as it was last read, and its limit. Replaced as a whole: threads read other pages meanwhile.
+        self.stated = Stated(b"no page begins like this", Policy(), None)
+
+    @property
+    def latest(self) -> Policy:
+        """The policy as it was last read."""
+        return self.stated.policy
+
+    def current(self) -> Policy:
+        """Returns the policy in force, read each time."""
+        try:
+            return self.stated_in(self._image()).policy
+        except OSError as error:
+            self._report(str(error))
+            return self.latest
+
+    def stated_in(self, image: bytes) -> Stated:
+        """Returns the policy that a page states; the last one that was read, if the page is missing or damaged."""
+        stated = self.stated
+        if not image.startswith(stated.raw):
+            head = decode_head(image)
+            if head is not None:
+                limit_bytes = head.policy.entries_limit_bytes(head.space)
+                self.stated = stated = Stated(image[:HEAD_BYTES], head.policy, limit_bytes)
+                self._reported = ""
+            elif image:
+                self._report(f"{self._layout.state} is damaged")
+        return stated
+
+    def load(self) -> Policy:
+        """Returns the policy on disk, and the default one for a page that is damaged.
+
+        Raises :class:`FormatError`, and :class:`OSError` where the page cannot be read.
+        """
+        for _ in range(_LOOKS):
+            image = read_state(self._layout)
+            if not image or image.startswith(self.stated.raw) or decode_head(image) is not None:
+                return self.stated_in(image).policy
+            refuse_newer(self._layout, image)
+        return Policy()
+
+    def replace(self, policy: Policy) -> None:
+        """Publish a policy for every process, but for its seed, which stays what it is on disk.
+
+        Raises :class:`OSError` where the directory cannot be written.
+        """
+        self._change(lambda before: replace(policy, seed=before.seed))
+
+    def replace_seed(self, seed: Seed | None) -> None:
+        """Publish which bundle stands below the directory. Raises :class:`OSError`."""
+        self._change(lambda before: replace(before, seed=seed))
+
+    def _image(self) -> bytes:
+        return read_state(self._layout)
+
+    def _change(self, change: Callable[[Policy], Policy]) -> None:
+        layout = self._layout
+        if not layout.is_guest:
+            raise ValueError(f"{layout.root}: the policy of a cache is published by way of its open directory")
+        page = encode_page(Head(folder_of(layout), space_of(layout), change(self.current())))
+        replace_state(layout, page)
+        self.stated_in(page)
+
+    def _report(self, why: str) -> None:
+        if why != self._reported:
+            self._reported = why
+            # Text only: a handler that keeps the record would keep an error's frames, and what is open in them.
+            _log.warning("%s; the policy read before stays in force", why)

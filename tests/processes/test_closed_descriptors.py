@@ -1,0 +1,97 @@
+"""A program that closes all descriptors, as one that becomes a service does, and opens files of its own under them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+
+_CONTENT = b"U" * 20_000
+
+
+def _store(cache: FileStreamProgramCache) -> None:
+    for number in range(50):
+        cache[b"%d" % number] = os.urandom(3000)
+
+
+def _replace(cache: FileStreamProgramCache) -> None:
+    cache[b"a"] = b"2" * 1000
+
+
+def _compute(cache: FileStreamProgramCache) -> None:
+    assert cache.get_or_compute(b"new", lambda: b"3") == b"3"
+
+
+def _delete(cache: FileStreamProgramCache) -> None:
+    del cache[b"a"]
+
+
+def _close(cache: FileStreamProgramCache) -> None:
+    cache.close()
+
+
+def _recount(cache: FileStreamProgramCache) -> None:
+    assert cache.recount() == []
+
+
+def _clear(cache: FileStreamProgramCache) -> None:
+    cache.clear()
+
+
+CALLS = [_store, _replace, _compute, _delete, _close, _recount, _clear]
+
+
+def _close_all_and_open(paths: list[Path]) -> list[int]:
+    """Close every descriptor but the standard ones, and open files under the first numbers."""
+    os.closerange(3, 1024)
+    numbers = []
+    for path in paths:
+        path.write_bytes(_CONTENT)
+        numbers.append(os.open(path, os.O_RDWR))
+    return numbers
+
+
+def _use(root: Path, call: Callable[[FileStreamProgramCache], None], files: int) -> str:
+    cache = FileStreamProgramCache(root / "cache", max_size_bytes="20M")
+    cache[b"a"] = b"1" * 1000
+    cache[b"b"] = b"1" * 1000
+    paths = [root / f"user{number}" for number in range(files)]
+    numbers = _close_all_and_open(paths)
+    try:
+        call(cache)
+        cache.close()
+    except OSError as error:
+        return f"raised {error}"
+    for path, number in zip(paths, numbers, strict=True):
+        if os.read(number, len(_CONTENT) + 1) != _CONTENT:
+            return f"{path.name} was closed or written to"
+        with path.open("rb") as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return f"{path.name} is locked"
+    with FileStreamProgramCache(root / "cache") as again:
+        if again.stats().dropped_writes or again.recount():
+            return "a write was dropped, or counted wrongly"
+    return ""
+
+
+@pytest.mark.parametrize("files", [12, 0], ids=["other files have the numbers", "nothing has the numbers"])
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__[1:])
+def test_files_under_the_numbers_of_kept_descriptors_are_left_alone(
+    call: Callable[[FileStreamProgramCache], None], files: int, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    child = os.fork()
+    if not child:
+        try:
+            said.write_text(_use(tmp_path, call, files))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert said.read_text() == ""
