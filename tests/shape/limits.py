@@ -29,7 +29,7 @@ LIMITS: Final[dict[str, Limit]] = {
     "opening a warm directory: functions": Limit(147, 65),
     "opening a warm directory: calls": Limit(235, 110),
     "del: functions": Limit(34, 20),
-    "del: calls": Limit(40, 25),
+    "del: calls": Limit(41, 25),
     "tick of the daemon, idle: functions": Limit(131),
     "tick of the daemon that sweeps: functions": Limit(213),
     "open a warm directory: system calls": Limit(48),

@@ -132,7 +132,7 @@ class KeptDescriptor(Descriptor):
     def is_own(self, status: os.stat_result) -> bool:
         """Returns whether ``status``, that of the number now, is that of the file that was opened: of the first call.
 
-        Another file's number is forgotten: it is the program's, and whoever wants ours opens it again.
+        Another file's number is forgotten: it is the program's, and the next use opens the file again.
         """
         found = status.st_dev, status.st_ino
         if self._identity is None:

@@ -308,7 +308,7 @@ class ProcessLock:
                     if not is_locked or status.st_nlink:
                         return is_locked
                 elif is_locked:
-                    unlock_descriptor(fd)  # of a file of the program's, which has the number of ours now
+                    unlock_descriptor(fd)  # the program has a file of its own under the number now
             except OSError as error:
                 refusal = f"this file system refuses to lock ({error.strerror})"
             # The file was unlinked, or this is a stale NFS handle: a process that opens the path now gets another file.
