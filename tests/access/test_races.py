@@ -25,6 +25,7 @@ from lockcache.filestream.repair.recount import reap, recount_shard
 from lockcache.filestream.repair.verify import OwnEntries, verify_entry
 from lockcache_daemon.keeper.single_instance import Instance
 from lockcache_daemon.scrub.scrub import Scrub
+from lockcache_daemon.settings.rules import Rules
 from tests.access.group_members import ALICE, as_member, run_as
 from tests.access.symlink_racer import exchanging, leading_out, picture, untouched
 
@@ -198,7 +199,7 @@ def _scrub(shared: Path, begin: Callable[[], None]) -> int:
                 with passed:
                     cache.put_entry(key, Entry(b"y" * 300, {"label": "y"}))
                     _damage(cache, entry_name(key))
-            scrub = Scrub(OwnEntries(cache._directory), 1 << 40, 1e6, 1e6)
+            scrub = Scrub(OwnEntries(cache._directory), 1 << 40, Rules(interval_seconds=1e6, share_of_duty=1e6))
             for _ in range(TICKS):
                 with passed:  # what fails is passed over by the next tick
                     if scrub.tick(lambda: False):
