@@ -141,9 +141,9 @@ def _be(
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     tempfile.tempdir = None  # so that TMPDIR is read again
     logging.root.handlers.clear()
-    # A command that ran in the test's process may have silenced lockcache there.
+    # Others' handlers, of a test or of a command that ran in its process, keep lockcache's own from writing.
     own = logging.getLogger("lockcache").handlers
-    own[:] = [each for each in own if not isinstance(each, logging.NullHandler)]
+    own[:] = [each for each in own if type(each).__module__ == "lockcache.arguments"]
     warnings.simplefilter("ignore")
     sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
     space._space_on = SPACE_ON
