@@ -86,7 +86,7 @@ _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 class CacheDirectory:
     """One cache directory, open: its paths, policy, accounting page, locks, and how it states recency."""
 
-    #: Whether this stands for a directory that a cache does without; see :mod:`lockcache.composition.modes`.
+    #: Whether this stands for a directory that a cache does without; see ``lockcache.composition.modes``.
     is_nowhere = False
 
     def __init__(
