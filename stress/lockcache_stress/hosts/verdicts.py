@@ -16,7 +16,9 @@ _Numbers = Mapping[str, Any]
 _MOST_CALLS: Final[Mapping[str, float]] = {
     "open": 10,
     "cold hit": 6.5,  # 5.5, and one to see an entry that another host has replaced
-    "put": 14,  # one of them opens the lock of a shard that this process has not written to yet
+    # One opens the lock of a shard that this process has not written to yet, one reads the cap and the sum after the
+    # reservation, also where no cap turns out to stand.
+    "put": 15,
     "put with a cap": 17,
     "get_or_compute that computes": 32,
     "close": 8,
