@@ -301,13 +301,13 @@ class ProcessLock:
                 self._keeps_open = _is_in_lower_half(fd)
             try:
                 is_locked = lock_descriptor(fd, blocking=False)
-                if is_locked and self._named_at is not None:
-                    if self._had_name(fd, self._named_at):
-                        return True
-                elif self._file.is_own(status := _fstat(fd)):
-                    if not is_locked or status.st_nlink:
-                        return is_locked
-                elif is_locked:
+                if self._named_at is None:
+                    is_named = self._file.is_own(status := _fstat(fd)) and (status.st_nlink > 0 or not is_locked)
+                else:
+                    is_named = self._had_name(fd, self._named_at)
+                if is_named:
+                    return is_locked
+                if is_locked and self._file.number != fd:
                     unlock_descriptor(fd)  # the program has a file of its own under the number now
             except OSError as error:
                 refusal = f"this file system refuses to lock ({error.strerror})"
