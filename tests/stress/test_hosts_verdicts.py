@@ -113,7 +113,7 @@ GOOD: dict[str, dict[str, Any]] = {
 BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("calls", ("each", "open"), 11),
     ("calls", ("each", "cold hit"), 6.6),
-    ("calls", ("each", "put"), 14.1),
+    ("calls", ("each", "put"), 15.1),
     ("calls", ("each", "put with a cap"), 17.1),
     ("calls", ("each", "get_or_compute that computes"), 32.1),
     ("calls", ("each", "close"), 9),
