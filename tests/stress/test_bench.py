@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -122,30 +121,6 @@ def test_without_the_daemon_or_room_its_measurements_are_skipped_with_a_reason(
 )
 def test_a_shown_number_never_contradicts_its_verdict(bar: Bar, value: float, shown: str, holds: bool) -> None:
     assert (bar.show(value), bar.holds(value)) == (shown, holds)
-
-
-def test_a_pipe_gets_a_table_of_80_columns_in_which_no_word_is_cut(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    line = ratio_line("put, new key, 16 KiB", {"ours": 15_813.2, "theirs": 29_295.4, "floor": 658.0}, 4.0)
-    print_bench({}, [replace(line, load=13.5), Line("[odd] name", "10,000 of 10,000")])
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80
-    words = ("put, new key, 16 KiB", "plain files: 658.0 us", "15,813.2 us", "29,295.4 us", "1.85x faster", ">= 4x")
-    for word in (*words, "NO", "load 13.5", "[odd] name"):
-        assert word in out
-
-
-def test_only_a_missed_bar_of_time_tells_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = [
-        Line("slow", bar="x", ok=False, is_time=True),
-        Line("wrong", bar="x", ok=False),
-        Line("quick", bar="x", is_time=True),
-    ]
-    monkeypatch.setitem(bench.MEASUREMENTS, "hit", lambda _: lines)
-    reported = bench.run_bench(["hit"], None, quick=True, show=lambda name, share, words: None)
-    assert [line.load is not None for line in reported] == [True, False, False]
 
 
 @pytest.mark.parametrize("words, code", [(["hit"], 1), (["hit", "--no-fail"], 0)])

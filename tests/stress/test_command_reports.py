@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import signal
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -97,32 +94,3 @@ def test_what_cannot_be_had_is_skipped_in_the_files_and_exit_code_2_unless_if_po
     ran = subprocess.run(words, env=given, capture_output=True, text=True, timeout=100, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "ext4: skipped: needs " in ran.stdout
-
-
-def test_ctrl_c_leaves_the_deaths_that_there_were_and_says_that_it_is_not_all(run_path: Path) -> None:
-    report, junit = run_path / "report.html", run_path / "junit.xml"
-    ours, theirs = pty.openpty()  # on a terminal the program says how far it is
-    words = [PROGRAM, "kill-table", "--report", str(report), "--junit", str(junit)]
-    process = subprocess.Popen(
-        words, env=environment(run_path), stdout=subprocess.DEVNULL, stderr=theirs, start_new_session=True
-    )
-    os.close(theirs)
-    said = b""
-    while not re.search(rb"[2-9] deaths", said):
-        said += os.read(ours, 4096)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
-    while True:
-        try:
-            said += os.read(ours, 4096)
-        except OSError:  # EIO: nobody has the other end any more
-            break
-    os.close(ours)
-    assert process.wait(timeout=60) == 130, said
-    assert b"Traceback" not in said
-    assert sorted(os.listdir(run_path)) == ["junit.xml", "report.html"]
-    page, document = Page(report.read_text()), ET.parse(junit).getroot()
-    assert_is_junit(document)
-    assert verdict(run_path) == "FAILED"
-    assert re.search(r"ended by KeyboardInterrupt after \d+ deaths", page.text)
-    assert len(page.outcome["scenarios"][0]["deaths"]) > 0
-    assert any("KeyboardInterrupt" in (each.get("message") or "") for each in document.iter("failure"))

@@ -18,8 +18,3 @@ def test_the_daemon_is_found_and_runs_where_no_console_script_is_on_the_path(
     assert command is not None
     ran = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.startswith("lockcache-daemon ")
-
-
-def test_an_interpreter_without_the_daemon_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockcache_stress.run.daemons.find_spec", lambda name: None)
-    assert find_daemon() is None

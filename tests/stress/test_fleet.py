@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import pytest
-
 from lockcache_stress.experiments import WAYS
 from tests.stress.support import stress, stress_json
 
@@ -47,19 +45,3 @@ def test_the_page_has_what_a_run_gives_now(run_path: Path) -> None:
     rows = [line for line in ran.stdout.splitlines() if line.startswith("|")]
     assert len(rows) == 2 * (2 + len(WAYS))
     assert [row for row in rows if row not in PAGE.read_text()] == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "words, named",
-    [
-        (("--markdown", "--json"), "--markdown and --json"),
-        (("--counts", "/no/such"), "/no/such"),
-        (("--counts", "/proc/version"), "holds no counts"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:
-    ran = stress("fleet", *words, run_path=run_path)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert len(ran.stderr.splitlines()) == 1, ran.stderr
-    assert named in ran.stderr

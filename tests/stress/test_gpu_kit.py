@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from click.testing import CliRunner
 
-from lockcache_stress.commands import gpu
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.gpu_kit import (
     Found,
@@ -31,15 +27,13 @@ from lockcache_stress.experiments.gpu_kit.frameworks import inductor_row, kernel
 from lockcache_stress.experiments.gpu_kit.frameworks.kernels import ELEMENTS, KERNELS, Framework, expected
 from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, _use_until
 from lockcache_stress.experiments.gpu_kit.member import Answer, Crowd
-from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, NotRunError, Row, measured
-from lockcache_stress.experiments.gpu_kit.rows import _share, run_rows
+from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, NotRunError, Row
+from lockcache_stress.experiments.gpu_kit.rows import run_rows
 from lockcache_stress.gpu import machine
 from lockcache_stress.gpu.kernels import LAUNCHED, make_pairs, make_templates
 from lockcache_stress.run.daemons import DaemonProcess
-from lockcache_stress.run.outcome import zero
-from tests.daemon.daemon_process import until
 from tests.stress.reports import Page, assert_is_junit
-from tests.stress.support import PROGRAM, environment, failed_checks, stress
+from tests.stress.support import environment, failed_checks
 
 _REPOSITORY = Path(__file__).parents[2]
 _ROWS = ["nvrtc", "templates", "lto-ir", "cold-start", "eviction", "timing", "first-hit"]
@@ -108,56 +102,6 @@ def test_a_planted_fault_is_exit_code_1_and_said_in_its_row(row: str, fault: str
     assert "NO" in (run_path / "out" / "gpu.txt").read_text()
 
 
-@pytest.mark.cuda
-def test_ctrl_c_leaves_no_process_and_no_file(run_path: Path) -> None:
-    words = [PROGRAM, "gpu", "templates", "--seconds", "600", "--processes", "2", "--out", str(run_path / "out")]
-    process = subprocess.Popen(
-        words, env=environment(run_path), stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    until(lambda: any(run_path.glob("lockcache-stress-*/cache/entries/*/*")))
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
-    _, errors = process.communicate(timeout=60)
-    assert (process.returncode, len(errors.strip().splitlines())) == (130, 1), errors
-    until(lambda: not _is_group(process.pid))  # Python's own tracker of resources ends a moment later
-    assert [*run_path.iterdir(), *(run_path / "out").iterdir()] == [run_path / "out"]
-
-
-def _is_group(number: int) -> bool:
-    try:
-        os.killpg(number, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_an_interrupted_run_leaves_the_rows_that_were_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_one(options: KitOptions, skipped: list[tuple[str, str]], show: object) -> Iterator[Found]:
-        skipped.append(("cupy", "CuPy is not installed"))
-        yield Found("much", measured("timing", "timing", [zero("wrong", 0)], {}), row="timing")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(gpu, "run_rows", run_one)
-    CliRunner().invoke(gpu.gpu_command, ["--out", str(tmp_path)])
-    report = json.loads((tmp_path / "gpu.json").read_text())
-    assert (report["ok"], report["not_run"]) == (False, {"cupy": "CuPy is not installed"})
-    assert report["cut_short"].startswith("ended by KeyboardInterrupt after 1 rows")
-    assert [row["did"] for row in report["rows"]] == ["much"]
-    assert "not run: CuPy is not installed" in (tmp_path / "gpu.txt").read_text()
-
-
-@pytest.mark.parametrize(
-    "words, named",
-    [
-        (("--out", "/proc/no-such"), "--out /proc/no-such"),
-        (("--out", __file__), __file__),
-    ],
-)
-def test_bad_usage_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:
-    ran = stress("gpu", *words, run_path=run_path)
-    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr
-    assert named in ran.stderr
-
-
 @pytest.mark.parametrize(
     "version, gpu_arch, reason",
     [
@@ -207,15 +151,6 @@ def test_a_row_that_breaks_has_failed_and_one_that_finds_nothing_to_run_is_said(
     assert skipped == [("jax", "JAX could not be used: no CPU")]
     assert (found.row, found.outcome.ok) == ("nvrtc", False)
     assert "lockcache-daemon did not start" in found.did
-
-
-def test_where_none_of_the_rows_can_be_run_is_exit_code_2_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(framework, "find_version", lambda name: None)
-    ran = CliRunner().invoke(gpu.gpu_command, ["cupy", "--out", str(tmp_path)])
-    assert isinstance(ran.exception, UnusableError)
-    assert str(ran.exception) == "gpu cannot be run here: cupy: CuPy is not installed"
 
 
 class _Kernels:
@@ -316,18 +251,6 @@ def test_what_torch_compile_does_wrong_on_a_new_node_fails_its_row(
     answers = {each: [_inductor(each, **(changed if each == phase else {}))] for each in inductor_row._PHASES}
     found = inductor_row._judge(kit, answers, 1, "cuda")
     assert {check.name for check in found.outcome.checks() if not check.ok} == failed
-
-
-@pytest.mark.parametrize("passed, shares", [(0.0, (4.0, 4.0)), (6.0, (2.0, 2.0)), (99.0, (2.0, 2.0))])
-def test_time_that_starting_takes_is_shared_too(passed: float, shares: tuple[float, float]) -> None:
-    both = [Row(name, "", 1, _never, lambda arch: None) for name in ("one", "other")]
-    options = KitOptions(seconds=8.0, processes=1, seed=1)
-    assert _share(options, both, 0, passed) == shares[0]
-    assert _share(options, both, 1, passed if passed else 4.0) == shares[1]
-
-
-def _never(kit: Kit) -> Found:
-    raise AssertionError("it is not run")
 
 
 def test_processes_that_found_different_bytes_are_wrong() -> None:

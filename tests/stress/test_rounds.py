@@ -7,9 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from lockcache_stress.plan import Scenario, Step
 from lockcache_stress.run.counters import COUNTED, Latencies
 from lockcache_stress.run.outcome import Check, Outcome
 from lockcache_stress.run.rounds import Round, cut, run_rounds
-from lockcache_stress.run.sampler import Peaks, Samples
+from lockcache_stress.run.sampler import Peaks
 from lockcache_stress.run.session import Options, run_bytes
 from lockcache_stress.run.worker import Worker
 from lockcache_stress.scenarios.registry import BYTE_SCENARIOS, TROUBLE_SCENARIOS
@@ -161,48 +159,7 @@ def test_the_first_round_that_cannot_be_run_is_the_run_s_error(tmp_path: Path) -
         run_rounds(cut(3, SEED, 1), run_one, silent, fail_fast=False)
 
 
-def test_the_progress_is_that_of_the_whole_run_and_says_the_round(tmp_path: Path) -> None:
-    shown: list[tuple[str, float, str]] = []
-
-    def run_one(each: Round, show: Callable[[str, float, str], None]) -> Outcome:
-        show("same-key", 0.0, "starting")
-        show("same-key", 1.1, "late")
-        return made(tmp_path)
-
-    run_rounds(cut(2, SEED, 1), run_one, lambda *given: shown.append(given), fail_fast=False)
-    assert [share for _, share, _ in shown] == [0.0, 0.5, 0.5, 1.0]
-    assert shown[-1] == ("same-key", 1.0, "round 2 of 2: late")
-
-
-def test_samples_of_a_long_run_are_as_dense_at_its_begin_as_at_its_end() -> None:
-    samples = Samples()
-    for number in range(100_000):
-        samples.add(float(number), number % 7)
-    seconds = [second for second, _ in samples.points()]
-    assert max(later - earlier for earlier, later in pairwise(seconds)) < 2 * 100_000 / 1000
-    assert sum(second < 50_000 for second in seconds) == pytest.approx(len(seconds) / 2, rel=0.1)
-
-
 # ---- real runs -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_every_round_is_recorded_whole_and_the_sums_are_those_of_the_rounds(run_path: Path) -> None:
-    outcome = run("same-key")
-    assert outcome.ok, failed(outcome)
-    report = outcome.as_json()
-    rounds = report["rounds"]
-    assert [each["round"] for each in rounds] == [1, 2, 3]
-    assert [each["seed"] for each in rounds] == [each.seed for each in cut(3.0, SEED, 1.0)]
-    for name in ("operations", "hits", "puts"):
-        assert sum(each[name] for each in rounds) == report[name] > 0
-    assert report["histories"]["operations"] == sum(each["histories"]["operations"] for each in rounds)
-    assert report["histories"]["operations"] >= report["hits"] + report["misses"] + report["puts"]
-    assert len(outcome.peaks.begins_seconds) == 3
-    seconds = [second for second, _ in outcome.peaks.disk.points()]
-    assert seconds == sorted(seconds)
-    assert seconds[-1] > outcome.peaks.begins_seconds[2]
-    assert os.listdir(run_path) == []
 
 
 def stale_in_the_last_round(worker: Worker) -> Step:

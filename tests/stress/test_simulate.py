@@ -123,23 +123,6 @@ def test_bad_costs_are_one_line_that_names_the_file(run_path: Path, tmp_path: Pa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("words", [["--costs", "{missing}"], ["--size", "big"]])
-def test_bad_options_are_one_line(run_path: Path, tmp_path: Path, costs: Path, words: list[str]) -> None:
-    words = [word.format(missing=tmp_path / "missing.json") for word in words]
-    done = stress("simulate", *words, *([] if "--costs" in words else ["--costs", str(costs)]), run_path=run_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stdout == ""
-
-
-def test_a_trace_that_asks_for_what_has_no_cost_is_refused(run_path: Path, tmp_path: Path, costs: Path) -> None:
-    trace = tmp_path / "trace.json"
-    trace.write_text(json.dumps({"requests": [[40, 0]]}))
-    done = stress("simulate", "--costs", str(costs), "--trace", str(trace), run_path=run_path)
-    assert done.returncode == 2
-    assert "asks for program 40" in done.stderr
-
-
-@pytest.mark.long
 @pytest.mark.cuda
 def test_costs_are_measured_with_the_real_compiler_and_kept(run_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "costs.json"

@@ -10,7 +10,7 @@ import pytest
 
 from lockcache_stress.scenarios.registry import TROUBLE_SCENARIOS
 from tests.matrix_sampling import all_but
-from tests.stress.support import stress, stress_json
+from tests.stress.support import stress_json
 
 REASONS = {scenario.name: scenario.why_not() for scenario in TROUBLE_SCENARIOS}
 
@@ -30,14 +30,3 @@ def test_a_scenario_of_trouble_finds_nothing_wrong(name: str, run_path: Path) ->
     assert report["hits"] > 0
     assert report["puts"] > 0
     assert os.listdir(run_path) == [], "nothing is left, no mount either"
-
-
-@pytest.mark.long
-def test_a_scenario_that_makes_its_own_place_refuses_another(run_path: Path) -> None:
-    name = "disk-full"
-    if REASONS[name] is not None:
-        pytest.skip(REASONS[name])
-    ran = stress(name, "--directory", str(run_path / "mine"), run_path=run_path)
-    assert ran.returncode == 2
-    assert str(run_path / "mine") in ran.stderr
-    assert ran.stderr.count("\n") == 1

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache_stress.scenarios.registry import TROUBLE_SCENARIOS
 from tests.stress.support import stress
+
+_WHY_NOT = next(each for each in TROUBLE_SCENARIOS if each.name == "disk-full").why_not()
+DISK_FULL = pytest.mark.skipif(_WHY_NOT is not None, reason=str(_WHY_NOT))
 
 
 @pytest.mark.long
@@ -21,6 +25,20 @@ from tests.stress.support import stress
         (("stopped-holder", "--processes", "3"), "at least 4 processes"),
         (("bench", "put", "--directory", "/proc"), "/proc"),
         (("same-key", "--directory", "/proc/no-such"), "/proc/no-such"),
+        (("gpu", "--out", "/proc/no-such"), "--out /proc/no-such"),
+        (("gpu", "--out", __file__), __file__),
+        (("hosts",), "--nfs, --juicefs, --glusterfs"),
+        (("hosts", "--juicefs", "--nfs-version", "3"), "--nfs"),
+        (("hosts", "--glusterfs", "--scenarios", "herd,calls"), "calls"),
+        (("hosts", "--nfs", "--scenarios", "herd,roses"), "roses"),
+        (("fleet", "--markdown", "--json"), "--markdown and --json"),
+        (("fleet", "--counts", "/no/such"), "/no/such"),
+        (("fleet", "--counts", "/proc/version"), "holds no counts"),
+        (("simulate", "--costs", "/no/such"), "/no/such"),
+        (("simulate", "--size", "big"), "big"),
+        (("remote", "--servers", "memcached"), "'memcached'"),
+        (("remote", "--scenarios", "warm"), "'warm'"),
+        pytest.param(("disk-full", "--directory", "/mine"), "/mine", marks=DISK_FULL),
     ],
 )  # fmt: skip
 def test_a_bad_option_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:

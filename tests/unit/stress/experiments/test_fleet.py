@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +9,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.experiments.events import Bell, Clock, Server, Steps
+from lockcache_stress.experiments.events import Steps
 from lockcache_stress.experiments.fleet import (
     WAYS,
     Calls,
     Fleet,
     _Start,
-    compare,
-    is_near,
     load_counts,
     run_start,
 )
@@ -66,13 +62,6 @@ def test_a_kernel_is_compiled_by_as_many_as_the_way_promises(fleet: Fleet, way: 
     assert run_start(fleet, way).computes == each[way]
 
 
-@property_test
-@given(_fleets)
-def test_more_ranks_are_never_faster_where_each_compiles(fleet: Fleet) -> None:
-    more = replace(fleet, ranks=fleet.ranks + 1)
-    assert run_start(more, "each compiles").seconds >= run_start(fleet, "each compiles").seconds
-
-
 @pytest.mark.parametrize("way", SHARING)
 def test_what_is_stored_is_asked_for_once_by_each_rank_or_node(way: str) -> None:
     fleet = replace(SMALL, stored=1.0)
@@ -113,23 +102,6 @@ def test_a_bundle_is_read_once_by_a_node_however_many_ranks_it_has() -> None:
     assert few.sent_bytes == many.sent_bytes == 6 * SMALL.kernels * SMALL.kernel_bytes
 
 
-def test_a_server_that_is_too_slow_is_what_a_start_takes() -> None:
-    slow = run_start(replace(SMALL, stored=1.0, requests_per_second=100.0), "one directory")
-    assert slow.seconds == pytest.approx(slow.busy_seconds, rel=0.1)
-
-
-def test_the_same_seed_gives_the_same_and_another_another() -> None:
-    assert run_start(SMALL, "one directory") == run_start(SMALL, "one directory")
-    assert run_start(SMALL, "one directory") != run_start(replace(SMALL, seed=1), "one directory")
-
-
-def test_the_model_has_the_requests_that_a_guest_counted() -> None:
-    compared = compare(load_counts())
-    assert len(compared) == 5
-    for name, (counted, model) in compared.items():
-        assert is_near(counted, model), f"{name}: {counted} counted, {model} in the model"
-
-
 def test_a_waiters_second_is_as_counted() -> None:
     fleet = replace(SMALL, ranks=2, ranks_per_node=1, kernels=1, compile_seconds=60.0, launch_seconds=0.01)
     start = _Start(fleet)
@@ -146,42 +118,9 @@ def test_a_waiters_second_is_as_counted() -> None:
     assert (seen[1] - seen[0]) / 20.0 == pytest.approx(counted, rel=0.25)
 
 
-def test_ranks_on_the_holders_node_are_woken_and_others_look() -> None:
-    clock, bell, woken = Clock(), Bell(), []
-
-    def wait(seconds: float) -> Steps:
-        yield seconds, bell
-        woken.append(clock.now)
-
-    def ring() -> Steps:
-        yield 1.0
-        clock.ring(bell)
-
-    clock.start(wait(5.0))
-    clock.start(wait(0.5))
-    clock.start(ring())
-    clock.run()
-    assert woken == [0.5, 1.0]
-
-
-def test_a_server_answers_in_turn_and_bytes_share_one_pipe() -> None:
-    server = Server(Clock(), 10.0, 0.25, 100.0)
-    assert server.ask("hit", 2) == pytest.approx(0.2 + 2 * 0.25)
-    assert server.ask("hit", 1) == pytest.approx(0.3 + 0.25)
-    assert server.ask("read", 1, 200) == pytest.approx(2.0 + 0.25)
-    assert server.ask("read", 1, 200) == pytest.approx(4.0 + 0.25)
-    assert dict(server.requests) == {"hit": 3, "read": 2}
-
-
 @pytest.mark.parametrize("content", ["{", "[]", '{"trials": []}', '{"trials": [{"trial": "calls", "numbers": {}}]}'])
 def test_a_file_without_counts_is_refused_with_the_command_that_makes_one(tmp_path: Path, content: str) -> None:
     path = tmp_path / "counts.json"
     path.write_text(content)
     with pytest.raises(UnusableError, match="lockcache-stress hosts --nfs --scenarios calls,fleet,seed --json-file"):
         load_counts(path)
-
-
-def test_costs_are_plain_values() -> None:
-    cost = run_start(replace(SMALL, seed=random.Random(0).randrange(9)), "one directory")
-    read = json.loads(json.dumps(cost.as_json()))
-    assert read["all_requests"] == pytest.approx(sum(read["requests"].values()), abs=len(read["requests"]))
