@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lockcache.filestream.policy import Policy
-from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
-from tests.daemon.directories import accounting_is_exact, bytes_on_disk, fill, is_accounted_for, names_on_disk
+from tests.daemon.daemon_process import run_daemon
+from tests.daemon.directories import fill, names_on_disk
 from tests.daemon.directory_kinds import KINDS
 from tests.daemon.pyptx_crowd import bytes_of, store
-from tests.state_pages import policy_of
 
 
 def once(*arguments: object) -> list[dict[str, Any]]:
@@ -56,29 +53,7 @@ def test_too_many_entries_and_what_nobody_used_for_too_long_go_whole(cache_path:
     assert len(kind.names(cache_path)) == 20
 
 
-def test_the_number_of_entries_is_kept_while_a_stranger_writes(cache_path: Path) -> None:
-    with RunningDaemon("--max-entries", "100", cache_path) as daemon:
-        for first in (0, 1000, 2000):
-            fill(cache_path, 200, 100, first=first)
-            until(lambda: len(names_on_disk(cache_path)) <= 95)
-        assert daemon.end(signal.SIGTERM) == 0
-    assert policy_of(cache_path) == Policy()  # no cap was asked for
-
-
 # ---- age -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_entries_go_when_they_come_of_age_while_the_daemon_runs(cache_path: Path) -> None:
-    kind = KINDS["lockcache"]
-    kind.fill(cache_path, range(10))
-    with RunningDaemon("--max-age", "2s", cache_path) as daemon:
-        assert daemon.wait_for("sweep")["evicted_entries"] == 10
-        kind.fill(cache_path, range(10))
-        kind.touch(cache_path)
-        assert daemon.wait_for("sweep")["budget"] == "max-age"
-        until(lambda: not kind.names(cache_path))
-        assert daemon.end(signal.SIGTERM) == 0
 
 
 # ---- free space ------------------------------------------------------------------------------------------------------
@@ -114,20 +89,6 @@ def test_a_share_counts_for_inodes_too(mount_tmpfs: Callable[[str], Path]) -> No
     assert 1100 <= os.statvfs(path).f_favail <= 1105  # the daemon's own files come and go
 
 
-@pytest.mark.long
-@pytest.mark.root
-def test_a_walked_directory_that_did_not_change_makes_room_too(mount_tmpfs: Callable[[str], Path]) -> None:
-    path = mount_tmpfs("size=64m")
-    cache = path / "cache"
-    cache.mkdir(mode=0o700)
-    store(cache, range(400))
-    with RunningDaemon("--min-free", "56M", cache) as daemon:
-        (path / "ballast").write_bytes(bytes(5_000_000))
-        assert daemon.wait_for("sweep")["budget"] == "min-free"
-        until(lambda: free_bytes(path) >= 58_000_000)
-        assert daemon.end(signal.SIGTERM) == 0
-
-
 # ---- a total ---------------------------------------------------------------------------------------------------------
 
 
@@ -142,21 +103,6 @@ def test_directories_of_different_layouts_share_a_total(tmp_path: Path) -> None:
     assert sweep["directory"] == str(theirs)
     assert names_on_disk(ours) == names(made)
     assert 1_000_000 + bytes_of(theirs) <= 1_350_000 < 1_000_000 + before
-
-
-@pytest.mark.long
-def test_a_total_is_kept_while_strangers_write_into_all_directories(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in "abc"]
-    for path in paths:
-        fill(path, 0, 0)
-    with RunningDaemon("--total", "1M", "--floor", "100k", *paths, starts=3) as daemon:
-        for number, path in enumerate(paths):
-            fill(path, 80, 10_000, first=1000 * number)
-            until(lambda: sum(map(bytes_on_disk, paths)) <= 950_000)
-        until(lambda: all(map(is_accounted_for, paths)))
-        assert daemon.end(signal.SIGTERM) == 0
-    assert all(bytes_on_disk(path) >= 100_000 for path in paths)
-    assert all(accounting_is_exact(path) for path in paths)
 
 
 # ---- a dry run -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from lockcache_daemon.run.systemd import Notifier
-from lockcache_daemon.signals import StopSignals
 from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, until
 
 
@@ -171,27 +170,3 @@ def test_signs_of_life_are_due_at_half_of_what_the_manager_waits(
 ) -> None:
     with Notifier({"NOTIFY_SOCKET": manager.address, **watchdog}) as notifier:
         assert notifier.alive_seconds == seconds
-
-
-def test_work_that_asks_whether_to_stop_and_waiting_give_signs_of_life() -> None:
-    signs: list[int] = []
-    with StopSignals(on_progress=lambda: signs.append(1)) as stop:
-        assert not stop.is_set()
-        stop.raise_if_set()
-        assert len(signs) == 2
-        stop.silence_seconds = 0.01
-        while len(signs) < 5:  # else the test's own time ends it; a busy machine gives fewer signs in one wait
-            stop.wait(0.1)
-
-
-def test_the_part_of_one_directory_hears_the_same_signals_and_gives_signs_of_its_own() -> None:
-    whole_signs: list[int] = []
-    part_signs: list[int] = []
-    with StopSignals(on_progress=lambda: whole_signs.append(1)) as whole:
-        part = whole.with_progress(lambda: part_signs.append(1))
-        assert not part.is_set()
-        assert not whole.is_set()
-        assert (len(whole_signs), len(part_signs)) == (2, 1)
-        signal.raise_signal(signal.SIGTERM)
-        assert part.is_set()
-        assert part.number == whole.number == signal.SIGTERM

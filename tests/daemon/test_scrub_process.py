@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.repair.quarantine import list_quarantine, measure_quarantine
 from tests.crash.damage import fill_to_damage, spoil
@@ -49,18 +48,6 @@ def test_a_flip_that_nobody_reads_is_found_quarantined_said_and_shown(filled: Pa
 
 
 @pytest.mark.long
-def test_with_a_rate_of_0_nothing_is_scrubbed(filled: Path) -> None:
-    spoil(filled, b"7")
-    with RunningDaemon("--max-size", "1G", "--scrub-rate", "0", filled) as daemon:
-        before = (filled / "lockcache/daemon.json").stat().st_ino
-        FileStreamProgramCache(filled)[b"new"] = b"x"
-        until(lambda: (filled / "lockcache/daemon.json").stat().st_ino != before)
-        assert "scrub" not in status(filled)
-        assert daemon.end(signal.SIGTERM) == 0
-    assert measure_quarantine(Layout(str(filled))).entries == 0
-
-
-@pytest.mark.long
 def test_once_with_scrub_verifies_everything_and_sums_up(filled: Path) -> None:
     for key in KEYS[:30]:
         spoil(filled, key)
@@ -92,17 +79,6 @@ def test_a_directory_of_cuda_core_is_read_and_left_as_it_is(cache_path: Path) ->
     [scrub] = [each for line in done.stdout.splitlines() if (each := json.loads(line))["event"] == "scrub"]
     assert (done.returncode, scrub["unverified"], scrub.get("corrupt", 0)) == (0, 50, 0)
     assert len(names_on_disk(cache_path)) == 50
-
-
-@pytest.mark.long
-def test_once_sums_up_by_how_much_the_accounting_was_wrong(filled: Path) -> None:
-    directory = CacheDirectory(str(filled), 1.0)
-    with directory.locks[0x10]:
-        directory.usage().add_locked(0x10, 5000, 3)
-    directory.close()
-    done = run_daemon("--max-size", "1G", "--once", "--json", filled)
-    [summary] = [each for line in done.stdout.splitlines() if (each := json.loads(line))["event"] == "summary"]
-    assert (summary["drift_bytes"], summary["missing_bytes"], summary["drift_entries"]) == (5000, 0, 3)
 
 
 def _kill_in_quarantine(root: Path) -> None:
