@@ -22,6 +22,7 @@ Lock order: the queue's lock is taken without a shard lock held, and kept while 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import time
@@ -29,9 +30,9 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
-from lockcache.filestream.accounting import Slot, StatePage, bytes_beside, space_of
+from lockcache.filestream.accounting import Slot, StatePage, bytes_beside, bytes_in, space_of, total_in
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import DISK_FULL, Hold, Waiter, refuse_symlink, ring, wake_next
+from lockcache.filestream.disk import DISK_FULL, Hold, Waiter, ring
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy, Priority
 from lockcache.filestream.repair import reap, recount_drifted
@@ -135,10 +136,18 @@ class Admission:
         self._limit_bytes, self._reserved_bytes = limit_bytes, reserved_bytes
         is_small = reserved_bytes * _SMALL_SHARE <= limit_bytes
         give_back_at = min(self._deadline, time.monotonic() + _LONGEST_RESERVED_SECONDS)
-        bell = Waiter(self._layout, self._layout.room_bell)
-        while (total := self._directory.usage().total()).bytes > limit_bytes:
+        bell: Waiter | None = None
+        while True:
+            usage = self._directory.usage()
+            image = usage.whole()
+            limit_now = self._directory.policy.stated_in(image).limit_bytes
+            if limit_now is not None and limit_now < limit_bytes:
+                return False  # lowered while this waited: by that one it is tried again
+            total = total_in(image)
+            if total.bytes <= limit_bytes:
+                return True
             has_turn = self._place is _Place.PASSING or self._is_head()
-            if has_turn and self._should_search(total) and self._evict(total):
+            if has_turn and self._should_search(total) and self._evict(usage, total):
                 continue
             if self._place is _Place.PASSING:
                 self._place = _Place.FIRST
@@ -147,9 +156,10 @@ class Admission:
                 return False
             if has_turn:
                 self._pause()
-            elif not bell.listen():  # else the head may have left before
+                continue
+            bell = bell or Waiter(self._layout, self._layout.room_bell)
+            if not bell.listen():  # else the head may have left before
                 bell.sleep(give_back_at)
-        return True
 
     def wait(self) -> None:
         """Wait until it is time to reserve again; not beyond the deadline. Requires: nothing reserved."""
@@ -158,8 +168,8 @@ class Admission:
             return
         queue = Waiter(self._layout, self._layout.room_queue, is_queue=True)
         while not self._is_overdue() and not self._is_head():
-            usage = self._directory.usage()
-            if self._is_stuck(usage):
+            image = self._directory.usage().whole()
+            if self._is_stuck(image):
                 self._place = _Place.PASSING
                 return
             if queue.listen():  # the head may have left before
@@ -167,7 +177,7 @@ class Admission:
             if queue.sleep(self._deadline):
                 self._place = _Place.FIRST
             # There is room, and nobody woke this waiter: the head is stopped, or on another host.
-            elif usage.total_bytes() + self._reserved_bytes <= self._limit_bytes:
+            elif bytes_in(image) + self._reserved_bytes <= self._limit_bytes:
                 return
 
     def leave(self) -> None:
@@ -178,7 +188,7 @@ class Admission:
             ring(self._layout, self._layout.room_bell)
         if self._place is not _Place.NONE:
             self._place = _Place.NONE
-            wake_next(self._layout, self._layout.room_queue)
+            ring(self._layout, self._layout.room_queue, is_queue=True)
 
     def _pause(self) -> None:
         """Let writes in progress go on."""
@@ -188,19 +198,15 @@ class Admission:
     def _is_head(self) -> bool:
         """Returns whether this writer is the head, or has become it."""
         if self._head is None:
-            try:
-                for folder in (self._layout.own, self._layout.locks):
-                    refuse_symlink(folder)  # another member of a group may have planted one
+            with contextlib.suppress(OSError):  # no lock is to be had: nobody is the head
                 self._head = self._directory.room_lock.try_hold()
-            except OSError:
-                return False
-        if self._head is not None:
-            self._place = _Place.HEAD
+            if self._head is not None:
+                self._place = _Place.HEAD
         return self._head is not None
 
-    def _is_stuck(self, usage: StatePage) -> bool:
+    def _is_stuck(self, image: bytes) -> bool:
         """Returns whether the accounting has not changed for a while. The next while begins then."""
-        image, now = usage.image(), time.monotonic()
+        now = time.monotonic()
         is_same = image == self._image
         if is_same and now - self._changed_at < _PATIENCE_SECONDS:
             return False
@@ -213,7 +219,7 @@ class Admission:
             return False
         return (total.entries > 0 and total != self._total_in_vain) or time.monotonic() >= self._next_pass_at
 
-    def _evict(self, total: Slot) -> bool:
+    def _evict(self, usage: StatePage, total: Slot) -> bool:
         """Reclaim what dead writers hold, and evict. Returns whether there was anything.
 
         ``total``: the sum that was over the limit.
@@ -222,7 +228,7 @@ class Admission:
         if self._tried is _Tried.NOTHING:
             self._tried = _Tried.EVICTION
         reap(directory)
-        slots, staged = directory.usage().slots(), bytes_beside(self._layout)
+        slots, staged = usage.slots(), bytes_beside(self._layout)
         # A name alone reserves nothing: other members of a group can make files of any name.
         staged_bytes = sum(min(size, slots[shard].bytes) for shard, size in staged.items())
         held_bytes = total.bytes - staged_bytes
@@ -238,7 +244,7 @@ class Admission:
             should_stop=lambda: time.monotonic() >= until,
         )
         self.evicted += evicted
-        if evicted.entries or directory.usage().total_bytes() <= limit_bytes:
+        if evicted.entries or usage.total_bytes() <= limit_bytes:
             return True
         self._total_in_vain, self._next_pass_at = total, time.monotonic() + _BETWEEN_PASSES_SECONDS
         # The rest is reserved by others; or it is drift, which would keep a small cache shut for ever.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lockcache.calling import parted_files
-from lockcache.filestream.accounting import folder_bytes, space_of
+from lockcache.filestream.accounting import space_of
 from lockcache.filestream.admission import Admission
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import ViewName
@@ -94,15 +94,17 @@ class Viewer:
     def _make(self, view: ViewName, files: Mapping[str, bytes], blob: bytes) -> ViewPath | None:
         directory, deadline = self._directory, time.monotonic() + self._timeout_seconds
         layout = directory.layout
-        space, limit_bytes = directory.space, directory.limit_bytes()
+        space = directory.space
         size = reserved_view_bytes(space, view)
         # With its entry, which would else be evicted for it.
         entry_bytes = reserved_bytes(space, sum(map(len, files.values())), len(blob), has_block=True)
-        if limit_bytes is not None and size + entry_bytes + folder_bytes(layout, int(view.entry[:2], 16)) > limit_bytes:
-            return None
+        beside_bytes = entry_bytes + space.of_shard_folders(layout.shard_folders(int(view.entry[:2], 16)))
         admission = Admission(directory, deadline)
         try:
             while True:
+                limit_bytes = directory.limit_bytes()  # it may be lowered while this waits
+                if limit_bytes is not None and size + beside_bytes > limit_bytes:
+                    return None
                 staged = StagedView(directory, view.entry, size, deadline)
                 try:
                     staged.reserve()

@@ -244,9 +244,6 @@ class _Write:
                 self._admission = Admission(self._directory, self._deadline)
             if not self._admission.make_room(limit_bytes, size_bytes):
                 return False
-            limit_now = self._directory.limit_bytes()
-            if limit_now is not None and limit_now < limit_bytes:
-                return False  # lowered while this waited: by that one it is tried again
         if self._admission is not None:
             self._admission.leave()  # before the write: the next writer need not wait until it is done
         return True

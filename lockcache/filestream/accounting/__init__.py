@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.run_record import note_missing_parts, read_run
     from lockcache.filestream.accounting.scan import ANY_TIME_NS, Change, Found, ShardFolders, accounted_change
     from lockcache.filestream.accounting.scan import bytes_beside, bytes_of_entry
-    from lockcache.filestream.accounting.scan import count_shard, folder_bytes, has_entry, measure_shard
+    from lockcache.filestream.accounting.scan import count_shard, has_entry, measure_shard
     from lockcache.filestream.accounting.scan import measure_shard_in_full, names_in, quarantined_files, scan_records
     from lockcache.filestream.accounting.scan import scan_shard, scan_views, staged_files
     from lockcache.filestream.accounting.state import FILE_BYTES, PAGE_BYTES, Slot, StatePage, bytes_in
     from lockcache.filestream.accounting.state import encode_page, folder_of, head_of, is_of, read_state, replace_state
-    from lockcache.filestream.accounting.state import slots_in, space_of, total_of, write_state
+    from lockcache.filestream.accounting.state import slots_in, space_of, total_in, total_of, write_state
     from lockcache.filestream.accounting.stated_policy import StatedPolicy
 else:
     __getattr__, __dir__ = door(__name__)

@@ -71,7 +71,7 @@ class ShardFolders:
         # Mostly there are no record files, and asking is cheaper than an exception. A dangling symlink leads nowhere.
         has_records = os.access(layout.records, os.F_OK, effective_ids=True)
         self._records = _open_folder(layout, layout.records) if has_records else None
-        # A shard without a folder of records has no views either: see :func:`folder_bytes`.
+        # A shard without a folder of records has no views either: see :meth:`.Space.of_shard_folders`.
         has_views = has_records and os.access(layout.views, os.F_OK, effective_ids=True)
         self._views = _open_folder(layout, layout.views) if has_views else None
 
@@ -162,7 +162,8 @@ def measure_shard_in_full(
 ) -> tuple[Slot, int]:
     """Measure like :func:`measure_shard`. Returns also the bytes stored in the entries: the lengths of their files."""
     # Not by scan_shard, which costs half as much again: the daemon measures all day.
-    folders, of_file = ShardFolders(layout), space_of(layout).of_file
+    folders, space = ShardFolders(layout), space_of(layout)
+    of_file = space.of_file
     taken = stored = 0
     names = set()
     for file, status in folders.entries(shard, between):
@@ -176,7 +177,7 @@ def measure_shard_in_full(
     taken += sum(view.size_bytes for view in folders.views(shard))
     if beside_bytes is None:
         beside_bytes = bytes_beside(layout, shard)[shard]
-    return Slot(taken + beside_bytes + folder_bytes(layout, shard), len(names)), stored
+    return Slot(taken + beside_bytes + space.of_shard_folders(layout.shard_folders(shard)), len(names)), stored
 
 
 def has_entry(layout: Layout, name: str) -> bool:
@@ -210,31 +211,6 @@ def bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
     return size
 
 
-def folder_bytes(layout: Layout, shard: int, has_records: bool = True) -> int:
-    """Returns what the folders of a shard count for. Changes are made within :func:`accounted_change`.
-
-    A folder of views stands only next to one of records. ``has_records``: whether there may be one of those; where it
-    is known that there is none, each put asks for one folder, and not for three.
-    """
-    space = layout.space or space_of(layout)
-    if not space.shows_blocks:
-        return 0
-    taken = 0
-    beside = (layout.record_shard(shard), layout.view_shard(shard)) if has_records else ()
-    for path in (layout.entry_shard(shard), *beside):
-        try:
-            status = os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            if path == layout.record_shard(shard):
-                break
-            continue
-        if stat.S_ISDIR(status.st_mode):
-            taken += space.of_folder(status)
-            # For the inodes of the others, the cap reserves room (:meth:`.policy.Policy.entries_limit_bytes`).
-            taken += space.inode_bytes if path == layout.view_shard(shard) else 0
-    return taken
-
-
 class Account(Protocol):
     """An object by which a shard is accounted for: the state page, or a reservation on it."""
 
@@ -258,11 +234,12 @@ def accounted_change(layout: Layout, account: Account, shard: int, *, has_record
     ``has_records``: whether the shard has a folder of records, or the block may make one: if not, one folder is
     measured, and not three. Requires: shard lock.
     """
-    change, folders = Change(), folder_bytes(layout, shard, has_records)
+    space, folders = layout.space or space_of(layout), layout.shard_folders(shard)[: None if has_records else 1]
+    change, before = Change(), space.of_shard_folders(folders)
     try:
         yield change
     finally:
-        bytes_ = change.bytes + folder_bytes(layout, shard, has_records) - folders
+        bytes_ = change.bytes + space.of_shard_folders(folders) - before
         if bytes_ or change.entries:
             account.add_locked(shard, bytes_, change.entries)
 

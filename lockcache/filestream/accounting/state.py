@@ -26,7 +26,6 @@ import os
 import stat
 import struct
 import time
-from array import array
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -59,12 +58,14 @@ PAGE_BYTES: Final = _SLOTS_AT + SHARDS * _SLOT.size
 FILE_BYTES: Final = PAGE_BYTES + 16384
 _LARGEST: Final = 2**63 - 1
 _DAY_SECONDS: Final = 86400.0
-_EMPTY_PAGE: Final = bytes(PAGE_BYTES)
 # Stated where the inodes of folders do not last, as on most FUSE file systems: no folder has this one.
 _ANY_FOLDER: Final = 2**64 - 1
 
 # Looked up once, for the write path.
 _lstat, _pread, _pwrite, _pack, _unpack = os.lstat, os.pread, os.pwrite, _SLOT.pack, _SLOT.unpack_from
+# Of all slots at once.
+_all_bytes: Final = struct.Struct("<" + "q8x" * SHARDS).unpack_from
+_all_entries: Final = struct.Struct("<" + "8xq" * SHARDS).unpack_from
 
 
 class Slot(NamedTuple):
@@ -132,22 +133,16 @@ class StatePage:
     def is_own(self) -> bool:
         """Returns whether the number is still the page's; forgets it if not. Asked before this object is dropped."""
         try:
-            self.refuse_other_file()
-        except OSError:
+            return self._file.is_own(os.fstat(self._fd))
+        except OSError as error:
+            if error.errno == errno.EBADF:
+                self._file.forget()
             return False
-        return True
 
     def refuse_other_file(self) -> None:
-        """Raise :class:`OSError` (ESTALE) if the program closed the descriptor, and forget its number."""
-        try:
-            is_own = self._file.is_own(os.fstat(self._fd))
-        except OSError as error:
-            if error.errno != errno.EBADF:
-                raise
-            is_own = False
-            self._file.forget()
-        if not is_own:
-            raise OSError(errno.ESTALE, "the program closed the descriptor of the state page")
+        """Raise :class:`OSError` (ESTALE) if the number is not the page's any more, and forget it."""
+        if not self.is_own():
+            raise OSError(errno.ESTALE, "the descriptor of the state page was closed, or is stale")
 
     def slot(self, shard: int) -> Slot:
         self.refuse_other_file()
@@ -191,8 +186,7 @@ class StatePage:
 
     def slots(self) -> list[Slot]:
         """Returns all slots, read at once."""
-        numbers = _numbers_in(self.whole())
-        return list(map(Slot._make, zip(numbers[::2], numbers[1::2], strict=True)))
+        return slots_in(self.whole())
 
     def image(self) -> bytes:
         """Returns the page's bytes, by one read. As long as they are the same, nothing was accounted for."""
@@ -209,8 +203,7 @@ class StatePage:
         return bytes_in(self.whole())
 
     def total(self) -> Slot:
-        numbers = _numbers_in(self.whole())
-        return Slot(sum(numbers[::2]), sum(numbers[1::2]))
+        return total_in(self.whole())
 
     def _note_cut(self) -> None:
         """Do nothing about a page that is too short: what is missing counts for nothing, until the next look at it."""
@@ -224,13 +217,18 @@ def total_of(slots: Iterable[Slot]) -> Slot:
 
 def slots_in(image: bytes) -> list[Slot]:
     """Returns the slots of a page; what is missing of a page that was cut counts for nothing."""
-    numbers = _numbers_in(image)
-    return list(map(Slot._make, zip(numbers[::2], numbers[1::2], strict=True)))
+    return list(map(Slot._make, _SLOT.iter_unpack(image.ljust(PAGE_BYTES, b"\0")[_SLOTS_AT:PAGE_BYTES])))
 
 
 def bytes_in(image: bytes) -> int:
     """Returns the bytes of entries and reservations in the whole directory, as a page states them."""
-    return sum(_numbers_in(image)[::2])
+    return sum(_all_bytes(image.ljust(PAGE_BYTES, b"\0"), _SLOTS_AT))
+
+
+def total_in(image: bytes) -> Slot:
+    """Returns the sum of the slots of a page."""
+    whole = image.ljust(PAGE_BYTES, b"\0")
+    return Slot(sum(_all_bytes(whole, _SLOTS_AT)), sum(_all_entries(whole, _SLOTS_AT)))
 
 
 def encode_page(head: Head, slots: Iterable[Slot] = (), older: bytes = b"") -> bytes:
@@ -299,16 +297,5 @@ def space_of(layout: Layout) -> Space:
     return found
 
 
-def _numbers_in(image: bytes) -> array[int]:
-    blob = image[_SLOTS_AT:PAGE_BYTES]
-    numbers = array("q", blob if len(image) == PAGE_BYTES else (blob + _EMPTY_PAGE)[: PAGE_BYTES - _SLOTS_AT])
-    if _BIG_ENDIAN:
-        numbers.byteswap()
-    return numbers
-
-
 def _encode_slot(slot: Slot) -> bytes:
     return _SLOT.pack(*(min(max(0, number), _LARGEST) for number in slot))
-
-
-_BIG_ENDIAN: Final = struct.pack("=H", 1) != struct.pack("<H", 1)

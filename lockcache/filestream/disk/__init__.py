@@ -49,6 +49,6 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.reach import BY_PATH, Reach
     from lockcache.filestream.disk.recency import ReadRecency, Recency, UnstatedRecency, last_use_ns
     from lockcache.filestream.disk.space import Space, is_sane, probe_space
-    from lockcache.filestream.disk.waiting import LOCAL, REMOTE, WOKEN, Pace, Waiter, ring, wake_next
+    from lockcache.filestream.disk.waiting import LOCAL, REMOTE, WOKEN, Pace, Waiter, ring
 else:
     __getattr__, __dir__ = door(__name__)

@@ -257,6 +257,11 @@ class Layout:
     def view_shard(self, shard: int) -> str:
         return f"{self.views}/{shard:02x}"
 
+    def shard_folders(self, shard: int) -> tuple[str, str, str]:
+        """Returns the folders of a shard: of its entries, of its record files, of its views."""
+        folder = f"/{shard:02x}"
+        return self.entries + folder, self.records + folder, self.views + folder
+
     def staged(self, staged: StagedName) -> str:
         return f"{self.tmp}/{staged}"
 

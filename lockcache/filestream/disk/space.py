@@ -16,6 +16,8 @@ and a server's attributes and folders (NFS), of which clients see nothing.
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from lockcache.filestream.disk.mounts import Mount, is_network_mount, mount_of
@@ -33,6 +35,8 @@ _EXACT_KINDS: Final = ("ext4", "xfs")
 _MOST_BLOCKS: Final = 256
 _UNIT_BYTES: Final = 512  # of st_blocks
 _XFS_INODE_BYTES: Final = 512
+# The place of the folder of views among those of a shard.
+_VIEWS: Final = 2
 
 
 class Space(NamedTuple):
@@ -69,6 +73,26 @@ class Space(NamedTuple):
     def of_folder(self, status: os.stat_result) -> int:
         """Returns what a folder counts for; ext4's grow by a block for some 50 names, and stay so."""
         return status.st_blocks * _UNIT_BYTES if self.shows_blocks else 0
+
+    def of_shard_folders(self, folders: Sequence[str]) -> int:
+        """Returns what the folders of a shard count for, or the first of them (:meth:`.Layout.shard_folders`).
+
+        A folder of views stands only next to one of records.
+        """
+        if not self.shows_blocks:
+            return 0
+        taken = 0
+        for number, path in enumerate(folders):
+            try:
+                status = os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                if number:
+                    break
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                # For the inodes of the first two, the cap reserves room (:meth:`.policy.Policy.entries_limit_bytes`).
+                taken += status.st_blocks * _UNIT_BYTES + (self.inode_bytes if number == _VIEWS else 0)
+        return taken
 
 
 def is_sane(space: Space) -> bool:

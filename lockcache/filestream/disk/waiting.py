@@ -6,8 +6,8 @@ wait for. So waiters sleep in the kernel, at a FIFO that they make and open: the
 A bell wakes in one of two modes. For all: the holder of a turn opens the FIFO for writing, removes its name and closes
 it, which wakes every reader at once (:func:`ring`). Where nobody waits, this is one call that finds no file. In a
 queue: for what only one waiter can have at a time, since to wake two hundred for each of them would cost as much as to
-poll. Each byte that is written to the FIFO wakes one waiter, the one that came first (:func:`wake_next`). A death rings
-no bell: the kernel reports the death of a process on this host through a pidfd.
+poll. Each byte that is written to the FIFO wakes one waiter, the one that came first. A death rings no bell: the kernel
+reports the death of a process on this host through a pidfd.
 
 Not promised: any wake-up. A FIFO joins processes of one kernel only, a file system may have no FIFOs and a kernel no
 pidfds, any process that may write to the directory may remove or ring a bell, and a process may die of the signal that
@@ -30,8 +30,8 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk.descriptors import READ, UPDATE, WRITE, Descriptor, opening
-from lockcache.filestream.disk.folders import refuse_symlink, share_file
+from lockcache.filestream.disk.descriptors import READ, UPDATE, WRITE, opening
+from lockcache.filestream.disk.folders import share_file
 from lockcache.filestream.disk.layout import Layout
 
 # A waiter reads its byte as soon as it is woken.
@@ -84,39 +84,26 @@ class _Descriptor(io.FileIO):
         self.close()
 
 
-def ring(layout: Layout, path: str) -> None:
-    """Wake all listeners, and remove the bell. Raises nothing: a listener that is not woken checks by itself."""
-    with contextlib.suppress(OSError):
-        bell = _open_to_wake(layout, path)
-        if bell is not None:
-            with bell:
-                layout.reach.unlink(path)  # before they wake: a listener that goes on waiting needs a new one
+def ring(layout: Layout, path: str, *, is_queue: bool = False) -> None:
+    """Wake all listeners, and remove the bell; of a queue, wake the first. Raises nothing: a waiter that is not woken
+    checks by itself.
 
-
-def wake_next(layout: Layout, path: str) -> None:
-    """Wake the first waiter of a queue. Raises nothing: a waiter that is not woken checks by itself."""
-    with contextlib.suppress(OSError):
-        queue = _open_to_wake(layout, path)
-        if queue is not None:
-            with queue as fd:
-                # Unread bytes are of waiters that were woken and are stopped, or gone.
-                if _is_fifo(fd) and _unread_bytes(fd) < _MOST_UNREAD_BYTES:
-                    os.write(fd, b".")
-
-
-def _open_to_wake(layout: Layout, path: str) -> Descriptor | None:
-    """Returns a FIFO that is open for writing; ``None`` where nobody waits, and then removes the file.
-
-    It may be a file of another kind, which somebody planted. Raises :class:`OSError`.
+    Where nobody waits, this is one call that finds no file. A file of another kind, which somebody planted, is removed.
     """
-    refuse_symlink(os.path.dirname(path))
-    try:
-        return layout.reach.open(path, WRITE)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        layout.reach.unlink(path)
-        return None
+    with contextlib.suppress(OSError):
+        try:
+            bell = layout.reach.open(path, WRITE)
+        except FileNotFoundError:
+            return
+        except OSError:
+            layout.reach.unlink(path)  # nobody has it open for reading
+            return
+        with bell as fd:
+            if not is_queue:
+                layout.reach.unlink(path)  # before they wake: a listener that goes on waiting needs a new one
+            # Unread bytes are of waiters that were woken and are stopped, or gone.
+            elif _is_fifo(fd) and _unread_bytes(fd) < _MOST_UNREAD_BYTES:
+                os.write(fd, b".")
 
 
 def _is_fifo(fd: int) -> bool:
@@ -171,7 +158,6 @@ class Waiter:
         if not hasattr(select, "epoll"):
             return False
         with contextlib.suppress(OSError):
-            refuse_symlink(os.path.dirname(self._path))
             # A queue for writing too: else the kernel reports a hang-up whenever its last writer has closed it.
             self._bell = _open_fifo(self._layout, self._path, UPDATE if self._is_queue else READ)
             if self._is_queue and self._bell is not None:

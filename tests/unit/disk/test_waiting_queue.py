@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from lockcache.filestream.disk import Waiter, wake_next
+from lockcache.filestream.disk import Waiter, ring
 from tests.daemon.daemon_process import until_asleep
 
 
@@ -27,10 +27,10 @@ def test_they_are_woken_one_at_a_time_in_the_order_in_which_they_came(directory)
         sleeper.start()
         until_asleep(sleeper)
     for number, sleeper in enumerate(sleepers):
-        wake_next(layout, layout.room_queue)
+        ring(layout, layout.room_queue, is_queue=True)
         sleeper.join(30)
         assert woken == list(range(number + 1))
-    wake_next(layout, layout.room_queue)
+    ring(layout, layout.room_queue, is_queue=True)
     assert not os.path.lexists(layout.room_queue)
 
 

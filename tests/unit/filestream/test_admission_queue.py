@@ -14,6 +14,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.admission import Admission
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import PlantedFolderError, waiting
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
@@ -270,27 +271,32 @@ def test_a_write_that_is_dropped_leaves_the_queue(directory):
 
 
 @pytest.mark.parametrize("obstacle", ["symlink for locks", "symlink for lockcache", "file", "nothing"])
-def test_without_a_lock_everybody_tries_and_nothing_is_made_elsewhere(directory, other, tmp_path, obstacle):
+def test_without_a_lock_everybody_tries_and_nothing_is_made_elsewhere(cache_path, tmp_path, obstacle):
+    """In a directory that a group shares: another member may have planted what is in the way."""
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "locks").mkdir(parents=True)
-    layout = directory.layout
-    if obstacle == "symlink for lockcache":
-        os.rename(layout.own, tmp_path / "own")
-        os.symlink(elsewhere, layout.own)
-    elif obstacle == "nothing":
-        os.rename(layout.root, tmp_path / "moved")
-    else:
-        os.rename(layout.locks, tmp_path / "locks")
-        if obstacle == "file":
-            open(layout.locks, "x").close()
+    with contextlib.ExitStack() as closing:
+        opened = [CacheDirectory(str(cache_path), 5.0, group=True) for _ in range(2)]
+        for directory in opened:
+            closing.callback(directory.close)
+        layout = opened[0].layout
+        if obstacle == "symlink for lockcache":
+            os.rename(layout.own, tmp_path / "own")
+            os.symlink(elsewhere, layout.own)
+        elif obstacle == "nothing":
+            os.rename(layout.root, tmp_path / "moved")
         else:
-            os.symlink(elsewhere / "locks", layout.locks)
-    first, second = room_in(directory), room_in(other)
-    for room in (first, second):
-        with contextlib.suppress(PlantedFolderError):  # of a symlink: then the write is dropped
-            room.wait()
-    first.leave()
-    second.leave()
+            os.rename(layout.locks, tmp_path / "locks")
+            if obstacle == "file":
+                open(layout.locks, "x").close()
+            else:
+                os.symlink(elsewhere / "locks", layout.locks)
+        rooms = [room_in(directory) for directory in opened]
+        for room in rooms:
+            with contextlib.suppress(PlantedFolderError):  # of a symlink: then the write is dropped
+                room.wait()
+        for room in rooms:
+            room.leave()
     assert os.listdir(elsewhere / "locks") == []
 
 

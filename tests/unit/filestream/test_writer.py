@@ -9,8 +9,8 @@ import os
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream import admission
 from lockcache.filestream.accounting import FILE_BYTES
-from lockcache.filestream.admission import Admission
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
@@ -277,21 +277,22 @@ def test_what_is_deleted_is_given_back_to_its_own_shard_and_the_page_stays_a_pag
     assert os.stat(Layout(str(cache_path)).state).st_size == FILE_BYTES
 
 
-@pytest.mark.parametrize("in_front_of", ["reserve", "make_room"])
-def test_a_cap_that_is_lowered_while_a_write_begins_or_waits_holds(cache_path, monkeypatch, in_front_of):
+@pytest.mark.parametrize("at", ["reserve", "evict_to_limit"])
+def test_a_cap_that_is_lowered_while_a_write_begins_or_waits_holds(cache_path, monkeypatch, at):
     """The process that lowers the cap evicts down to it, before the write reserves or with its reservation counted."""
     cache = FileStreamProgramCache(cache_path, max_size_bytes=1000)
     cache.update({str(number): b"x" * 100 for number in range(9)})
-    owner = {"reserve": StagedEntry, "make_room": Admission}[in_front_of]
-    real, lowered = getattr(owner, in_front_of), []
+    owner = {"reserve": StagedEntry, "evict_to_limit": admission}[at]
+    real, lowered = getattr(owner, at), []
 
-    def lower(self, *arguments):
-        result = real(self, *arguments) if in_front_of == "make_room" else None
+    def lower(*arguments, **options):
+        evicted = real(*arguments, **options) if at == "evict_to_limit" else None
         if not lowered:
-            lowered.append(FileStreamProgramCache(cache_path, max_size_bytes=500))
-        return real(self, *arguments) if result is None else result
+            lowered.append(None)
+            FileStreamProgramCache(cache_path, max_size_bytes=500)
+        return real(*arguments, **options) if evicted is None else evicted
 
-    monkeypatch.setattr(owner, in_front_of, lower)
+    monkeypatch.setattr(owner, at, lower)
     cache["k"] = b"y" * 400
     assert lowered
     assert cache["k"] == b"y" * 400
