@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -87,7 +88,7 @@ def _used_ns(root_fd: int, key: str, status: os.stat_result) -> int:
     """Returns when JAX used an entry, which it notes if its directory has a cap; else what the file system notes."""
     noted = status_in(root_fd, key + _USED_SUFFIX)
     used = noted and read_in(root_fd, key + _USED_SUFFIX, noted.st_ino, _USED_BYTES)
-    return int.from_bytes(used, "little") if used else last_use_ns(status)
+    return min(int.from_bytes(used, "little"), time.time_ns()) if used else last_use_ns(status)
 
 
 def _is_whole(value: bytes) -> bool:

@@ -13,11 +13,19 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from lockcache.filestream.disk import DISK_FULL, READ, make_private_folder, open_folder, replace_file
+from lockcache.filestream.disk import (
+    DISK_FULL,
+    READ,
+    make_private_folder,
+    open_folder,
+    present_ns,
+    replace_file,
+    restate,
+)
 from lockcache.integrations.pyptx_directory import guest_layout
 from lockcache.integrations.staged import reap_staged, staged_bytes
 from lockcache.layouts.openat import NOT_A_FOLDER, folder, open_root, status_in
-from lockcache.lowlevel import Layout, check_directory
+from lockcache.lowlevel import Found, Layout, check_directory
 
 _LONGEST_NAME: Final = 64
 _OWN: Final = "lockcache"
@@ -69,6 +77,22 @@ class GuestFiles:
         """Remove what dead daemons left staged, and among ``names`` what long dead compilers left."""
         reap_staged(self.layout)
 
+    def restate(self, found: Found) -> None:
+        """Date the files of an entry to now whose use is dated to come."""
+        path, name = os.path.split(found.name)
+        with folder(self._root_fd, path) as fd:
+            restate_all(self.layout, fd, self._names_of(name))
+        with folder(self._root_fd, found.name) as fd:
+            restate_all(self.layout, fd, os.listdir(fd) if fd is not None else ())
+
+    def _names_of(self, name: str) -> Iterable[str]:
+        """Returns the names of an entry's files, if they are in a folder of others."""
+        return (name,)
+
+    def _has_rested(self, changed_ns: int, seconds: float) -> bool:
+        """Returns whether the last change was so long ago, or a clock was set back since: then it would never be."""
+        return abs(present_ns(self.layout.tmp) - changed_ns) >= seconds * 1e9
+
     def close(self) -> None:
         """Close the root."""
         fd, self._root_fd = self._root_fd, -1
@@ -85,6 +109,16 @@ class GuestFiles:
     def _condemned(self) -> AbstractContextManager[int]:
         """Returns the open folder of what was condemned, for a ``with`` block. Raises :class:`OSError`."""
         return open_folder(self.root, _OWN, _CONDEMNED)
+
+
+def restate_all(layout: Layout, folder_fd: int | None, names: Iterable[str]) -> None:
+    """Date the files of these names in an open folder to now, if their use is dated to come."""
+    if folder_fd is None:
+        return
+    for name in names:
+        status = status_in(folder_fd, name)
+        if status is not None:
+            restate(layout.tmp, folder_fd, name, status, keeps_order=True)
 
 
 def open_guest(root: str) -> Layout:

@@ -37,6 +37,9 @@ class Files(Protocol):
     def scan(self, between: Callable[[], object] = ...) -> Iterator[Found]:
         """Yields every entry, and the remains of entries. ``between`` is called often, and may raise to give up."""
 
+    def restate(self, found: Found) -> None:
+        """Date the files of an entry to now whose use is dated to come."""
+
     def staged_bytes(self) -> int:
         """Returns the bytes that are being written."""
 

@@ -20,6 +20,7 @@ from lockcache.filestream.entry import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIF
 from lockcache.integrations.pyptx_directory import (
     LARGEST_FILE_BYTES,
     READ,
+    SUFFIXES,
     PyptxFiles,
     changed_ns,
     has_digest,
@@ -28,6 +29,8 @@ from lockcache.integrations.pyptx_directory import (
     parse_name,
     unpack,
 )
+from lockcache.layouts.openat import opened_root
+from lockcache.layouts.own_folder import restate_all
 from lockcache.layouts.protocol import described
 from lockcache.lowlevel import Described, Found, Layout, Verdict
 
@@ -51,6 +54,11 @@ class PyptxGuest(PyptxFiles):
     def finish(self) -> bool:
         """Returns False: nothing is left to do after an eviction."""
         return False
+
+    def restate(self, found: Found) -> None:
+        """Date the files of an entry to now whose use is dated to come."""
+        with opened_root(self.root) as fd:
+            restate_all(self.layout, fd, (f"{found.name}.{suffix}" for suffix in SUFFIXES))
 
     def glance(self) -> object:
         """Returns the folder's mtime: all files are in it, and every write renames into it."""

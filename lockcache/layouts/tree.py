@@ -13,8 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from filelock import lock_descriptor
@@ -66,7 +65,10 @@ class TreeFiles(GuestFiles):
         return True
 
     def _is_at_rest(self, folder_fd: int, path: str) -> bool:
-        return time.time() - changed_ns(folder_fd, path) / 1e9 >= self.settle_seconds
+        return self._has_rested(changed_ns(folder_fd, path), self.settle_seconds)
+
+    def _names_of(self, name: str) -> Iterable[str]:
+        return names_of(name)
 
 
 def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:

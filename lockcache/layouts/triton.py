@@ -146,7 +146,7 @@ class TritonFiles(GuestFiles):
 
     def _is_at_rest(self, key: KeyFolder) -> bool:
         wanted = max(self.settle_seconds, _COMPILING_SECONDS) if key.is_unfinished else self.settle_seconds
-        return time.time() - key.changed_ns / 1e9 >= wanted
+        return self._has_rested(key.changed_ns, wanted)
 
     def _finish(self, name: str) -> None:
         key = look(self._root_fd, name)

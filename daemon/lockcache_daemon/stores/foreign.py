@@ -120,7 +120,11 @@ class ForeignStore:
         return evicted
 
     def entries(self) -> Iterator[Found]:
-        return (each for each in self.files.scan(self._stop.raise_if_set) if each.inode)
+        for each in self.files.scan(self._stop.raise_if_set):
+            if each.last_use_ns > time.time_ns():
+                self.files.restate(each)  # it counts as used now, and ages from here on
+            if each.inode:
+                yield each
 
     def remove(self, victims: list[Found]) -> Evicted:
         done = evict_each(self.files, victims, self._stop.is_set)  # the next tick tries locked entries again

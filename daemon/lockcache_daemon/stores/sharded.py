@@ -113,7 +113,7 @@ class ShardStore:
         return evicted
 
     def entries(self) -> Iterator[Found]:
-        return all_entries(self.layout, self._stop.is_set)
+        return all_entries(self.layout, self._stop.is_set, evicts=True)
 
     def remove(self, victims: list[Found]) -> Evicted:
         evicted = remove_victims(self.directory, victims, None, should_stop=self._stop.is_set)

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
@@ -28,6 +29,7 @@ from lockcache.filestream.disk import (
     parse_quarantined_name,
     parse_staged_name,
     parse_view_name,
+    restate,
 )
 
 # ELOOP: a symlink, which O_NOFOLLOW refuses (Linux says ENOTDIR where O_DIRECTORY is asked for too).
@@ -62,10 +64,12 @@ class ShardFolders:
     Make a new one after a wait: a folder that was deleted and made again meanwhile looks empty in this one.
     """
 
-    __slots__ = ("_entries", "_layout", "_of_file", "_records", "_views")
+    __slots__ = ("_entries", "_layout", "_of_file", "_records", "_restated_by", "_views")
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, evicts: bool = False) -> None:
+        """``evicts``: uses that are dated to come are dated to now, so that their entries age like the others."""
         self._layout = layout
+        self._restated_by = layout.tmp if evicts else None
         self._of_file = space_of(layout).of_file
         self._entries = _open_folder(layout, layout.entries)
         # Mostly there are no record files, and asking is cheaper than an exception. A dangling symlink leads nowhere.
@@ -85,7 +89,7 @@ class ShardFolders:
         views = Counter[str]()
         for view in self.views(shard):
             views[view.entry[2:]] += view.size_bytes
-        for file, status in _files(self._entries, prefix, latest_ns, between):
+        for file, status in _files(self._entries, prefix, latest_ns, between, self._restated_by):
             size, stored = of_file(status), status.st_size
             if records and file in records:
                 size += of_file(records[file])
@@ -326,11 +330,16 @@ def _files(
     name: str,
     latest_ns: int = ANY_TIME_NS,
     between: Callable[[], object] = _nothing,
+    restated_by: str | None = None,
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields the regular files with entry names in one folder, last used by ``latest_ns``; none without that folder."""
+    """Yields the regular files with entry names in one folder, last used by ``latest_ns``; none without that folder.
+
+    Those that are dated to come are among them; see :func:`restate` for ``restated_by``.
+    """
     folder = _open_inside(parent, name)
     if folder is None:
         return
+    now_ns = time.time_ns()
     with folder, os.scandir(folder.number) as found:
         for number, file in enumerate(found, 1):
             if not number % _ASK_EVERY:
@@ -340,7 +349,9 @@ def _files(
             except FileNotFoundError:
                 continue  # evicted or replaced since the listing
             # The cheapest question first: a sweep over a million entries asks it of each.
-            if status.st_mtime_ns > latest_ns or status.st_atime_ns > latest_ns:
+            if latest_ns < status.st_mtime_ns <= now_ns or latest_ns < status.st_atime_ns <= now_ns:
                 continue
             if stat.S_ISREG(status.st_mode) and is_entry_file(file.name):
+                if restated_by is not None and (status.st_mtime_ns > now_ns or status.st_atime_ns > now_ns):
+                    status = restate(restated_by, folder.number, file.name, status)
                 yield file.name, status

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.permissions import is_cache, refuse_newer, resolve_sharing, user_name
     from lockcache.filestream.disk.reach import BY_PATH, Reach
     from lockcache.filestream.disk.recency import ReadRecency, Recency, UnstatedRecency, last_use_ns
+    from lockcache.filestream.disk.recency import present_ns, restate
     from lockcache.filestream.disk.space import Space, is_sane, probe_space
     from lockcache.filestream.disk.waiting import LOCAL, REMOTE, WOKEN, Pace, Waiter, ring
 else:

@@ -6,14 +6,20 @@ steps are 0.24 us in this century: a hit takes thirty of them, and integers of n
 Where that is refused (setting a time needs ownership; a group member may only say "now"), and on network file systems
 (one server clock for all clients), the plain "now"; there at most once a minute per entry, a round trip each.
 
+A time that is still to come is a clock's mistake, or an archive's, and is not believed: the file system's own record of
+the last change (ctime, which no program can set) is, and an evictor that finds that one in the future too writes the
+present over it. So such an entry counts as used now, and ages like the others.
+
 Keeps invariant 7 (never take the job down): a read-only mount or someone else's file is a hit like any other, only
 without recency.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable
 from typing import Final
@@ -27,8 +33,37 @@ _utime, _time, _time_ns = os.utime, time.time, time.time_ns
 
 
 def last_use_ns(status: os.stat_result) -> int:
-    """Returns when an entry was last stored or read, in ns since the epoch."""
-    return max(status.st_atime_ns, status.st_mtime_ns)
+    """Returns when an entry was last stored or read, in ns since the epoch; for a time to come, when that was set."""
+    used_ns = max(status.st_atime_ns, status.st_mtime_ns)
+    return used_ns if used_ns <= _time_ns() else min(used_ns, status.st_ctime_ns)
+
+
+def restate(
+    tmp: str, folder_fd: int, name: str, status: os.stat_result, *, keeps_order: bool = False
+) -> os.stat_result:
+    """Date a file to now whose last use, even as the file system recorded it, is to come. Returns its new status.
+
+    A clock was ahead when the file was used, and was set back since. ``tmp`` is the cache's folder of staged files, by
+    which a file server is known whose clock is ahead of this host's, and right. With ``keeps_order`` the mtime stays,
+    which states in directories of other programs in which order files were written; the change itself is what is
+    recorded. Raises nothing: a file that may not be dated stays as it is.
+    """
+    if last_use_ns(status) <= present_ns(tmp) or status.st_nlink != 1 or not stat.S_ISREG(status.st_mode):
+        return status
+    now_ns = _time_ns()
+    times = now_ns, status.st_mtime_ns if keeps_order else now_ns
+    with contextlib.suppress(OSError):
+        os.utime(name, ns=times, dir_fd=folder_fd, follow_symlinks=False)
+        return os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    return status
+
+
+def present_ns(folder: str) -> int:
+    """Returns the present by whichever is ahead: this host's clock, or the one that dated the last change of a folder."""
+    now_ns = int(time.time() * 1e9)
+    with contextlib.suppress(OSError):
+        return max(now_ns, os.stat(folder).st_ctime_ns)
+    return now_ns
 
 
 class Recency:

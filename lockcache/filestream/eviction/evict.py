@@ -180,7 +180,7 @@ def _guess_latest_ns(layout: Layout, need: Need, at_least: int, between: Callabl
 
     This saves building an object for each entry, a third of a sweep's time.
     """
-    folders = ShardFolders(layout)
+    folders = ShardFolders(layout, evicts=True)
     few = [found for shard in range(_GUESSED_FROM_SHARDS) for found in folders.scan(shard, between=between)]
     if len(few) < _GUESSED_FROM_ENTRIES:
         return ANY_TIME_NS
@@ -192,15 +192,20 @@ def _guess_latest_ns(layout: Layout, need: Need, at_least: int, between: Callabl
 
 
 def _show(layout: Layout, oldest: Oldest, between: Callable[[], object]) -> None:
-    folders = ShardFolders(layout)
+    folders = ShardFolders(layout, evicts=True)
     for shard in range(SHARDS):
         between()
         oldest.add(folders.scan(shard, oldest.latest_ns, between))
 
 
-def all_entries(layout: Layout, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Found]:
-    """Yields every entry, shard by shard, also those that are not accounted for. Ends early if asked to."""
-    between, folders = _raising(should_stop), ShardFolders(layout)
+def all_entries(
+    layout: Layout, should_stop: Callable[[], bool] = lambda: False, *, evicts: bool = False
+) -> Iterator[Found]:
+    """Yields every entry, shard by shard, also those that are not accounted for. Ends early if asked to.
+
+    ``evicts``: as for :class:`ShardFolders`, for callers that evict by what they are shown.
+    """
+    between, folders = _raising(should_stop), ShardFolders(layout, evicts=evicts)
     try:
         for shard in range(SHARDS):
             between()
@@ -213,7 +218,7 @@ def sample_entries(
     directory: CacheDirectory, at_least: int, between: Callable[[], object] = lambda: None
 ) -> list[Found]:
     """Returns ``at_least`` entries, of whole shards from a random one on. ``between`` may raise to give up."""
-    slots, folders = directory.usage().slots(), ShardFolders(directory.layout)
+    slots, folders = directory.usage().slots(), ShardFolders(directory.layout, evicts=True)
     start = random.randrange(SHARDS)
     sample: list[Found] = []
     for shard in (*range(start, SHARDS), *range(start)):

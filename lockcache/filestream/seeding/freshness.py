@@ -63,7 +63,7 @@ def is_stuck(layout: Layout) -> bool:
     It was stopped, or the file is on a file system that hangs. A process that died holds no lock any more.
     """
     stated, age_seconds = _read_state(layout)
-    return stated[2 * _DIGEST_BYTES :] == _BEGUN and age_seconds >= _LOOKED_SECONDS
+    return stated[2 * _DIGEST_BYTES :] == _BEGUN and abs(age_seconds) >= _LOOKED_SECONDS
 
 
 def was_checked(layout: Layout, check: FreshnessCheck) -> bool:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from lockcache.filestream.disk import last_use_ns
 from lockcache.integrations.kept_folders.contents import walk
 from lockcache.integrations.kept_folders.in_use import is_loaded_from, is_worked_in
 
@@ -45,12 +46,12 @@ def choose(held: Iterable[Held], most_bytes: int) -> tuple[list[Held], list[Held
 
 def measure(folder_fd: int) -> tuple[int, int]:
     """Returns when a folder was last used, as far as its file system notes that, and the bytes that it takes."""
-    last_use_ns = size_bytes = 0
+    used_ns = size_bytes = 0
     for _, _, status in walk(folder_fd):
         size_bytes += status.st_blocks * _BLOCK_BYTES
         if stat.S_ISREG(status.st_mode):  # the times of folders are those of looks like this
-            last_use_ns = max(last_use_ns, status.st_atime_ns, status.st_mtime_ns)
-    return last_use_ns, size_bytes
+            used_ns = max(used_ns, last_use_ns(status))
+    return used_ns, size_bytes
 
 
 def is_unused(root: str, held: Held) -> bool:

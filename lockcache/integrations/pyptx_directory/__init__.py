@@ -14,7 +14,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.integrations.pyptx_directory.files import PyptxFiles, guest_layout
-    from lockcache.integrations.pyptx_directory.listing import changed_ns, look, parse_name, scan
+    from lockcache.integrations.pyptx_directory.listing import SUFFIXES, changed_ns, look, parse_name, scan
     from lockcache.integrations.pyptx_directory.read import LARGEST_FILE_BYTES, READ, Loaded
     from lockcache.integrations.pyptx_directory.sidecar import has_digest, is_whole, unpack
 else:

@@ -12,7 +12,6 @@ millisecond later. The programs' own modules say which of them do.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -72,7 +71,7 @@ class FolderFiles(GuestFiles):
                 self._take(entry)
 
     def _rests(self, entry: EntryFolder, seconds: float) -> bool:
-        return time.time() - entry.changed_ns / 1e9 >= max(seconds, self.settle_seconds)
+        return self._has_rested(entry.changed_ns, max(seconds, self.settle_seconds))
 
     def _take(self, entry: EntryFolder) -> bool:
         """Rename an entry's folder away, and remove it. Returns whether it was still the one that was seen."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk.recency import ReadRecency, Recency, last_use_ns
+from lockcache.filestream.disk import FOLDER, opened, recency
+from lockcache.filestream.disk.recency import ReadRecency, Recency, last_use_ns, restate
 from tests.unit.material import entry_path, set_last_use
+
+DAY_NS = 86400 * 10**9
 
 
 @pytest.fixture
@@ -20,6 +24,14 @@ def cache(cache_path):
 
 def last_use(cache, key=b"k"):
     return last_use_ns(os.stat(entry_path(cache.path, key)))
+
+
+def set_clock_back(monkeypatch) -> int:
+    """Set this process's clock back by a day, and stop it. Returns its time."""
+    now_ns = time.time_ns() - DAY_NS
+    monkeypatch.setattr(recency, "_time_ns", lambda: now_ns)
+    monkeypatch.setattr(time, "time", lambda: now_ns / 1e9)
+    return now_ns
 
 
 @pytest.mark.parametrize("times, last", [((5, 9), 9), ((9, 5), 9), ((7, 7), 7)])
@@ -147,3 +159,46 @@ def test_for_files_whose_mtimes_tell_an_order_only_the_atime_is_set(tmp_path):
         os.close(fd)
     recency.touch(fd)
     assert recency.failures == 1
+
+
+def test_a_use_that_is_to_come_counts_as_of_when_it_was_stated(tmp_path):
+    file = tmp_path / "f"
+    file.touch()
+    to_come_ns = time.time_ns() + 400 * DAY_NS
+    os.utime(file, ns=(0, to_come_ns))
+    assert last_use_ns(file.stat()) == file.stat().st_ctime_ns
+    assert time.time_ns() - last_use_ns(file.stat()) < DAY_NS
+
+
+@pytest.mark.parametrize("keeps_order", [False, True])
+def test_a_use_by_a_clock_that_was_set_back_since_is_dated_to_now(tmp_path, monkeypatch, keeps_order):
+    file = tmp_path / "f"
+    file.touch()
+    written_ns = file.stat().st_mtime_ns
+    set_back_ns = set_clock_back(monkeypatch)
+    with opened(str(tmp_path), FOLDER) as fd:
+        found = restate(str(tmp_path / "tmp"), fd, "f", file.stat(), keeps_order=keeps_order)
+    assert found.st_atime_ns == set_back_ns
+    assert found.st_mtime_ns == (written_ns if keeps_order else set_back_ns)
+
+
+def test_a_file_server_whose_clock_is_ahead_is_right(tmp_path, monkeypatch):
+    file, tmp = tmp_path / "f", tmp_path / "tmp"
+    file.touch()
+    tmp.mkdir()  # dated by the same clock
+    before = file.stat()
+    set_clock_back(monkeypatch)
+    with opened(str(tmp_path), FOLDER) as fd:
+        assert restate(str(tmp), fd, "f", before) == before == file.stat()
+
+
+@pytest.mark.parametrize("other_name", ["symlink", "link"])
+def test_a_file_that_may_be_somebody_elses_is_dated_to_nothing(tmp_path, monkeypatch, other_name):
+    mine, other = tmp_path / "f", tmp_path / "elsewhere"
+    other.touch()
+    before = other.stat().st_atime_ns
+    mine.symlink_to(other) if other_name == "symlink" else mine.hardlink_to(other)
+    set_clock_back(monkeypatch)
+    with opened(str(tmp_path), FOLDER) as fd:
+        restate(str(tmp_path / "tmp"), fd, "f", mine.lstat())
+    assert other.stat().st_atime_ns == before
