@@ -23,6 +23,7 @@ _VARIABLES = {
     "cubin": (_GENERATOR, _ELF_BUILDER),
     "ltoir": (_GENERATOR, _NVVM_GENERATOR, _PRODUCER),
 }
+_ALL_VARIABLES = sorted({name for each in _VARIABLES.values() for name in each})
 
 
 def variables(target_type: str) -> list[object]:
@@ -36,8 +37,8 @@ def variables(target_type: str) -> list[object]:
 
 def all_variables() -> list[object]:
     """Returns the names and values of the set variables that change any kind of output."""
-    names = sorted({name for each in _VARIABLES.values() for name in each})
-    return [[name, os.environ[name]] for name in names if name in os.environ]
+    get = os.environ.get
+    return [[name, value] for name in _ALL_VARIABLES if (value := get(name)) is not None]
 
 
 def working_directory() -> list[object]:

@@ -14,6 +14,7 @@ import enum
 import functools
 import hashlib
 import types
+from collections.abc import Iterable
 from typing import Any, Final
 
 from lockcache.integrations.framework_keys.known_modules import is_known
@@ -95,12 +96,10 @@ class _Walk:
 
     def add(self, *parts: object) -> None:
         """Add parts, each with its length, so that no two lists of parts are one text."""
-        for part in parts:
-            text = part if isinstance(part, bytes) else str(part).encode(errors="surrogatepass")
-            self._parts.append(b"%d:" % len(text))
-            self._parts.append(text)
-            if len(text) > _LARGE_BYTES:
-                self._digest_parts()
+        texts = _texts_of(parts)
+        self._parts += texts
+        if any(len(text) > _LARGE_BYTES for text in texts):
+            self._digest_parts()
 
     def digest(self) -> str:
         """Returns the digest of all parts."""
@@ -156,17 +155,12 @@ class _Walk:
         self._code(function.__code__, function.__globals__)
 
     def _code(self, code: types.CodeType, names: dict[str, Any]) -> None:
-        self.add("code", code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_argcount)
-        self.add(code.co_flags, code.co_posonlyargcount, code.co_kwonlyargcount)
+        self._parts.append(_code_alone(code))
         if self._has_lines:
             self.add("lines", code.co_filename, code.co_firstlineno, [line for _, _, line in code.co_lines()])
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._code(constant, names)
-            elif isinstance(constant, frozenset):  # whose order is another one in each process
-                self.add("frozenset", *sorted(map(repr, constant)))
-            else:
-                self.add(type(constant).__name__, repr(constant))
         for name in _globals_of(code):
             self._named(name, names, code.co_names)
 
@@ -256,6 +250,28 @@ class _Walk:
 
 def _is_numba_type(value: Any) -> bool:
     return any(each.__name__ == "Type" and _is_known(each.__module__) for each in type(value).__mro__)
+
+
+def _texts_of(parts: Iterable[object]) -> list[bytes]:
+    """Returns the parts as texts, each behind its length."""
+    texts: list[bytes] = []
+    for part in parts:
+        text = part if isinstance(part, bytes) else str(part).encode(errors="surrogatepass")
+        texts += b"%d:" % len(text), text
+    return texts
+
+
+@functools.lru_cache(maxsize=4096)
+def _code_alone(code: types.CodeType) -> bytes:
+    """Returns the parts of code without what it names, where it stands, and the code within it."""
+    parts = ["code", code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_argcount]
+    parts += [code.co_flags, code.co_posonlyargcount, code.co_kwonlyargcount]
+    for constant in code.co_consts:
+        if isinstance(constant, frozenset):  # whose order is another one in each process
+            parts += ["frozenset", *sorted(map(repr, constant))]
+        elif not isinstance(constant, types.CodeType):
+            parts += [type(constant).__name__, repr(constant)]
+    return b"".join(_texts_of(parts))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -134,6 +134,8 @@ class _Compiling:
     def __init__(self, shared: Shared, doors: Doors) -> None:
         self._shared, self._doors = shared, doors
         self._threads = threading.local()
+        # The settings when they were put in words last, which costs more than to compare them.
+        self._said: tuple[dict[str, Any], str] = {}, ""
 
     def noting(self, compile_kernel: Any) -> Any:
         """``compile_kernel``, a method of numba's, within which its object is known."""
@@ -196,13 +198,13 @@ class _Compiling:
             raise NotDescribedError("it is compiled with abi_info")
         if getattr(now.dispatcher, "extensions", None):
             raise NotDescribedError("the option extensions is not a value")
-        parts = [_types_of(part) for part in key if not _is_digests(part)]
+        parts = tuple([_types_of(part) for part in key if not _is_digests(part)])
         program = describe_program(
             now.dispatcher.py_func, now.dispatcher.targetoptions, has_annotations=self._doors.has_annotations
         )
         described = f"{program}/{self._settings()}"
         now.described = now.described or described
-        name = "/".join([file._index_name, *map(repr, parts), describe_types(tuple(parts)), described])
+        name = "/".join([file._index_name, *map(repr, parts), _details(parts), described])
         if " at 0x" in name:
             raise NotDescribedError("its key has an address in it")
         return name
@@ -215,7 +217,17 @@ class _Compiling:
         return parts_of_numba(file._index_name, key, now.dispatcher, self._values(), self._doors.compilers())
 
     def _settings(self) -> str:
-        return f"{self._values()} {all_variables()} {self._doors.compilers()}"
+        return f"{self._settings_in_words()} {all_variables()} {self._doors.compilers()}"
+
+    def _settings_in_words(self) -> str:
+        """Returns :meth:`_values` as a text, which is made again where a setting has another value."""
+        now = {**vars(self._doors.config)}
+        seen, words = self._said
+        if now != seen:
+            words = str(self._values())
+            is_plain = all(_is_plain(now[name]) for name in _changing(tuple(now)))
+            self._said = now if is_plain else {}, words
+        return words
 
     def _values(self) -> list[tuple[str, str]]:
         """Returns numba's settings that may change a kernel."""
@@ -234,6 +246,19 @@ class _Compiling:
         """Say why a kernel stays in numba's own cache."""
         if self._now is not None and self._now.why_not:
             self._shared.note_unshared(self._now.why_not)
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether a value cannot be changed in place, and so differs from what it was if it is another one."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (int, float, str))
+
+
+@functools.lru_cache(maxsize=4096)
+def _details(parts: tuple[Any, ...]) -> str:
+    """Returns :func:`describe_types` of parts of a key, once for those that the framework takes for equal."""
+    return describe_types(parts)
 
 
 @functools.lru_cache(maxsize=8)
