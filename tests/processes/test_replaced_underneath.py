@@ -18,6 +18,7 @@ from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.staging import StagedEntry
 from tests.processes.crowd import crowd, run_all
 from tests.processes.sampler import watch_bytes_in_use
+from tests.state_pages import make_newer, state_of
 from tests.threads import running
 from tests.unit.forked import in_child
 
@@ -54,6 +55,24 @@ def test_a_cap_survives_a_deletion_after_which_somebody_without_one_was_first(ca
     cache["new"] = b"new"
     assert FileStreamProgramCache(cache_path).max_size_bytes == MIB
     assert _bytes_on_disk(cache_path) <= MIB
+
+
+def test_beside_the_page_of_a_newer_version_a_program_reads_on_and_stores_nothing(
+    cache_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=MIB)
+    cache["old"] = b"old"
+    state_of(cache_path).unlink()  # a newer one is made beside it, and not written over it
+    make_newer(cache_path)
+    newer = state_of(cache_path).read_bytes()
+    cache["new"] = b"new"
+    assert cache.get_or_compute("computed", lambda: b"computed") == b"computed"
+    assert (cache.get("old"), cache.get("new"), cache.stats().dropped_writes) == (b"old", None, 2)
+    assert ["upgrade lockcache" in record.message for record in caplog.records] == [True]
+    del cache["old"]
+    cache.clear()
+    cache.close()
+    assert state_of(cache_path).read_bytes() == newer
 
 
 def _snapshot(path: Path) -> None:

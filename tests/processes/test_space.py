@@ -23,7 +23,7 @@ from tests.daemon.daemon_process import until
 from tests.matrix_sampling import EXHAUSTIVE, all_but
 from tests.processes.crowd import run_all
 from tests.processes.sampler import watch_bytes_in_use
-from tests.state_pages import make_newer, space_stated, state_of
+from tests.state_pages import space_stated, state_of
 
 MIB = 1 << 20
 PROCESSES = 4
@@ -169,17 +169,6 @@ def test_names_that_others_chose_cannot_stop_the_page_from_being_made_anew(cache
         os.unlink(layout.state)
         cache["l"] = b"v"
         assert cache.stats().entries == 2
-
-
-def test_a_running_process_leaves_the_format_of_a_newer_version_alone(cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path) as cache:
-        cache["k"] = b"v"
-        state_of(cache.path).unlink()
-        make_newer(cache.path)
-        newer = state_of(cache.path).read_bytes()
-        cache["l"] = b"v"
-        assert cache.stats().dropped_writes == 1
-        assert state_of(cache.path).read_bytes() == newer
 
 
 def test_a_failed_rename_leaves_a_folder_that_is_accounted_for(
