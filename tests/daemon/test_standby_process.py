@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,8 @@ def status_of(root: Path) -> dict[str, Any]:
 def test_a_standby_takes_over_when_the_first_is_killed_and_keeps_the_directory(cache_path: Path, interval: str) -> None:
     with RunningDaemon("--max-size", "1M", cache_path) as first, standby("--interval", interval, cache_path) as second:
         assert second.wait_for("standby")["holder"]["pid"] == first.process.pid
-        died_ns = time.monotonic_ns()
         first.end(signal.SIGKILL)
-        took_over = second.wait_for("takeover")
-        # The promise is a second; what is asserted is that nobody waited for a timeout.
-        assert 0 < took_over["monotonic_ns"] - died_ns < 30 * 10**9
+        second.wait_for("takeover")  # with checks an hour apart, by the death alone
         assert status_of(cache_path)["pid"] == second.process.pid
         if interval != "1h":  # it takes over between two checks, and sweeps at the next
             fill(cache_path, 200, 10_000)

@@ -173,18 +173,6 @@ def test_a_golden_directory_without_views_serves_its_kernels(programs: Programs,
     assert "goes on with its own cache" not in programs.errors.read_text()
 
 
-def test_where_compiling_fails_the_next_one_has_its_error_within_half_a_second(programs: Programs) -> None:
-    with programs.started(2) as running:
-        for process in running:
-            tell(process, [0, -1])
-        found = [answer(process) for process in running]
-        # Each has compiled this kind of kernel before: what the second took is its own compilation, and waiting.
-        assert [each["failed"] for each in found] == [1, 1]
-        assert len({each["error"].split(":")[0] for each in found}) == 1
-    seconds = sorted(each["seconds"] for each in found)
-    assert seconds[1] - seconds[0] < 0.5
-
-
 @pytest.mark.parametrize("first", ["", "gluon-first"])
 def test_whatever_kind_of_kernel_fails_nobody_waits_for_it_while_its_error_is_kept(
     programs: Programs, first: str

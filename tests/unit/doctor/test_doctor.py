@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,10 +92,8 @@ def test_the_worst_finding_is_the_verdict(found: tuple[str, ...], code: int) -> 
 def test_a_child_that_does_not_answer_is_given_up_and_the_next_one_answers() -> None:
     # Reads a line and answers nothing: cat's cousin in the standard library.
     silent = Child("tests.unit.silent_child", own_group=True)
-    start = time.monotonic()
     with pytest.raises(ChildHungError):
         silent.ask({}, 0.2)
-    assert time.monotonic() - start < 30
     peer = Child("lockcache.doctor.second_process", own_group=True)
     try:
         assert peer.ask({"do": "is there", "path": "/"}, 60.0) is True
