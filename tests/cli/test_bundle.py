@@ -37,15 +37,6 @@ def bundle(filled: Path, tmp_path: Path) -> Path:
     return tmp_path / "kernels.lcb"
 
 
-def test_a_cache_is_read_out_of_a_bundle(filled: Path, tmp_path: Path) -> None:
-    path = tmp_path / "kernels.lcb"
-    made = json.loads(run("bundle", "make", "--json", "-o", path, filled).stdout)
-    assert (made["entries"], made["bundle_bytes"], made["left_out"]) == (len(KEYS), path.stat().st_size, [])
-    assert path.stat().st_mode & 0o777 == 0o600
-    with BundleProgramCache(path) as cache:
-        assert [cache[key] for key in KEYS] == [value_for(key, 1, 0) for key in KEYS]
-
-
 def test_what_is_in_it_is_listed_with_names(bundle: Path) -> None:
     heading, *lines = run("bundle", "ls", bundle).stdout.splitlines()
     assert heading.split()[0] == "NAME"
@@ -69,16 +60,6 @@ def test_damage_is_found_left_out_of_the_next_one_and_never_served(bundle: Path,
     with BundleProgramCache(bundle) as cache:
         assert sorted(cache.get(key) or b"" for key in KEYS)[0] == b""
         assert cache.stats().corrupt_entries == 1
-
-
-def test_a_bundle_may_take_its_own_place_when_it_is_merged(bundle: Path, tmp_path: Path) -> None:
-    with FileStreamProgramCache(tmp_path / "newer") as cache:
-        cache[KEYS[0]] = b"newer"
-    run("bundle", "make", "-o", tmp_path / "newer.lcb", tmp_path / "newer")
-    merged = json.loads(run("bundle", "merge", "--json", "-o", bundle, bundle, tmp_path / "newer.lcb").stdout)
-    assert (merged["entries"], merged["replaced"]) == (len(KEYS), 1)
-    with BundleProgramCache(bundle) as reopened:
-        assert (reopened[KEYS[0]], reopened[KEYS[1]]) == (b"newer", value_for(KEYS[1], 1, 0))
 
 
 # Is sent a signal when all entries are written, and the table is not.

@@ -24,7 +24,7 @@ from tests.cli.command import LOCKCACHE, run, run_as_somebody
 from tests.cli.doctor import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, everything_in, examined, until, verdicts
 from tests.matrix_sampling import all_but
 from tests.processes.crowd import HANG_SECONDS, run_all
-from tests.state_pages import damage, make_newer
+from tests.state_pages import make_newer
 
 
 @pytest.fixture
@@ -93,14 +93,6 @@ def test_what_programs_would_refuse_is_unusable_and_comes_with_what_mends_it(
     code, checks = examined(filled)
     assert (code, checks[check]["verdict"]) == (2, UNUSABLE)
     assert advice in checks[check]["advice"] + checks[check]["found"]
-
-
-@pytest.mark.long
-def test_a_damaged_policy_is_said_with_what_sets_it_again(filled: Path) -> None:
-    damage(filled)
-    code, checks = examined(filled)
-    assert (code, checks["policy"]["verdict"]) == (1, DEGRADED), "programs open it, and count it again"
-    assert "lockcache policy set" in checks["policy"]["advice"]
 
 
 @pytest.mark.long

@@ -105,16 +105,6 @@ def test_one_is_interrupted_and_the_other_says_so_and_nothing_is_left(tmp_path: 
     until(lambda: os.listdir(tmp_path) == [])
 
 
-@pytest.mark.slow
-def test_one_is_interrupted_while_it_waits_and_nothing_is_left(tmp_path: Path) -> None:
-    half = start_half(tmp_path)
-    until(lambda: any(folder.glob("beat-*") for folder in rendezvous(tmp_path)))
-    half.send_signal(signal.SIGINT)
-    half.communicate(timeout=HANG_SECONDS)
-    assert half.returncode == 130
-    assert os.listdir(tmp_path) == []
-
-
 @pytest.mark.long
 def test_one_is_killed_with_all_its_processes_and_the_next_run_removes_what_it_left(tmp_path: Path) -> None:
     dies, stays = start_half(tmp_path, "--json"), start_half(tmp_path, "--json", "--timeout", "8s")

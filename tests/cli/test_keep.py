@@ -90,24 +90,6 @@ def test_of_a_command_that_fails_only_what_appeared_whole_is_stored(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_of_two_commands_in_one_folder_one_that_was_killed_keeps_the_other_from_storing(tmp_path: Path) -> None:
-    cache, node = tmp_path / "cache", tmp_path / "a"
-    with (
-        building(cache, node, "in place", "-q", name="k1") as killed,
-        building(cache, node, "in place", "-q", name="k2") as other,
-    ):
-        assert killed.stdout.readline() == "midway\n"
-        assert other.stdout.readline() == "midway\n"
-        os.kill(int(Path(f"/proc/{killed.pid}/task/{killed.pid}/children").read_text()), signal.SIGKILL)
-        killed.communicate(timeout=HANG_SECONDS)
-        other.communicate("\n\n", timeout=HANG_SECONDS)
-        assert other.returncode == 0
-    assert stored(cache) == []
-    assert build(cache, node, "in place", name="k3")[0] == "built"  # once nobody else is there, it goes on
-    assert stored(cache) == ["k3"]
-
-
-@pytest.mark.slow
 def test_what_a_command_is_building_whose_guard_was_killed_is_not_stored_by_another_one(tmp_path: Path) -> None:
     cache, node = tmp_path / "cache", tmp_path / "a"
     with building(cache, node, "in place", "-q") as process:

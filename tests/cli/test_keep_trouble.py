@@ -65,17 +65,6 @@ def test_a_symlink_in_the_place_of_a_folder_is_not_followed(tmp_path: Path) -> N
     assert os.listdir(tmp_path / "other") == ["f"]
 
 
-@pytest.mark.slow
-def test_a_folder_whose_name_is_not_utf_8_keeps_no_other_from_being_stored(tmp_path: Path) -> None:
-    script = (
-        "for k in $(printf '\\377') k2; do mkdir $KERNELS/.b; echo x > $KERNELS/.b/f; mv $KERNELS/.b $KERNELS/$k; done"
-    )
-    code, _, err = finish(tmp_path / "cache", tmp_path / "a", script)
-    assert code == 0
-    assert "--keep" not in err
-    assert stored(tmp_path / "cache") == ["k2"]
-
-
 def test_a_list_with_a_name_that_is_not_utf_8_keeps_no_folder_from_being_laid_down(tmp_path: Path) -> None:
     pattern = parse_pattern("NODE/*/", {"NODE": str(tmp_path / "node")})
     with FileStreamProgramCache(tmp_path / "cache") as cache:
@@ -216,27 +205,6 @@ def test_what_a_killed_guard_had_staged_is_removed_and_the_folder_is_laid_down(t
     os.utime(node / left, (0, 0))  # not of this moment
     assert build(cache, node, "moved")[0] == "found"
     assert os.listdir(node) == ["k1"]
-
-
-ASKED_TO_END = """
-import os, signal, sys
-from lockcache.cli.running.child import WAITED_FOR
-from lockcache.cli.running.kept import KeptFolders, parse
-from lockcache.cli.signals import held_back
-from lockcache.lowlevel import Layout
-with held_back(WAITED_FOR) as mask:
-    os.kill(os.getpid(), signal.SIGTERM)
-    kept = KeptFolders((parse("KERNELS/*/"),), Layout(sys.argv[1]), quiet=True)
-    kept.run_child(("echo", "ran"), os.environ, mask)
-"""
-
-
-@pytest.mark.slow
-def test_a_signal_that_comes_before_folders_are_laid_down_is_not_lost(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", ASKED_TO_END, str(tmp_path / "cache")]
-    variables = {**os.environ, "KERNELS": str(tmp_path / "a")}
-    ended = subprocess.run(command, env=variables, capture_output=True, timeout=HANG_SECONDS, check=False)
-    assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, b"")
 
 
 @pytest.mark.root

@@ -126,17 +126,6 @@ def test_an_operators_seed_is_shown_and_taken_away(filled: Path, tmp_path: Path)
     assert run("ls", node).stderr == ""
 
 
-def test_what_is_damaged_in_the_bundle_is_healed(filled: Path, tmp_path: Path) -> None:
-    path = tmp_path / "kernels.lcb"
-    run("promote", filled, path)
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"3" * 100, b"x" * 100))
-    shown = json.loads(run("promote", "--json", filled, path).stdout)
-    assert (shown["promoted"], shown["entries"]) == (1, 5)
-    with BundleProgramCache(path) as bundle:
-        assert bundle[b"3"] == b"3" * 100
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["off", "the lock is a folder", "the lock is held"])
 def test_what_is_wrong_with_promoting_never_keeps_the_command_from_running(tmp_path: Path, what: str) -> None:
@@ -228,13 +217,3 @@ def test_the_bundle_stays_small_enough_for_a_seed(tmp_path: Path) -> None:
     assert "lockcache: 1 process: 9 found, 3 compiled" in second.stderr
     assert "3 programs promoted" in second.stderr
     assert (tmp_path / "k.lcb").stat().st_size <= 2_000_000
-
-
-@pytest.mark.slow
-def test_a_job_with_a_small_cap_does_not_throw_away_the_bundle_of_others(tmp_path: Path) -> None:
-    _job(tmp_path, "node1", "40M")
-    before = (tmp_path / "k.lcb").read_bytes()
-    done = _job(tmp_path, "node2", "4M")
-    assert done.returncode == 0
-    assert "lockcache bundle merge --max-size" in done.stderr.partition("nothing was promoted: ")[2]
-    assert (tmp_path / "k.lcb").read_bytes() == before

@@ -79,13 +79,6 @@ def test_what_changes_is_shown_and_a_directory_that_was_deleted_stays_so(
     assert filled.exists() == (act is not _delete)
 
 
-def test_a_key_among_others_that_came_at_once_is_heard(filled: Path) -> None:
-    with OnTerminal("top", filled) as terminal:
-        terminal.read_until(b"1.5 kB")
-        terminal.type(b"x\x1bOQ\x1b[1;5Aq")  # a letter, F2, Ctrl-Up
-        assert terminal.end() == 0
-
-
 def test_without_a_keyboard_it_goes_on_until_it_is_ended(filled: Path) -> None:
     ours, theirs = pty.openpty()
     arguments = ["setsid", LOCKCACHE, "top", "--interval", "100ms", filled]

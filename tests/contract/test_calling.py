@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import functools
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -62,14 +59,6 @@ def test_a_memoized_function_runs_once_for_each_arguments(cache):
     assert len(calls) == 7
 
 
-def test_a_version_and_a_name_are_part_of_the_key(memory):
-    for version in ("1", "2", "1"):
-        memory.memoize(version=version)(compile_)("a")
-    assert len(calls) == 2
-
-    assert memory.memoize(version="1")(other)("a") == b"other"
-
-
 def test_a_key_takes_the_place_of_the_arguments(memory):
     compiled = memory.memoize(key=lambda source, **_: source[0])(compile_)
     assert compiled("first", arch=object()) == compiled("f")
@@ -114,22 +103,6 @@ def test_an_error_about_a_result_names_the_memoized_function(memory, function):
     compiled = memory.memoize(function)
     with pytest.raises(TypeError, match=f"what {function.__name__} returned must be bytes, .* got NoneType None"):
         asyncio.run(compiled()) if function is forget_async else compiled()
-
-
-def test_two_scripts_do_not_share_the_functions_of_their_main(tmp_path: Path):
-    for name in ("first", "second"):
-        (tmp_path / f"{name}.py").write_text(
-            "import sys\nfrom lockcache import FileStreamProgramCache\n"
-            "cache = FileStreamProgramCache(sys.argv[1])\n"
-            f"@cache.memoize\ndef build() -> bytes: return b'{name}'\n"
-            "print(build().decode())\n"
-        )
-
-    def run(name: str) -> str:
-        command = [sys.executable, tmp_path / f"{name}.py", tmp_path / "cache"]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-    assert [run("first"), run("second"), run("first")] == ["first", "second", "first"]
 
 
 def test_a_coroutine_function_is_computed_once_by_many_tasks(cache):

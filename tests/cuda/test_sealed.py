@@ -39,19 +39,6 @@ def compile_(cache: Any, arch: str, number: int = 1, kind: Any = Program, **opti
     return program.compile("cubin", cache=cache)
 
 
-def test_a_program_is_reported_with_the_option_that_differs(cache: Any, caplog: Any) -> None:
-    compile_(cache, "sm_90")
-    lockcache.seal()
-    compile_(cache, "sm_90")
-    assert reports(caplog) == []
-    compile_(cache, "sm_80")
-    [report] = reports(caplog)
-    assert report["label"] == "gemm"
-    assert report["why"].endswith("in option arch: sm_80 / sm_90")
-    assert report["seconds"] > 0
-    assert f"{__file__}:" in report["callers"].split(" < ")[0]
-
-
 def test_a_program_is_refused_before_nvrtc_sees_it(cache: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     compile_(cache, "sm_90")
     lockcache.seal("error")
@@ -64,14 +51,6 @@ def test_a_program_is_refused_before_nvrtc_sees_it(cache: Any, caplog: Any, monk
     monkeypatch.undo()
     lockcache.unseal()
     assert compile_(cache, "sm_80").code
-
-
-def test_what_cannot_be_cached_is_reported(cache: Any, caplog: Any, tmp_path: Path) -> None:
-    lockcache.seal()
-    assert compile_(cache, "sm_90", time=str(tmp_path / "time")).code
-    [report] = reports(caplog)
-    assert "it cannot be cached" in report["why"]
-    assert report["seconds"] > 0
 
 
 def test_cuda_cores_own_program_is_seen_when_it_stores(cache: Any, caplog: Any) -> None:

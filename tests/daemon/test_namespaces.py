@@ -10,7 +10,6 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache, Turn
 from tests.cli.command import run
-from tests.daemon import warp_format
 from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
 from tests.daemon.directories import photograph
 from tests.daemon.http_client import Watched
@@ -86,29 +85,12 @@ def test_one_pass_and_a_dry_run_choose_the_same(filled: Path) -> None:
     assert len(numbers_of(filled, "jax")) == 100
 
 
-def test_a_mistake_is_named(cache_path: Path) -> None:
-    ended = run_daemon("--dry-run", "--namespaces", "a b=2G", cache_path)
-    assert ended.returncode == 2
-    assert "--namespaces" in ended.stderr
-
-
 def test_the_commands_show_and_filter_by_it(filled: Path) -> None:
     assert run("ls", "--json", "--namespace", "jax", filled).stdout.count('"namespace": "jax"') == 100
     assert "jax 1.0 MB (100)" in run("stats", filled).stdout
     assert run("evict", "--namespace", "triton", "--yes", filled).returncode == 0
     assert numbers_of(filled, "triton") == []
     assert "no namespace 'triton' here; there are: jax, unknown" in run("ls", "--namespace", "triton", filled).stderr
-
-
-@pytest.mark.parametrize("given", ["5", "[[1, 2, 3]]"])
-def test_a_mistake_in_a_file_keeps_the_settings_that_were_read(given: str, filled: Path, tmp_path: Path) -> None:
-    config = tmp_path / "lockcache.toml"
-    config.write_text(f'[[directory]]\npath = "{filled}"\nmax_size = "1G"\n')
-    with Watched("--config", config) as daemon:
-        config.write_text(f'[[directory]]\npath = "{filled}"\nmax_size = "1G"\nnamespaces = {given}\n')
-        daemon.process.send_signal(signal.SIGHUP)
-        assert "namespaces" in daemon.wait_for("error")["error"]["message"]
-        assert daemon.process.poll() is None
 
 
 def test_a_namespace_that_cannot_be_shown_is_unknown(cache_path: Path) -> None:
@@ -129,14 +111,3 @@ def test_what_there_is_no_room_to_show_is_in_no_namespace_s_budget(cache_path: P
     store(cache_path, "other", 1)
     assert run_daemon("--once", "--namespaces", "other=100kB", cache_path).returncode == 0
     assert numbers_of(cache_path, "other") == [0]
-
-
-def test_where_files_state_no_namespace_a_budget_of_one_is_said_to_have_no_effect(cache_path: Path) -> None:
-    warp_format.compile_module(cache_path, 0)
-    words = ("--once", "--max-size", "1G", "--namespaces", "triton=1M")
-    for more in ((), ("--dry-run",)):
-        said = run_daemon(*words, *more, cache_path)
-        assert said.returncode == 0
-        assert (
-            "layout warp, whose files state no namespace: --namespaces has no effect there" in said.stdout + said.stderr
-        )

@@ -198,18 +198,5 @@ def test_under_nohup_a_hangup_is_ignored(config: Path, cache_path: Path, has_con
         assert set(events) - {"sweep", "repair"} == {"stop"}
 
 
-def test_a_reload_changes_how_the_daemon_speaks(config: Path, cache_path: Path) -> None:
-    config.write_text(table(cache_path, max_size="1M"))
-    command = [SCRIPT, "--interval", "50ms", "--config", str(config)]
-    with ExitStack() as stack:
-        process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
-        stack.callback(process.kill)
-        assert process.stdout is not None
-        assert b"cap 1.0 MB" in process.stdout.readline()
-        config.write_text("json = true\n" + table(cache_path, max_size="1M"))
-        process.send_signal(signal.SIGHUP)
-        assert json.loads(process.stdout.readline())["event"] == "reload"
-
-
 if __name__ == "__main__":
     write_on_demand(sys.argv[1])

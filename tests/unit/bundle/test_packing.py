@@ -15,12 +15,10 @@ from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
 from lockcache.bundle.compression import DEFAULT_LEVEL, UNCOMPRESSED
 from lockcache.bundle.gathering import Choice, LeftOut
 from lockcache.bundle.unpacking import Acceptance, Packed, unpack_bundle
-from lockcache.errors import ArchiveError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import Record, pack, unpack
 from lockcache.filestream.eviction.evict import all_entries
-from lockcache.filestream.inspect.select import Selection
 from tests.crash.measure import assert_one_recount_repairs_all
 from tests.unit.bundle.bundles import write
 from tests.unit.bundle.packed import CREATED_NS, entry, packed, packed_of, unpacked
@@ -212,32 +210,9 @@ def test_a_last_use_in_the_future_would_keep_an_entry_for_ever_and_is_now(tmp_pa
     assert used_ns <= time.time_ns()
 
 
-def test_choosing_by_arch_and_by_age(filled: Path, tmp_path: Path) -> None:
-    assert packed(filled, Choice(Selection(arch=("sm_90", "sm_80"))))[1].entries == 2
-    assert packed(filled, Choice(Selection(arch=("sm_70",))))[1].entries == 0
-    content, done = packed(filled, Choice(Selection(used_seconds=1.5 * 86400)))
-    assert done.entries == 2
-    assert unpacked(content, tmp_path / "other").stored == 2
-
-
 def test_an_entry_whose_last_use_is_not_stated_was_used_when_it_was_compiled(tmp_path: Path) -> None:
     assert unpacked(packed_of(entry(b"key", b"code", used_ns=0)), tmp_path / "other").stored == 1
     assert uses(tmp_path / "other") == [(CREATED_NS, entry_name(b"key"))]
-
-
-def test_progress_is_of_the_bytes_of_the_file(filled: Path, tmp_path: Path) -> None:
-    content, _ = packed(filled, level=DEFAULT_LEVEL)
-    seen: list[int] = []
-    unpacked(content, tmp_path / "other", progress=seen.append)
-    assert seen == sorted(seen)
-    assert (len(seen), seen[-1]) == (len(ENTRIES), len(content))
-
-
-def test_strict_gives_up_at_the_first_wrong_entry_and_says_what_was_stored(tmp_path: Path) -> None:
-    content = packed_of(entry(b"a", b"1"), entry(b"b", b"2", name_of=b"c"), entry(b"d", b"3"))
-    with pytest.raises(ArchiveError, match=r"digest is another.*1 entry stored before"):
-        unpacked(content, tmp_path / "other", Acceptance(strict=True))
-    assert len(FileStreamProgramCache(tmp_path / "other")) == 1
 
 
 def test_in_a_directory_that_a_group_shares_no_planted_symlink_is_packed(filled: Path, tmp_path: Path) -> None:

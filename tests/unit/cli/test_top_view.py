@@ -43,40 +43,10 @@ def test_on_a_standard_terminal_two_directories_are_two_blocks_with_their_entrie
     assert sum("abababababab" in line for line in lines) == 6
 
 
-def test_columns_go_by_their_rank_and_the_name_stays() -> None:
-    heads = [next(line for line in drawn([look()], width) if "LATEST" in line).split() for width in (120, 60, 40, 24)]
-    assert heads[0] == ["LATEST", "SIZE", "USED", "COST", "KIND", "ARCH", "COMPILER", "LABEL"]
-    assert heads[1] == ["LATEST", "SIZE", "USED", "COST", "KIND", "ARCH", "LABEL"]
-    assert heads[2] == ["LATEST", "SIZE", "USED", "LABEL"]
-    assert heads[3] == ["LATEST", "SIZE"]
-
-
 def test_directories_for_which_there_is_no_room_are_counted() -> None:
     lines = drawn([look(f"/d{number}") for number in range(20)])
     assert len(lines) <= 24
     assert lines[-1].endswith("more directories, for which there is no room")
-
-
-def test_in_a_small_window_it_says_how_to_leave_how_full_it_is_and_what_was_used_last() -> None:
-    lines = drawn([look(entries=9, rates={})], 30, 8)
-    assert (lines[0].startswith("top  "), lines[0].endswith("q quits  ? help"), len(lines[0])) == (True, True, 30)
-    assert lines[1].strip() == "…/projects/kernels  lockcache"
-    assert lines[2].strip() == "3.6 MB of 4.0 MB 90.0%"
-    assert lines[5].split() == ["LATEST", "SIZE", "USED"]
-    assert [line.split()[0] for line in lines[6:]] == ["ab" * 6] * 2
-    assert drawn([look()], 30, 8, is_helping=True)[1].startswith("q or Ctrl-C quits")
-    assert drawn([look()], 17, 8)[0] == "  q quits  ? help"
-
-
-def test_the_rates_take_one_line_of_a_standard_terminal() -> None:
-    rates = dict.fromkeys(("hits", "waits", "misses", "puts", "evictions"), 99_999.9)
-    [line] = [line for line in drawn([look(rates=rates)]) if "/S" in line]
-    assert [name for name in line.split() if name.endswith("/S")] == ["HIT/S", "WAIT/S", "MISS/S", "PUT/S", "EVICT/S"]
-
-
-def test_help_is_shown_where_it_is_asked_for() -> None:
-    assert any("staged: writes" in line for line in drawn([look()], is_helping=True))
-    assert not any("staged: writes" in line for line in drawn([look()]))
 
 
 @pytest.mark.parametrize(

@@ -126,18 +126,6 @@ def test_where_a_framework_stores_all_it_looks_up_those_who_wait_for_what_it_did
     assert not meeting.broken
 
 
-def test_a_compilation_within_one_leaves_the_outer_one_open(shared: Shared) -> None:
-    def outer() -> None:
-        shared.compiling(lambda: None)()  # and looks up nothing, as the outer one has not yet
-        assert shared.look_up("k") is None
-        assert len(leases(shared)) == 1
-        shared.store("k", b"code")
-
-    shared.compiling(outer)()
-    assert shared.look_up("other") is None
-    assert leases(shared) == [], "outside of a compilation no turn is taken"
-
-
 def test_an_error_of_the_cache_is_one_warning_and_no_exception(
     shared: Shared, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,14 +255,6 @@ def test_files_that_lost_their_names_in_a_copy_are_made_again_in_one_turn(shared
     assert shared.begin_files("k") is None, "this thread has it, and would wait for itself"
     shared.store_files("k", FILES, turn)
     assert shared.begin_files("k") == shared.look_at_files("k") == FILES
-
-
-def test_files_are_stored_without_a_turn_too(shared: Shared) -> None:
-    assert shared.look_at_files("k") is None
-    assert shared.view("k") is None
-    assert leases(shared) == []
-    shared.store_files("k", FILES, None)
-    assert shared.look_at_files("k") == FILES
 
 
 def test_files_that_cannot_be_stored_are_one_warning(shared: Shared, caplog: pytest.LogCaptureFixture) -> None:

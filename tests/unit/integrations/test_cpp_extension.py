@@ -274,14 +274,3 @@ def test_while_the_ninja_of_a_killed_builder_works_on_its_folder_is_not_taken_ov
         process.communicate()
     waiter.assert_comes()
     waiter.baton.release()
-
-
-def test_two_batons_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Baton(str(tmp_path / "lock"))
-    first.hold()
-    waiter = Waiter(tmp_path / "lock", monkeypatch)
-    waiter.assert_is_waiting()
-    first.release()
-    waiter.assert_comes()
-    waiter.baton.release()
-    assert [*tmp_path.iterdir()] == []

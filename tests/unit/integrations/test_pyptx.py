@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,15 +89,6 @@ def test_what_is_put_is_the_same_object_here_and_an_equal_one_elsewhere(
     assert found.key.template_kwargs == KEY.template_kwargs
 
 
-def test_len_counts_what_is_in_memory(cache: CubinCache, fresh: Callable[[], CubinCache]) -> None:
-    cache.put(ENTRY)
-    cache.put(replace(ENTRY, key=replace(KEY, arch="sm_80")))
-    other = fresh()
-    assert (len(cache), len(other)) == (2, 0)
-    other.get(KEY)
-    assert len(other) == 1
-
-
 def test_clear_forgets_memory_and_with_disk_the_entries_on_disk_and_nothing_else(
     cache: CubinCache, directory: Path, fresh: Callable[[], CubinCache]
 ) -> None:
@@ -177,15 +168,6 @@ def test_an_entry_that_no_file_can_hold_is_refused_and_changes_nothing(
         cache.put(replace(ENTRY, **changes))
     assert cache.get(KEY) is ENTRY
     assert fresh().get(KEY) == ENTRY
-
-
-def test_metadata_that_only_json_can_hold_comes_back_as_json_has_it(
-    cache: CubinCache, fresh: Callable[[], CubinCache]
-) -> None:
-    cache.put(replace(ENTRY, metadata={"path": PurePosixPath("/a"), "pair": (1, 2)}))
-    found = fresh().get(KEY)
-    assert found is not None
-    assert found.metadata == {"path": "/a", "pair": [1, 2]}
 
 
 def test_a_hash_that_is_no_file_name_is_refused(cache: CubinCache) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
+from lockcache.integrations.pyptx import CacheEntry, CubinCache
 from lockcache.integrations.pyptx_directory import files as pyptx_files
 from lockcache.integrations.pyptx_directory.backup import keep_locked
 from lockcache.integrations.pyptx_directory.files import PyptxFiles
-from tests.unit.integrations.pyptx_format import ENTRY, KEY, NAME, file, flip, read_entry, write_entry
+from tests.unit.integrations.pyptx_format import ENTRY, KEY, NAME, file, flip, write_entry
 
 NEWER = replace(ENTRY, ptx_source="newer", cubin_bytes=b"newer")
 OTHER = CacheEntry(replace(KEY, arch="sm_80"), "other", None)
@@ -75,22 +75,6 @@ def test_one_that_is_kept_and_damaged_is_a_miss(
     assert reader.stats().corrupt_entries == 1
 
 
-@pytest.mark.parametrize("key", [KEY, OTHER.key])
-def test_what_a_dead_writer_kept_is_an_entry_again_with_the_next_put(
-    begin: Callable[..., None],
-    at_once: None,
-    directory: Path,
-    staged: Path,
-    fresh: Callable[[], CubinCache],
-    key: CacheKey,
-) -> None:
-    begin()
-    fresh().put(replace(NEWER, key=key))
-    assert list(staged.iterdir()) == []
-    assert fresh().get(KEY) == (NEWER if key is KEY else ENTRY)
-    assert read_entry(directory, NAME) is not None
-
-
 def test_what_was_kept_a_moment_ago_is_left_to_its_writer(
     begin: Callable[..., None], staged: Path, fresh: Callable[[], CubinCache]
 ) -> None:
@@ -98,18 +82,6 @@ def test_what_was_kept_a_moment_ago_is_left_to_its_writer(
     fresh().put(OTHER)
     assert len(list(staged.iterdir())) == 3
     assert fresh().get(KEY) == ENTRY
-
-
-@pytest.mark.parametrize("next_", [None, NEWER], ids=["reaped, the newer entry is whole", "replaced by a put"])
-def test_what_a_dead_writer_kept_goes(
-    cache: CubinCache, at_once: None, staged: Path, fresh: Callable[[], CubinCache], next_: CacheEntry | None
-) -> None:
-    cache.put(ENTRY)
-    files = PyptxFiles(cache._files.root)  # type: ignore[union-attr]
-    keep_locked(files._main, files._kept, NAME)
-    files.reap([]) if next_ is None else cache.put(next_)
-    assert list(staged.iterdir()) == []
-    assert fresh().get(KEY) == (next_ or ENTRY)
 
 
 @pytest.mark.parametrize("remove", ["clear", "evict", "discard"])
@@ -125,16 +97,6 @@ def test_what_is_removed_is_gone_in_both_places(
         assert files.evict(next(iter(files.scan())))
     else:
         files.discard(NAME)
-    assert fresh().get(KEY) is None
-    assert list(staged.iterdir()) == []
-
-
-def test_clearing_removes_what_only_a_dead_writer_keeps(
-    begin: Callable[..., None], directory: Path, staged: Path, fresh: Callable[[], CubinCache]
-) -> None:
-    begin()
-    file(directory, "cubin").unlink()
-    fresh().clear(disk=True)
     assert fresh().get(KEY) is None
     assert list(staged.iterdir()) == []
 

@@ -10,13 +10,11 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lockcache import UnsafeCacheDirError
 from lockcache.integrations.pyptx import CacheEntry, CubinCache
-from tests.unit.forked import in_child
 from tests.unit.integrations.pyptx_format import (
     ENTRY,
     KEY,
@@ -54,23 +52,6 @@ def test_an_entry_is_three_private_files_in_pyptxs_format(cache: CubinCache, dir
     assert sidecar["metadata"] == {"smem": 49152, "cluster": [2, [1, 1]], "blob": str(b"\xff")}
 
 
-def test_a_put_opens_each_folder_on_its_way_once(
-    cache: CubinCache, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache.put(ENTRY)
-    opened: list[str] = []
-    real = os.open
-
-    def note(path: str, flags: int, *arguments: Any, **keywords: Any) -> int:
-        if flags & os.O_DIRECTORY:
-            opened.append(os.path.basename(path))
-        return real(path, flags, *arguments, **keywords)
-
-    monkeypatch.setattr(os, "open", note)
-    cache.put(ENTRY)
-    assert opened == [directory.name, "lockcache", "staged"]
-
-
 @pytest.mark.parametrize("suffix", ["json", "ptx", "cubin"])
 @pytest.mark.parametrize("damage", [flip, cut, empty, garbage, link, pipe, folder, Path.unlink])
 def test_a_damaged_file_of_ours_is_a_miss_and_the_next_put_mends_it(
@@ -87,18 +68,6 @@ def test_a_damaged_file_of_ours_is_a_miss_and_the_next_put_mends_it(
         file(directory, suffix).rmdir()
     reader.put(ENTRY)
     assert fresh().get(KEY) == ENTRY
-
-
-def test_damage_is_counted_and_logged(
-    cache: CubinCache, directory: Path, fresh: Callable[[], CubinCache], caplog: pytest.LogCaptureFixture
-) -> None:
-    cache.put(ENTRY)
-    flip(file(directory, "cubin"))
-    reader = fresh()
-    with caplog.at_level(logging.WARNING, "lockcache"):
-        assert reader.get(KEY) is None
-    assert reader.stats().corrupt_entries == 1
-    assert NAME in caplog.text
 
 
 @pytest.mark.parametrize("suffix", ["ptx", "cubin", "json"])
@@ -206,15 +175,3 @@ def test_ptx_that_no_text_file_can_hold_stays_in_memory(cache: CubinCache, fresh
     cache.put(odd)
     assert cache.get(KEY) is odd
     assert (fresh().get(KEY), cache.stats().dropped_writes) == (None, 1)
-
-
-def test_a_forked_child_has_a_cache_of_its_own_over_the_same_directory(cache: CubinCache) -> None:
-    cache.put(ENTRY)
-
-    def child() -> Any:
-        found = cache.get(KEY)
-        cache.put(replace(ENTRY, ptx_source="child"))
-        return found
-
-    assert in_child(child) == ENTRY
-    assert cache.get(KEY) == replace(ENTRY, ptx_source="child")

@@ -93,17 +93,6 @@ def test_a_sweep_removes_the_least_recently_used_and_ends_at_the_low_watermark(
 
 
 @pytest.mark.slow
-def test_below_the_high_watermark_nothing_is_swept(cache_path: Path, keep: Callable[[Path], Kept]) -> None:
-    fill(cache_path, 95, 10_000)
-    kept = keep(cache_path)
-    kept.keeper.tick()
-    assert not kept.said("sweep")
-    fill(cache_path, 1, 10_000, first=95)
-    kept.keeper.tick()
-    assert kept.said("sweep")
-
-
-@pytest.mark.slow
 def test_a_sweep_that_is_told_to_stop_leaves_the_accounting_exact(
     cache_path: Path, keep: Callable[[Path], Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:

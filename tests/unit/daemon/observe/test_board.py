@@ -55,14 +55,6 @@ def test_what_fails_is_a_problem_until_it_works_again_and_each_failure_counts() 
     assert board.directories[0].errors == 2
 
 
-def test_what_was_seen_does_not_change_under_who_looks_at_it() -> None:
-    board = Board()
-    board.measured("/a", Slot(1, 1), Limits())
-    seen = board.directories
-    board.measured("/a", Slot(2, 2), Limits())
-    assert (seen[0].bytes, board.directories[0].bytes) == (1, 2)
-
-
 def test_a_directory_that_is_let_go_of_is_forgotten() -> None:
     board = Board()
     board.measured("/a", Slot(1, 1), Limits())

@@ -90,13 +90,6 @@ def test_what_is_gone_is_taken_off_and_what_was_used_is_no_longer_among_the_olde
     assert found.seen.most_expensive[0].name == entry_name(b"197")
 
 
-def test_a_tick_gives_way_after_a_slice(cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(top_entries, "_SLICE_SECONDS", 0.0)
-    found = Standouts(in_shards(Layout(cache.path)), Rules())
-    found.tick()
-    assert len(found._best) <= 1
-
-
 def test_entries_of_others_and_damaged_records_are_listed_without_what_they_cost(cache: FileStreamProgramCache) -> None:
     layout = Layout(cache.path)
     damaged, stranger = entry_name(b"0"), entry_name(b"1")
@@ -116,13 +109,6 @@ def test_a_cost_that_no_compilation_has_is_not_the_dearest(cache: FileStreamProg
     assert looked(cache).seen.most_expensive[0].name == entry_name(b"199")
 
 
-def test_records_in_files_are_read_too(cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path, record_files=True) as cache:
-        cache.put_entry(b"a", Entry(b"code", {"compile_cost_ns": 5, "kind": "ptx"}))
-        (most_expensive,) = looked(cache).seen.most_expensive
-    assert (most_expensive.cost_ns, most_expensive.kind) == (5, "ptx")
-
-
 def test_what_is_planted_among_entries_is_neither_followed_nor_a_hang(
     cache: FileStreamProgramCache, tmp_path: Path
 ) -> None:
@@ -133,8 +119,10 @@ def test_what_is_planted_among_entries_is_neither_followed_nor_a_hang(
     (shard / ("a" * 62)).symlink_to(theirs)
     os.mkfifo(shard / ("b" * 62))
     (shard / ("c" * 62)).mkdir()
-    assert max(each.size_bytes for each in looked(cache).seen.largest) < 10_000
-    assert time.time() - looked(cache).seen.largest[0].seen < 60
+    before = time.time()
+    largest = looked(cache).seen.largest
+    assert max(each.size_bytes for each in largest) < 10_000
+    assert before <= largest[0].seen <= time.time()
 
 
 @pytest.mark.slow

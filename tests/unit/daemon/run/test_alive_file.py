@@ -48,16 +48,6 @@ def test_it_is_as_old_as_the_last_sign_of_life(tmp_path: Path, report: Report, m
     assert os.listdir(tmp_path) == []
 
 
-def test_it_is_touched_no_more_often_than_it_needs_to_be(tmp_path: Path, report: Report) -> None:
-    service = service_for(tmp_path / "alive", report)
-    service.open([])
-    report.board.beat()
-    os.utime(tmp_path / "alive", (0, 0))
-    for _ in range(100):
-        report.board.beat()
-    assert (tmp_path / "alive").stat().st_mtime == 0
-
-
 def test_what_a_killed_daemon_left_says_nothing_while_the_next_one_starts(tmp_path: Path, report: Report) -> None:
     (tmp_path / "alive").touch()
     service = service_for(tmp_path / "alive", report)

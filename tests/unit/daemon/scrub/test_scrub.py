@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,17 +85,6 @@ def test_after_a_whole_round_it_rests(make: Callable[..., Scrub], monkeypatch: p
     run_a_round(again)
     run_a_round(again)
     assert again.total.entries == 2 * len(KEYS)
-
-
-def test_a_flip_after_a_round_is_found_in_the_next(
-    cache_path: Path, make: Callable[..., Scrub], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scrubbing, "_SHORTEST_ROUND_SECONDS", 0.0)
-    scrub = make()
-    run_a_round(scrub)
-    spoil(cache_path, b"7")
-    run_a_round(scrub)
-    assert scrub.total.states["corrupt"] == 1
 
 
 def test_it_reads_no_more_than_its_rate_allows(make: Callable[..., Scrub], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,16 +213,3 @@ def test_a_complete_pass_is_every_entry_now(cache_path: Path, make: Callable[...
     done = make(1).complete(lambda: shards.append(1), lambda: None)
     assert len(shards) == 256
     assert done.states == {"whole": len(KEYS) - 1, "corrupt": 1}
-
-
-def test_where_it_is_is_written_seldom(directory: CacheDirectory, make: Callable[..., Scrub]) -> None:
-    scrub = make(30_000)
-    writes = set()
-    for _ in range(50):
-        scrub._allowance = 5000
-        scrub.tick(_never)
-        if os.path.exists(directory.layout.scrub):
-            writes.add(os.stat(directory.layout.scrub).st_ino)
-    assert len(writes) == 1
-    scrub.close()
-    assert json.loads(Path(directory.layout.scrub).read_bytes())["behind"] == scrub._position
