@@ -23,7 +23,7 @@ from tests.daemon.daemon_process import until
 from tests.matrix_sampling import EXHAUSTIVE, all_but
 from tests.processes.crowd import run_all
 from tests.processes.sampler import watch_bytes_in_use
-from tests.state_pages import space_stated, state_of
+from tests.state_pages import space_stated
 
 MIB = 1 << 20
 PROCESSES = 4
