@@ -217,13 +217,6 @@ def test_waiting_without_a_turn_is_a_hit_if_it_is_served_and_else_a_miss(make: A
     assert cache.stats().waits == 1
 
 
-def test_who_computes_without_waiting_has_missed_once(cache: Any) -> None:
-    cache.get_or_compute("k", lambda: b"code")
-    cache.get_or_compute("k", lambda: b"never")
-    stats = cache.stats()
-    assert (stats.hits, stats.misses, stats.waits) == (1, 1, 0)
-
-
 def test_a_compilation_that_cannot_be_cached_is_counted(cache: Any, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         cache._note_uncacheable("it takes the time of the compilation in")
