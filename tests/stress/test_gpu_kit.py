@@ -14,15 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.experiments.gpu_kit import (
-    Found,
-    eviction,
-    first_hit,
-    member,
-    rows,
-    symbols,
-    timing,
-)
+from lockcache_stress.experiments.gpu_kit import Found, eviction, first_hit, member, rows, symbols, timing
 from lockcache_stress.experiments.gpu_kit.frameworks import inductor_row, kernels as framework, rows as running
 from lockcache_stress.experiments.gpu_kit.frameworks.kernels import ELEMENTS, KERNELS, Framework, expected
 from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, _use_until

@@ -11,14 +11,7 @@ from hypothesis import given, strategies as st
 
 from lockcache.filestream.eviction import choose
 from lockcache.filestream.policy import PRIORITIES
-from lockcache_stress.experiments.simulate import (
-    Program,
-    Request,
-    load_programs,
-    make_trace,
-    replay,
-    upper_bound,
-)
+from lockcache_stress.experiments.simulate import Program, Request, load_programs, make_trace, replay, upper_bound
 from tests.stress.support import stress, stress_json
 from tests.unit.material import property_test
 

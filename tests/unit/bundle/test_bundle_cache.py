@@ -11,14 +11,7 @@ from typing import Any
 
 import pytest
 
-from lockcache import (
-    BundleProgramCache,
-    Entry,
-    FileStreamProgramCache,
-    InMemoryProgramCache,
-    TieredProgramCache,
-    Turn,
-)
+from lockcache import BundleProgramCache, Entry, FileStreamProgramCache, InMemoryProgramCache, TieredProgramCache, Turn
 from tests.unit.bundle.bundles import bundle_of, made_of, write
 
 

@@ -17,14 +17,7 @@ import pytest
 from lockcache import FileStreamProgramCache, Turn
 from lockcache.filestream.inspect import read_misses
 from lockcache.integrations import adapter
-from lockcache.integrations.adapter import (
-    Shared,
-    UnsupportedError,
-    install,
-    installed,
-    looking_for_doors,
-    open_shared,
-)
+from lockcache.integrations.adapter import Shared, UnsupportedError, install, installed, looking_for_doors, open_shared
 from tests.waiting import telling_of_waits
 
 HANG_SECONDS = 60

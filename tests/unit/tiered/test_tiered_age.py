@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 import lockcache.tiered
-from lockcache import (
-    Entry,
-    FileStreamProgramCache,
-    InMemoryProgramCache,
-    TieredProgramCache,
-)
+from lockcache import Entry, FileStreamProgramCache, InMemoryProgramCache, TieredProgramCache
 from tests.threads import run_threads
 from tests.unit.forked import in_child
 from tests.unit.tiered.tiers import Plain, Refusing

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lockcache import (
-    ProgramCacheResource,
-)
+from lockcache import ProgramCacheResource
 
 
 class Plain(ProgramCacheResource):

@@ -10,14 +10,7 @@ from hypothesis import given, strategies as st
 
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.events import Steps
-from lockcache_stress.experiments.fleet import (
-    WAYS,
-    Calls,
-    Fleet,
-    _Start,
-    load_counts,
-    run_start,
-)
+from lockcache_stress.experiments.fleet import WAYS, Calls, Fleet, _Start, load_counts, run_start
 from tests.unit.material import property_test
 
 CALLS = Calls.counted(load_counts())
