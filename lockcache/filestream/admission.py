@@ -30,12 +30,12 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
-from lockcache.filestream.accounting import Slot, StatePage, bytes_beside, bytes_in, space_of, total_in
+from lockcache.filestream.accounting import Slot, StatePage, bytes_in, space_of, total_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, Hold, Waiter, ring
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy, Priority
-from lockcache.filestream.repair import reap, recount_drifted
+from lockcache.filestream.repair import reap, recount_drifted, recount_unless_busy, reserved_and_dead
 
 _log = logging.getLogger("lockcache")
 
@@ -227,8 +227,10 @@ class Admission:
         directory, limit_bytes = self._directory, self._limit_bytes
         if self._tried is _Tried.NOTHING:
             self._tried = _Tried.EVICTION
-        reap(directory)
-        slots, staged = usage.slots(), bytes_beside(self._layout)
+        staged, dead = reserved_and_dead(self._layout)
+        for shard in dead:
+            recount_unless_busy(directory, shard)
+        slots = usage.slots()
         # A name alone reserves nothing: other members of a group can make files of any name.
         staged_bytes = sum(min(size, slots[shard].bytes) for shard, size in staged.items())
         held_bytes = total.bytes - staged_bytes

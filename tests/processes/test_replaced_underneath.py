@@ -62,7 +62,7 @@ def test_beside_the_page_of_a_newer_version_a_program_reads_on_and_stores_nothin
 ) -> None:
     cache = FileStreamProgramCache(cache_path, max_size_bytes=MIB)
     cache["old"] = b"old"
-    state_of(cache_path).unlink()  # a newer one is made beside it, and not written over it
+    state_of(cache_path).unlink()  # a newer one is made next to it, and not written over it
     make_newer(cache_path)
     newer = state_of(cache_path).read_bytes()
     cache["new"] = b"new"

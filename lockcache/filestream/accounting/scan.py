@@ -24,6 +24,7 @@ from lockcache.filestream.disk import (
     QuarantinedName,
     StagedName,
     ViewName,
+    folder_if_there,
     is_entry_file,
     last_use_ns,
     parse_quarantined_name,
@@ -31,9 +32,6 @@ from lockcache.filestream.disk import (
     parse_view_name,
     restate,
 )
-
-# ELOOP: a symlink, which O_NOFOLLOW refuses (Linux says ENOTDIR where O_DIRECTORY is asked for too).
-_NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 # Files between two calls of ``between``: 4 ms, or 50 where cores are busy.
 _ASK_EVERY: Final = 1024
@@ -71,13 +69,14 @@ class ShardFolders:
         self._layout = layout
         self._restated_by = layout.tmp if evicts else None
         self._of_file = space_of(layout).of_file
-        self._entries = _open_folder(layout, layout.entries)
+        opened = layout.reach.opened
+        self._entries = folder_if_there(opened, layout.entries)
         # Mostly there are no record files, and asking is cheaper than an exception. A dangling symlink leads nowhere.
         has_records = os.access(layout.records, os.F_OK, effective_ids=True)
-        self._records = _open_folder(layout, layout.records) if has_records else None
+        self._records = folder_if_there(opened, layout.records) if has_records else None
         # A shard without a folder of records has no views either: see :meth:`.Space.of_shard_folders`.
         has_views = has_records and os.access(layout.views, os.F_OK, effective_ids=True)
-        self._views = _open_folder(layout, layout.views) if has_views else None
+        self._views = folder_if_there(opened, layout.views) if has_views else None
 
     def scan(
         self, shard: int, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
@@ -85,9 +84,9 @@ class ShardFolders:
         """Yields the entries of one shard: see :func:`scan_shard`."""
         of_file = self._of_file
         prefix = f"{shard:02x}"
-        records = dict(self.records(shard, between))
+        records = dict(_files(self._records, prefix, between=between))
         views = Counter[str]()
-        for view in self.views(shard):
+        for view in self.views(shard) if self._views is not None else ():
             views[view.entry[2:]] += view.size_bytes
         for file, status in _files(self._entries, prefix, latest_ns, between, self._restated_by):
             size, stored = of_file(status), status.st_size
@@ -108,7 +107,7 @@ class ShardFolders:
 
     def views(self, shard: int) -> list[ViewName]:
         """Returns the views of entries, also of those that are gone."""
-        folder = _open_inside(self._views, f"{shard:02x}")
+        folder = self._views and folder_if_there(self._views.inner, f"{shard:02x}")
         if folder is None:
             return []
         with folder:
@@ -127,7 +126,8 @@ def scan_shard(
 
 def count_shard(layout: Layout, shard: int) -> int:
     """Returns the number of entries in one shard, without a call for each (the directory states their type)."""
-    folder = _open_inside(_open_folder(layout, layout.entries), f"{shard:02x}")
+    entries = folder_if_there(layout.reach.opened, layout.entries)
+    folder = entries and folder_if_there(entries.inner, f"{shard:02x}")
     if folder is None:
         return 0
     with folder, os.scandir(folder.number) as found:
@@ -273,7 +273,7 @@ def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedNam
 
 def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tuple[QuarantinedName, int]]:
     """Yields the files in quarantine and what they count for, in no order; with ``shard``, those from that one."""
-    folder = _open_folder(layout, layout.quarantine)
+    folder = folder_if_there(layout.reach.opened, layout.quarantine)
     if folder is None:
         return
     of_file = space_of(layout).of_file
@@ -292,37 +292,11 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
 
 def names_in(layout: Layout, path: str) -> list[str]:
     """Returns the names in a folder below the root: none where there is no folder, or a symlink."""
-    folder = _open_folder(layout, path)
+    folder = folder_if_there(layout.reach.opened, path)
     if folder is None:
         return []
     with folder:
         return folder.names()
-
-
-def _open_folder(layout: Layout, path: str) -> Folder | None:
-    """Returns a folder below the root, or ``None`` where there is none, or a symlink.
-
-    Any other error is raised, here and below: a folder that cannot be read now (EIO, ESTALE, no descriptors left) is
-    not an empty one, and a recount that took it for one would let the directory grow past its cap by as much.
-    """
-    try:
-        return layout.reach.opened(path)
-    except OSError as error:
-        if error.errno in _NO_DIRECTORY:
-            return None
-        raise
-
-
-def _open_inside(parent: Folder | None, name: str) -> Folder | None:
-    """Open a folder like :func:`_open_folder`, but inside ``parent``; ``None`` if that is ``None``."""
-    if parent is None:
-        return None
-    try:
-        return parent.inner(name)
-    except OSError as error:
-        if error.errno in _NO_DIRECTORY:
-            return None
-        raise
 
 
 def _files(
@@ -336,7 +310,7 @@ def _files(
 
     Those that are dated to come are among them; see :func:`restate` for ``restated_by``.
     """
-    folder = _open_inside(parent, name)
+    folder = parent and folder_if_there(parent.inner, name)
     if folder is None:
         return
     now_ns = time.time_ns()

@@ -16,7 +16,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
@@ -27,8 +27,10 @@ PRIVATE_FILE: Final = 0o600
 _SHARED_FOLDER: Final = 0o2770
 _SHARED_FILE: Final = 0o660
 
-# The errors of opening a symlink or a file in a folder's place.
+# The errors of opening a symlink or a file in a folder's place: ELOOP for a symlink, which O_NOFOLLOW refuses (Linux
+# says ENOTDIR where O_DIRECTORY is asked for too).
 _NO_FOLDER: Final = (errno.ENOTDIR, errno.ELOOP)
+_NOT_THERE: Final = (errno.ENOENT, *_NO_FOLDER)
 _NAMELESS: Final = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -231,18 +233,11 @@ def make_private_folder(path: str) -> None:
             raise PlantedFolderError(path) from None
 
 
-@contextlib.contextmanager
-def open_folder(root: str, *names: str) -> Iterator[int]:
-    """Yields a descriptor of a folder below ``root``, for use as ``dir_fd``: no symlink on the way is followed.
+def open_folder(root: str, *names: str) -> Descriptor:
+    """Open the folder that ``names`` lead to, each in the one before, through no symlink: for use as ``dir_fd``.
 
-    For removing files by names that others may have chosen. Raises :class:`OSError`.
+    For removing files by names that others may have chosen. The root itself may be a symlink. Raises :class:`OSError`.
     """
-    with open_inner(root, names) as fd:
-        yield fd
-
-
-def open_inner(root: str, names: Sequence[str]) -> Descriptor:
-    """Open the folder that ``names`` lead to, each in the one before. The root itself may be a symlink."""
     # Nobody but the root's owner decides what is in front of the first name: one call does for both.
     path = f"{root}/{names[0]}" if names else root or "/"
     folder = Descriptor()
@@ -260,6 +255,21 @@ def open_inner(root: str, names: Sequence[str]) -> Descriptor:
             raise PlantedFolderError(path) from None
         raise
     return folder
+
+
+def folder_if_there(opening: Callable[[str], Folder], path: str) -> Folder | None:
+    """Returns a folder, opened by ``opening`` (:meth:`.Reach.opened`, :meth:`Folder.inner`), for lists of it.
+
+    ``None`` where there is none, or a symlink. Any other error is raised: a folder that cannot be read now (EIO,
+    ESTALE, no descriptors left) is not an empty one, and a recount that took it for one would let the directory grow
+    past its cap by as much.
+    """
+    try:
+        return opening(path)
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise
 
 
 def rename_patiently(rename: Callable[[], None]) -> None:

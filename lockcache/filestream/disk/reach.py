@@ -34,7 +34,7 @@ from lockcache.filestream.disk.folders import (
     PlantedFolderError,
     create_shared,
     make_shared_at,
-    open_inner,
+    open_folder,
     refuse_symlink,
     rename_patiently,
     share_file,
@@ -156,7 +156,7 @@ class FromRoot(Reach):
         if not path.startswith(self._root):
             raise ValueError(f"{path} is not below {self._root}")
         inner = path[len(self._root) :].strip("/")
-        return Folder(path, open_inner(self._root, inner.split("/") if inner else ()))
+        return Folder(path, open_folder(self._root, *(inner.split("/") if inner else ())))
 
     def opened(self, path: str) -> Folder:
         return self.at(path)

@@ -59,7 +59,7 @@ def restate(
 
 
 def present_ns(folder: str) -> int:
-    """Returns the present by whichever is ahead: this host's clock, or the one that dated the last change of a folder."""
+    """Returns the present by the one that is ahead: this host's clock, or that of a folder's last change."""
     now_ns = int(time.time() * 1e9)
     with contextlib.suppress(OSError):
         return max(now_ns, os.stat(folder).st_ctime_ns)

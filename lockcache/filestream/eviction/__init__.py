@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.eviction.choose import Goal, Need, choose_by_priority, choose_victims, first_enough
-    from lockcache.filestream.eviction.evict import all_entries, choose_of_all, evict_to_limit, need_of_writer, sweep
+    from lockcache.filestream.eviction.choose import BATCH_DIVISOR, Goal, Need, choose_victims, first_enough
+    from lockcache.filestream.eviction.choose import order_by_priority
+    from lockcache.filestream.eviction.evict import all_entries, choose_of_all, evict_to_limit, sweep
     from lockcache.filestream.eviction.remove import Evicted, remove_victims
 else:
     __getattr__, __dir__ = door(__name__)

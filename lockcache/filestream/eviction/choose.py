@@ -34,6 +34,9 @@ from lockcache.filestream.policy import Priority
 # of its victims and of these (20 MB), not of all (300 MB), and no sort takes longer than a signal may wait.
 _CHUNK_ENTRIES: Final = 65536
 
+#: The batch beyond what is needed, a sixteenth of the sample, saves the next puts an eviction of their own.
+BATCH_DIVISOR: Final = 16
+
 _size_bytes = attrgetter("size_bytes")
 
 
@@ -60,17 +63,18 @@ def choose_victims(
     return first_enough(oldest.take(), oldest.need)
 
 
-def choose_by_priority(
-    sample: Iterable[Found], need: Need, priority: Priority, cost_of: CostOf, now_ns: int
-) -> tuple[list[Found], int]:
-    """Returns the victims of ``sample`` that meet ``need``, the first to go first, and the bytes of their batch."""
-    ordered = sorted(sample) if priority == "lru" else least_worth_first(list(sample), cost_of, now_ns)
-    return first_enough(ordered, need)
+def order_by_priority(found: Sequence[Found], priority: Priority, cost_of: CostOf, now_ns: int) -> list[Found]:
+    """Returns ``found`` in the order of eviction, the first to go first."""
+    return sorted(found) if priority == "lru" else least_worth_first(found, cost_of, now_ns)
 
 
 def first_enough(ordered: list[Found], need: Need) -> tuple[list[Found], int]:
     """Returns the first of ``ordered`` that meet ``need``, and the bytes of the batch among them."""
-    count = _count_until(ordered, need)
+    count = need.entries
+    if need.bytes > 0:
+        # Not entry by entry: this runs for 300,000 entries several times.
+        freed = list(accumulate(map(_size_bytes, ordered)))
+        count = max(count, bisect_left(freed, need.bytes) + 1)
     batch = ordered[count : count + need.batch_entries]
     return ordered[:count] + batch, sum(entry.size_bytes for entry in batch)
 
@@ -108,7 +112,7 @@ class Oldest:
 
     def _cut(self) -> None:
         self._kept.sort()
-        wanted = max(self._at_least, _count_until(self._kept, self.need) + self.need.batch_entries)
+        wanted = max(self._at_least, len(first_enough(self._kept, self.need)[0]))
         if len(self._kept) > wanted:
             del self._kept[wanted:]
             if wanted:
@@ -119,15 +123,6 @@ class Oldest:
 def _most_before_a_cut(kept: int) -> int:
     """Returns how many entries may be kept before the next cut, whose cost grows with that number."""
     return kept + max(_CHUNK_ENTRIES, kept // 2)
-
-
-def _count_until(entries: list[Found], need: Need) -> int:
-    """Returns how many entries, from the first on, meet ``need`` without its batch."""
-    if need.bytes <= 0:
-        return min(need.entries, len(entries))
-    # Not entry by entry: this runs for 300,000 entries several times.
-    freed = list(accumulate(map(_size_bytes, entries)))
-    return min(max(need.entries, bisect_left(freed, need.bytes) + 1), len(entries))
 
 
 #: Nanoseconds that compiling an entry took, as recorded; 0 if that is not known.

@@ -12,17 +12,19 @@ the cost of a put does not grow with the cache. First to go are the least recent
 
 from __future__ import annotations
 
+import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from lockcache.filestream.accounting import ANY_TIME_NS, Found, ShardFolders
+from lockcache.filestream.accounting import ANY_TIME_NS, Found, ShardFolders, Slot, bytes_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, Layout
 from lockcache.filestream.entry import Prices
-from lockcache.filestream.eviction.choose import Goal, Need, Oldest, choose_by_priority, first_enough
+from lockcache.filestream.eviction.choose import BATCH_DIVISOR, Goal, Need, Oldest, first_enough, order_by_priority
 from lockcache.filestream.eviction.remove import Evicted, remove_empty_folders, remove_orphan_views, remove_victims
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.repair import empty_quarantine, trim_quarantine
@@ -30,9 +32,6 @@ from lockcache.filestream.repair import empty_quarantine, trim_quarantine
 #: How many entries a writer inspects when it must evict: 12 ms for 4,096, shared by the 256 and more puts that the
 #: batch makes room for. By cost it takes 14 ms more, for the records.
 SAMPLE_ENTRIES: Final = 4096
-
-# The batch beyond what is needed, a sixteenth of the sample, saves the next puts an eviction of their own.
-_BATCH_DIVISOR: Final = 16
 
 # An unlink mostly waits: for the journal, for a file server, or on a busy machine for a core. 3,000 on ext4 with all
 # cores busy: 2.5 to 3.6 s by one thread, 0.3 s by eight; with idle cores 0.3 and 0.2 s.
@@ -68,23 +67,29 @@ def evict_to_limit(
     called as by :func:`sweep`. Raises :class:`OSError` where the disk gives no answer; what was removed by then is
     accounted for.
     """
-    usage = directory.usage()
-    trim_quarantine(directory, limit_bytes)
-    remove_orphan_views(directory)
+    usage, layout = directory.usage(), directory.layout
+    if os.access(layout.quarantine, os.F_OK, effective_ids=True):
+        trim_quarantine(directory, limit_bytes)
+    if os.access(layout.views, os.F_OK, effective_ids=True):
+        remove_orphan_views(directory)
     try:
-        sample = sample_entries(directory, SAMPLE_ENTRIES, _raising(should_stop))
+        sample = sample_entries(layout, usage.slots(), SAMPLE_ENTRIES, partial(_stop_if, should_stop))
     except _StoppedError:
         return Evicted()
     if not sample:
         empty_quarantine(directory)  # it counts too, and an entry of nearly the whole cap must find room
         remove_empty_folders(directory)
     done, in_use = Evicted(), set[str]()
-    # Not positive: another process made room while we looked.
-    while (needed := usage.total_bytes() - limit_bytes) > 0:
-        need = need_of_writer(needed + ahead_bytes, len(sample))
-        priority = directory.policy.current().priority
-        cost_of = Prices(directory.layout).cost_ns if priority == "cost" else _unknown_cost
-        victims, batch_bytes = choose_by_priority(sample, need, priority, cost_of, time.time_ns())
+    while True:
+        image = usage.whole()
+        needed = bytes_in(image) - limit_bytes
+        if needed <= 0:  # another process made room while we looked
+            break
+        priority = directory.policy.stated_in(image).policy.priority
+        cost_of = Prices(layout).cost_ns if priority == "cost" else _unknown_cost
+        ordered = order_by_priority(sample, priority, cost_of, time.time_ns())
+        need = Need(needed + ahead_bytes, batch_entries=len(sample) // BATCH_DIVISOR)
+        victims, batch_bytes = first_enough(ordered, need)
         goal = Goal(limit_bytes - ahead_bytes - batch_bytes)
         before = len(in_use)
         done += remove_victims(directory, victims, goal, should_stop=should_stop, in_use=in_use)
@@ -99,11 +104,6 @@ def evict_to_limit(
 def _unknown_cost(found: Found) -> int:
     """Returns 0: the cost is not used."""
     return 0
-
-
-def need_of_writer(needed_bytes: int, sample_entries: int) -> Need:
-    """Returns what a writer evicts that needs ``needed_bytes`` and has looked at ``sample_entries``."""
-    return Need(needed_bytes, batch_entries=sample_entries // _BATCH_DIVISOR)
 
 
 def sweep(
@@ -131,7 +131,7 @@ def choose_of_all(
     layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority = "lru"
 ) -> list[Found]:
     """Returns the victims of a sweep, the first to go first; none once ``should_stop`` returned true."""
-    between, cost_ns = _raising(should_stop), Prices(layout).cost_ns
+    between, cost_ns = partial(_stop_if, should_stop), Prices(layout).cost_ns
 
     def cost_of(found: Found) -> int:
         between()
@@ -141,7 +141,7 @@ def choose_of_all(
         oldest = _oldest_of_all(layout, need, between, priority)
         if priority == "cost":
             oldest.sort(key=_name)  # records are read shard by shard: a quarter faster than at random
-        return choose_by_priority(oldest, need, priority, cost_of, time.time_ns())[0]
+        return first_enough(order_by_priority(oldest, priority, cost_of, time.time_ns()), need)[0]
     except _StoppedError:
         return []
 
@@ -150,12 +150,10 @@ class _StoppedError(Exception):
     """The caller asked to stop."""
 
 
-def _raising(should_stop: Callable[[], bool]) -> Callable[[], None]:
-    def between() -> None:
-        if should_stop():
-            raise _StoppedError
-
-    return between
+def _stop_if(should_stop: Callable[[], bool]) -> None:
+    """Raise :class:`_StoppedError` if ``should_stop`` says so."""
+    if should_stop():
+        raise _StoppedError
 
 
 def _oldest_of_all(layout: Layout, need: Need, between: Callable[[], object], priority: Priority) -> list[Found]:
@@ -205,7 +203,7 @@ def all_entries(
 
     ``evicts``: as for :class:`ShardFolders`, for callers that evict by what they are shown.
     """
-    between, folders = _raising(should_stop), ShardFolders(layout, evicts=evicts)
+    between, folders = partial(_stop_if, should_stop), ShardFolders(layout, evicts=evicts)
     try:
         for shard in range(SHARDS):
             between()
@@ -215,10 +213,13 @@ def all_entries(
 
 
 def sample_entries(
-    directory: CacheDirectory, at_least: int, between: Callable[[], object] = lambda: None
+    layout: Layout, slots: Sequence[Slot], at_least: int, between: Callable[[], object] = lambda: None
 ) -> list[Found]:
-    """Returns ``at_least`` entries, of whole shards from a random one on. ``between`` may raise to give up."""
-    slots, folders = directory.usage().slots(), ShardFolders(directory.layout, evicts=True)
+    """Returns ``at_least`` entries, of whole shards from a random one on. ``between`` may raise to give up.
+
+    ``slots``: what is accounted for, by which shards without entries are passed over.
+    """
+    folders = ShardFolders(layout, evicts=True)
     start = random.randrange(SHARDS)
     sample: list[Found] = []
     for shard in (*range(start, SHARDS), *range(start)):

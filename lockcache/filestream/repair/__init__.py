@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.filestream.repair.abandoned import reserved_and_dead
     from lockcache.filestream.repair.quarantine import empty_quarantine, measure_quarantine, trim_quarantine
     from lockcache.filestream.repair.recount import Repair, reap, recount_all, recount_drifted, recount_shard
+    from lockcache.filestream.repair.recount import recount_unless_busy
     from lockcache.filestream.repair.verify import OwnEntries, Verdict, Verifiable, verify_in_steps
 else:
     __getattr__, __dir__ = door(__name__)

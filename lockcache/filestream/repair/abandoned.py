@@ -2,15 +2,15 @@
 
 Decides for how long leases, folders of views and files of unknown programs stay;
 :mod:`lockcache.filestream.disk.owners` decides it for staged files whose owner is known. Keeps invariant 5 (death is
-free): nothing that a living owner has is touched, on whatever host, and what a dead one left goes.
+free): nothing that a living owner has is touched, on whatever host, and what a dead one left goes. Files of any name
+are removed by a descriptor of their folder: so nobody leads a reaper elsewhere by replacing a folder meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-from collections.abc import Iterator
+from collections import Counter
 from typing import Final
 
 from filelock import lock_descriptor
@@ -24,9 +24,9 @@ from lockcache.filestream.disk import (
     Owner,
     StagedName,
     age_seconds_of,
+    folder_if_there,
     forget_given_up,
     is_abandoned,
-    open_folder,
     opened,
     parse_staged_name,
     remove_files,
@@ -39,45 +39,53 @@ _FOLDER_GRACE_SECONDS: Final = 600.0
 # Staged files of other programs: cuda.core gives its own an hour too.
 _UNKNOWN_GRACE_SECONDS: Final = 3600.0
 
-# ELOOP: a symlink, which is not followed (Linux says ENOTDIR where a directory is asked for).
-_NO_FOLDER: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
+def reserved_and_dead(layout: Layout) -> tuple[Counter[int], set[int]]:
+    """Returns by shard what staged writes of living owners reserve, and the shards in which a dead one left a file.
 
-def shards_of_the_dead(layout: Layout) -> set[int]:
-    """Returns the shards in which a dead owner left a staged file. Removes abandoned files of other programs."""
-    shards = set()
-    with _files_of(layout, layout.tmp) as (folder_fd, files):
-        for file in files:
-            age_seconds = age_seconds_of(folder_fd, file)
-            if age_seconds < YOUNG_SECONDS:
-                continue
-            staged = parse_staged_name(file)
+    Removes abandoned files of other programs.
+    """
+    reserved, dead = Counter[int](), set[int]()
+    folder = folder_if_there(layout.reach.opened, layout.tmp)
+    if folder is None:
+        return reserved, dead
+    with folder:
+        for file in os.listdir(folder.number):
+            staged, age_seconds = parse_staged_name(file), age_seconds_of(folder.number, file)
             if staged is None:
                 if age_seconds > _UNKNOWN_GRACE_SECONDS:
-                    _remove(folder_fd, file)
-            elif _is_abandoned(folder_fd, file, staged, age_seconds):
-                shards.add(staged.shard)
-    return shards
+                    _remove(folder.number, file)
+            elif age_seconds >= YOUNG_SECONDS and _is_abandoned(folder.number, file, staged, age_seconds):
+                dead.add(staged.shard)
+            else:
+                reserved[staged.shard] += staged.size_bytes
+    return reserved, dead
 
 
 def reap_leases(layout: Layout) -> None:
     """Remove the lease files of holders that died; a living one holds its lock."""
-    with _files_of(layout, layout.leases) as (folder_fd, files):
-        for file in files:
-            if age_seconds_of(folder_fd, file) > _LEASE_GRACE_SECONDS:
-                reap_lease(folder_fd, file)
+    folder = folder_if_there(layout.reach.opened, layout.leases)
+    if folder is None:
+        return
+    with folder:
+        for file in os.listdir(folder.number):
+            if age_seconds_of(folder.number, file) > _LEASE_GRACE_SECONDS:
+                reap_lease(folder.number, file)
 
 
 def reap_shard_locked(layout: Layout, shard: int) -> None:
     """Remove the staged files of dead owners in one shard. Requires: shard lock."""
-    with _files_of(layout, layout.tmp) as (folder_fd, files):
-        prefix = f"{shard:02x}."
-        for file in files:
+    folder = folder_if_there(layout.reach.opened, layout.tmp)
+    if folder is None:
+        return
+    prefix = f"{shard:02x}."
+    with folder:
+        for file in os.listdir(folder.number):
             staged = parse_staged_name(file) if file.startswith(prefix) else None
             if staged is None:
                 continue
-            if _is_abandoned(folder_fd, file, staged, age_seconds_of(folder_fd, file)):
-                _remove_staged(folder_fd, file)
+            if _is_abandoned(folder.number, file, staged, age_seconds_of(folder.number, file)):
+                _remove_staged(folder.number, file)
 
 
 def _is_abandoned(folder_fd: int, file: str, staged: StagedName, age_seconds: float) -> bool:
@@ -99,24 +107,6 @@ def _is_unlocked(folder_fd: int, file: str, age_seconds: float) -> bool:
             return lock_descriptor(fd, blocking=False)
         except OSError:
             return True  # locks do not work here: judged by its age
-
-
-@contextlib.contextmanager
-def _files_of(layout: Layout, folder: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields a folder below the root, open, with the names in it; no names if there is no such folder, or a symlink.
-
-    Reaping removes files of any name, so no one may lead it elsewhere, even by replacing a folder meanwhile.
-    """
-    # No ExitStack: it leaves exceptions in a cycle, which keeps the folder open until the garbage is collected.
-    files: list[str] | None = None
-    try:
-        with open_folder(layout.root, *os.path.relpath(folder, layout.root).split(os.sep)) as fd:
-            files = os.listdir(fd)
-            yield fd, files
-    except OSError as error:
-        if files is not None or error.errno not in _NO_FOLDER:
-            raise
-        yield -1, []
 
 
 def _remove_staged(folder_fd: int, file: str) -> None:

@@ -22,7 +22,7 @@ from lockcache.filestream.disk import (
     PlantedFolderError,
 )
 from lockcache.filestream.entry import remove_orphan_views_locked
-from lockcache.filestream.repair.abandoned import reap_leases, reap_shard_locked, shards_of_the_dead
+from lockcache.filestream.repair.abandoned import reap_leases, reap_shard_locked, reserved_and_dead
 
 _log = logging.getLogger("lockcache")
 
@@ -107,21 +107,22 @@ def recount_drifted(directory: CacheDirectory, should_stop: Callable[[], bool] =
         if should_stop():
             break
         if slot != (0, 0) and measure_shard(directory.layout, shard, other_bytes[shard]) != slot:
-            drifted += _recount_unless_busy(directory, shard)
+            drifted += recount_unless_busy(directory, shard)
     return drifted
 
 
 def reap(directory: CacheDirectory) -> int:
     """Recount the shards in which a dead owner left a staged file, and remove abandoned files of other programs.
 
-    Cheap while nothing is wrong: one listing of ``tmp/`` and one of the leases. Returns how many shards were set right.
+    Removes the leases of dead holders. Cheap while nothing is wrong: one listing of ``tmp/`` and one of the leases.
+    Returns how many shards were set right.
     """
-    shards = shards_of_the_dead(directory.layout)
+    _, dead = reserved_and_dead(directory.layout)
     reap_leases(directory.layout)
-    return sum(_recount_unless_busy(directory, shard) for shard in shards)
+    return sum(recount_unless_busy(directory, shard) for shard in dead)
 
 
-def _recount_unless_busy(directory: CacheDirectory, shard: int) -> bool:
+def recount_unless_busy(directory: CacheDirectory, shard: int) -> bool:
     """Recount a shard unless it is locked: a writer waits for no other shard. Returns whether the sums changed."""
     try:
         repair = recount_shard(directory, shard, 0.0)

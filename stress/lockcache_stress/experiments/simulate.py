@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from lockcache.filestream.eviction import choose_by_priority, need_of_writer
+from lockcache.filestream.eviction import BATCH_DIVISOR, Need, first_enough, order_by_priority
 from lockcache.lowlevel import Found, Priority
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.gpu import compile_cubin, compile_uncached, make_slots, need_archs
@@ -209,10 +209,8 @@ def replay(trace: Sequence[Request], programs: Sequence[Program], limit_bytes: i
             continue  # a cache drops an entry that is larger than its cap
         needed = held_bytes + program.size_bytes - limit_bytes
         if needed > 0:
-            need = need_of_writer(needed, len(held))
-            victims, _ = choose_by_priority(
-                list(held.values()), need, priority, lambda found: costs[found.name], now_ns
-            )
+            ordered = order_by_priority(list(held.values()), priority, lambda found: costs[found.name], now_ns)
+            victims, _ = first_enough(ordered, Need(needed, batch_entries=len(held) // BATCH_DIVISOR))
             for victim in victims:
                 del held[victim.name]
                 held_bytes -= victim.size_bytes

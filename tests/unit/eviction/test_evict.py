@@ -106,7 +106,7 @@ def test_a_batch_of_a_sixteenth_is_added_so_that_the_next_puts_need_not_look(dir
 
 def test_in_large_caches_only_a_sample_is_looked_at(directory):
     keys = fill(directory, 200)
-    sample = sample_entries(directory, 20)
+    sample = sample_entries(directory.layout, directory.usage().slots(), 20)
     assert 20 <= len(sample) < 200
     assert {found.name for found in sample} <= {entry_name(key) for key in keys}
     # Whole shards: nobody is passed over for the order of a listing.
@@ -116,7 +116,7 @@ def test_in_large_caches_only_a_sample_is_looked_at(directory):
 
 def test_it_stops_when_others_made_room_meanwhile(directory):
     keys = fill(directory, 10)
-    victims, _ = choose_victims(sample_entries(directory, 4096), 500, 0)
+    victims, _ = choose_victims(sample_entries(directory.layout, directory.usage().slots(), 4096), 500, 0)
     assert len(victims) == 5
     assert remove_victims(directory, victims, Goal(1000)) == Evicted()
     assert remove_victims(directory, victims, Goal(799)).entries >= 1
@@ -135,7 +135,7 @@ def test_nothing_is_evicted_from_a_cache_under_its_limit(directory):
 def test_who_was_used_changed_or_removed_since_it_was_chosen_stays(directory, change):
     keys = fill(directory, 3)
     path = entry_path(directory.layout.root, keys[0])
-    victims, _ = choose_victims(sample_entries(directory, 4096), 100, 0)
+    victims, _ = choose_victims(sample_entries(directory.layout, directory.usage().slots(), 4096), 100, 0)
     if change == "read":
         set_last_use(path, 5000)
     elif change == "rewritten":
@@ -308,7 +308,7 @@ def test_one_that_stays_does_not_keep_the_others_of_its_shard(directory, change)
     keys = keys_in_shard(9, 5)
     for key in keys:
         put(directory, key, b"x")
-    victims, _ = choose_victims(sample_entries(directory, 4096), 5, 0)
+    victims, _ = choose_victims(sample_entries(directory.layout, directory.usage().slots(), 4096), 5, 0)
     path = directory.layout.entry(victims[0].name)
     if change == "read":
         set_last_use(path, 5000)
