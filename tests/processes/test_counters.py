@@ -62,22 +62,6 @@ def test_a_forked_child_adds_only_what_it_counted_itself(filled: Path) -> None:
     assert shared(filled).hits == 13
 
 
-def test_a_child_that_was_forked_by_hand_reports_when_it_closes(filled: Path) -> None:
-    cache = FileStreamProgramCache(filled)
-    hit_with(cache, 7)
-    pid = os.fork()
-    if not pid:
-        try:
-            hit_with(cache, 2)
-            cache.close()
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
-    assert shared(filled).hits == 2
-    cache.close()
-    assert shared(filled).hits == 9
-
-
 SUMMED = """
 import gc, multiprocessing, os, sys
 from lockcache import Entry, FileStreamProgramCache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Iterator
@@ -139,16 +138,6 @@ def test_a_deleted_directory_is_not_made_again_by_closing(cache_path: Path) -> N
         os.rmdir(folder)
     cache.close()
     assert not cache_path.exists()
-
-
-def test_an_object_that_is_collected_reports(cache_path: Path) -> None:
-    cache = FileStreamProgramCache(cache_path)
-    assert cache.get(b"missing") is None
-    layout = Layout(cache.path)
-    assert read_counters(layout).misses == 0
-    del cache
-    gc.collect()
-    assert read_counters(layout).misses == 1
 
 
 def test_stats_and_close_report_all_counters(cache_path: Path) -> None:
