@@ -67,12 +67,6 @@ def test_a_variable_that_nothing_obeys_is_named_with_what_was_meant(cache_path: 
     assert '"unknown_variables": {"LOCKCACHE_DIRR": "LOCKCACHE_DIR"}' in ended.stdout
 
 
-def test_a_mistake_in_a_variable_is_one_line(cache_path: Path) -> None:
-    ended = run("config", str(cache_path), LOCKCACHE_MAX_SIZE="10")
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert "LOCKCACHE_MAX_SIZE: '10' has no unit: write 10G" in ended.stderr
-
-
 def test_the_documents_have_each_variable() -> None:
     text = (Path(__file__).parents[2] / "docs" / "operations" / "settings.md").read_text()
     assert re.findall(r"^\| `(LOCKCACHE_\w+)` \|", text, re.MULTILINE) == [*VARIABLES, *_of_the_daemon()]

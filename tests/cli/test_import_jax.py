@@ -76,15 +76,6 @@ def test_a_dry_run_changes_nothing_in_a_cache_that_is_there(jax: Path, cache_pat
     assert photograph(cache_path) == before
 
 
-def test_variables_of_programs_are_not_for_this_command(
-    jax: Path, cache_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("LOCKCACHE_DISABLE", "LOCKCACHE_READONLY"):
-        monkeypatch.setenv(name, "1")
-    code, found = imported(jax, cache_path)
-    assert (code, found["imported"], found["dropped"]) == (0, 2, 0)
-
-
 def test_those_used_last_stay_below_a_cap(tmp_path: Path, cache_path: Path) -> None:
     names = [f"jit_{number}" for number in range(6)]
     for number, name in enumerate(names):  # the first ones were used last, which only JAX's own notes say

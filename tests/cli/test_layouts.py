@@ -187,15 +187,6 @@ def test_a_tree_that_no_daemon_kept_is_somebody_elses(tmp_path: Path) -> None:
     assert everything(tmp_path) == {"notes.txt"}
 
 
-def test_a_directory_of_two_programs_is_neither_ones(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    fill_pyptx(tmp_path)
-    fill_triton(tmp_path)
-    ended = run("stats", tmp_path)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "holds files of pyptx and of triton" in ended.stderr
-
-
 @pytest.mark.parametrize("program", ["files"], indirect=True)
 def test_a_tree_in_which_somebody_works_is_left_alone(
     program: str, filled: Path, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache
 from tests.cli.command import run, run_as_somebody
 
 NAMES = ("LOCKCACHE_INSTALL", "LOCKCACHE_JAX", "LOCKCACHE_DIR", "PYTHONPATH")
@@ -125,10 +124,3 @@ def test_a_seed_that_is_not_there_is_named_once(cache_path: Path, tmp_path: Path
     assert run(*words, "--seed", seed, *command, LOCAL_RANK="1").stderr == ""
     made = run(*words, "--seed", seed, "--promote", *command)
     assert (made.returncode, made.stderr) == (3, "")
-
-
-def test_the_directory_is_made_as_the_first_program_would(tmp_path: Path) -> None:
-    home = {"XDG_CACHE_HOME": str(tmp_path), "LOCKCACHE_DIR": "", "HOME": str(tmp_path)}
-    assert run("run", "-q", "--", "true", **home).returncode == 0
-    with FileStreamProgramCache(tmp_path / "lockcache") as cache:
-        assert cache.max_size_bytes == 10 * 10**9
