@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import numba_cuda_mlir.cuda.experimental  # noqa: F401 - it imports this at a first decoration, where threads race
 import numpy as np
 from numba_cuda_mlir import cuda, types
 from numba_mlir_stub import compiled
