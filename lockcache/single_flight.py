@@ -8,14 +8,13 @@ processes; :mod:`lockcache.filestream.compile_once` is for those.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import functools
 import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -36,10 +35,10 @@ class Turn(Generic[_Entry]):
     has failed (:meth:`give_up`).
     """
 
-    __slots__ = ("__weakref__", "_after_failure", "_began_ns", "_end", "_publish")
+    __slots__ = ("__weakref__", "_after_failure", "_began_ns", "_computes", "_end", "_publish")
 
     def __init__(self, publish: Callable[[object, int], _Entry], end: Callable[[bool], object] | None = None) -> None:
-        """``publish(value, cost_ns)`` stores and returns the entry; ``end(failed)`` frees the key, and may come twice.
+        """``publish(value, cost_ns)`` stores and returns the entry; ``end(failed)`` frees the key.
 
         Without ``end`` it is a turn for which nobody waits.
         """
@@ -49,6 +48,8 @@ class Turn(Generic[_Entry]):
         self._end = end
         # Whether another process failed with it a moment ago, so that nobody needs to wait for this turn.
         self._after_failure = False
+        # The cache and the key, while a task is in the computation: see :func:`computing`.
+        self._computes: tuple[object, bytes] | None = None
         self._began_ns = time.perf_counter_ns()
 
     def store(self, value: object, cost_ns: int | None = None) -> _Entry:
@@ -78,9 +79,9 @@ class Turn(Generic[_Entry]):
         ``failed``: the computation failed, and others would fail as well. Those who wait do not wait for each other
         then: each computes for itself at once, and has its own error no later than the first.
         """
-        self._publish = None
-        if self._end is not None:
-            self._end(failed)
+        end, self._publish, self._end = self._end, None, None
+        if end is not None:
+            end(failed)
 
     def _let_all_go(self) -> None:
         """Let those who wait compute for themselves, as after a failure. This turn may still store."""
@@ -93,7 +94,8 @@ class Turn(Generic[_Entry]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.give_up(failed=isinstance(error, Exception))
+        if self._publish is not None:
+            self.give_up(failed=isinstance(error, Exception))
 
 
 _local = threading.local()
@@ -104,42 +106,28 @@ def _this_thread() -> object:
     return _local.__dict__.setdefault("thread", object())
 
 
-class _Computing:
-    """A task's computation, in one thread or several, none of which would know by itself that it waits for itself."""
-
-    __slots__ = ("_turn", "cache", "has_ended", "key")
-
-    def __init__(self, cache: object, key: bytes, turn: Turn[Any] | None) -> None:
-        self.cache, self.key = cache, key
-        self._turn = None if turn is None else weakref.ref(turn)
-        self.has_ended = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it ended. An interrupt may have come before that could be noted, and ended its turn all the same."""
-        turn = None if self._turn is None else self._turn()
-        return self.has_ended or (self._turn is not None and (turn is None or turn._publish is None))
+# The turns in whose computations a task is, in one thread or several, none of which would know by itself that it waits
+# for itself. One that has ended is passed over: so there is nothing to take back, wherever an interrupt comes.
+_computing: contextvars.ContextVar[tuple[weakref.ref[Turn[Any]], ...]] = contextvars.ContextVar(
+    "lockcache_computing", default=()
+)
 
 
-_computing: contextvars.ContextVar[tuple[_Computing, ...]] = contextvars.ContextVar("lockcache_computing", default=())
-
-
-@contextlib.contextmanager
-def computing(cache: object, key: bytes, turn: Turn[Any] | None = None) -> Iterator[None]:
-    """Note, in this block and until ``turn`` ends, that this task and all that it starts compute ``key``."""
-    mark = _Computing(cache, key, turn)
-    token = _computing.set((*_computing.get(), mark))
-    try:
-        yield
-    finally:
-        mark.has_ended = True  # for tasks that were started in it and live on
-        _computing.reset(token)
+def computing(cache: object, key: bytes, turn: Turn[Any]) -> None:
+    """Note that this task, and all that it starts, compute ``key`` of ``cache`` until ``turn`` ends."""
+    turn._computes = cache, key
+    others = [mark for mark in _computing.get() if (other := mark()) is not None and other._publish is not None]
+    _computing.set((*others, weakref.ref(turn)))
 
 
 def refuse_reentrance(cache: object, key: bytes) -> None:
-    """Raise :class:`ReentrantComputeError` within :func:`computing` of the same key. For after a miss."""
-    if any(mark.cache is cache and mark.key == key and not mark.is_over for mark in _computing.get()):
-        raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
+    """Raise :class:`ReentrantComputeError` where this task is :func:`computing` the same key. For after a miss."""
+    for mark in _computing.get():
+        turn = mark()
+        if turn is not None and turn._publish is not None and turn._computes is not None:
+            computed, its_key = turn._computes
+            if computed is cache and its_key == key:
+                raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
 
 
 class Flight:

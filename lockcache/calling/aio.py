@@ -34,9 +34,9 @@ async def aget_or_compute(cache: ProgramCacheResource, key: bytes, compute: Call
     if not isinstance(found, Turn):
         return found.code
     turn = found
+    computing(cache, key, turn)
     try:
-        with computing(cache, key):
-            value = await _computed(compute)
+        value = await _computed(compute)
     except BaseException as error:
         turn.give_up(failed=isinstance(error, Exception))
         raise

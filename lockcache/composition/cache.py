@@ -232,19 +232,24 @@ class FileStreamProgramCache(ProgramCacheResource):
             return self.get_entry(raw) or serving.unawaited(self, raw, label, partial(self._drop, raw))
         if self._renewed is not None:
             return super().begin(key, label=label, namespace=namespace)
-        raw = coerce_key(key)
+        raw = key if type(key) is bytes else coerce_key(key)
         name = entry_name(raw)
         if self._implicit is not None:
             self._implicit.end_mine()
-        loaded = self._once.load(name)
+        reader, loaded = self._reader, None
+        if reader.expects_miss and not _access(self._directory.layout.entry(name), _EXISTS):  # as in get
+            reader.misses += 1
+        else:
+            loaded = self._once.load(name)
         if loaded is None:
             refuse_reentrance(self, raw)
-            outcome = self._once.wait_or_turn(name, label or key_in_words(key))
+            outcome = self._once.wait_or_turn(name, label, partial(key_in_words, key))
             if isinstance(outcome, LeaseTurn) and self._backed is not None:
                 outcome = self._backed.joined(outcome)
             if isinstance(outcome, LeaseTurn):
-                publish = partial(self._publish_in, outcome, statement_of(raw, label))
-                turn = Turn(in_namespace(namespace, publish), outcome.end)
+                stated = statement_of(raw, label) if label else known_statement(raw)
+                publish = partial(self._publish_in, outcome, stated)
+                turn = Turn(publish if namespace == "" else in_namespace(namespace, publish), outcome.end)
                 outcome.begin()
                 return serving.watched(self, raw, label, turn) if watch.is_on else turn
             loaded = outcome
@@ -322,9 +327,13 @@ class FileStreamProgramCache(ProgramCacheResource):
         was_stored = was_dropped = False
         try:
             entry = computed_entry(value, cost_ns)
-            code, tail, cost_ns = coerce_entry(entry)
-            if (published := self._entry(self._once.published_meanwhile(turn.name))) is not None:
-                return published
+            code, tail, cost_ns = split_metadata(entry.code, {**entry.metadata})
+            # Another process has taken the turn over while this one was overdue.
+            if (loaded := self._once.look(turn.name)) is not None:
+                # Not counted as a hit: this one computed it, and was counted as a miss.
+                self._once.counts.take_back_computed(turn.name, loaded)
+                if (published := self._entry(loaded)) is not None:
+                    return published
             was_dropped = not (was_stored := self._write(turn.name, code, tail, cost_ns, stated))
             self._once.costs.remember(turn.name, cost_ns)
             return entry

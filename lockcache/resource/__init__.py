@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lockcache.resource.stats import CacheStats
     from lockcache.resource.tiers import copy_into, put_copy_into, put_into, remove_from
     from lockcache.resource.values import LONGEST_NAMESPACE, Entry, coerce_entry, coerce_key, coerce_max_size_bytes
-    from lockcache.resource.values import coerce_value, computed_entry, in_namespace, join_metadata, run_compute
+    from lockcache.resource.values import coerce_value, computed_entry, in_namespace, join_metadata
     from lockcache.resource.values import split_metadata
 else:
     __getattr__, __dir__ = door(__name__)

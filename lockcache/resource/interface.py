@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +28,6 @@ from lockcache.resource.values import (
     coerce_key,
     computed_entry,
     in_namespace,
-    run_compute,
 )
 from lockcache.serving import unreported, watch
 from lockcache.single_flight import Flight, Turn, computing, refuse_reentrance, take_off, wait_for_flight
@@ -171,8 +171,15 @@ class ProgramCacheResource(ABC):
         found = self.begin(key, label=label) if is_whole is None else self._begin_whole(key, is_whole, label)
         if isinstance(found, Entry):
             return found
-        with found as turn, computing(self, coerce_key(key), turn):
-            return turn.store(run_compute(compute))
+        with found as turn:
+            computing(self, key if type(key) is bytes else coerce_key(key), turn)
+            if not callable(compute):
+                raise TypeError(
+                    f"compute must be callable without arguments, got {type(compute).__name__} {compute!r:.80}"
+                )
+            began_ns = time.perf_counter_ns()
+            value = compute()
+            return turn.store(value, time.perf_counter_ns() - began_ns)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """Returns the entry stored under ``key``; if there is none, the caller's :class:`Turn` to compute it.
@@ -333,7 +340,7 @@ class ProgramCacheResource(ABC):
 
     def _replace(self, name: bytes, value: object, cost_ns: int) -> Entry:
         """Store a computed value. Returns its entry, also where the store may not be written."""
-        entry = computed_entry(value, cost_ns, "value")
+        entry = computed_entry(value, cost_ns)
         unreported.depth += 1  # its turn is
         try:
             if type(self).put_entry is ProgramCacheResource.put_entry:

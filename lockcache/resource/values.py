@@ -6,7 +6,6 @@ Decides it once, for all back ends. Imports nothing of CUDA: an ObjectCode can o
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +16,7 @@ from lockcache.artifact import identify
 #: A longer one would be ``unknown`` to readers of the entry.
 LONGEST_NAMESPACE: Final = 80
 _MOST_KERNELS: Final = 3
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -112,30 +112,24 @@ def coerce_max_size_bytes(value: object) -> int | None:
     return number
 
 
-def run_compute(compute: Callable[[], object]) -> Entry:
-    """Call ``compute()``. Returns its result as an entry with its cost, unless the result states one itself."""
-    if not callable(compute):
-        raise TypeError(f"compute must be callable without arguments, got {type(compute).__name__} {compute!r:.80}")
-    start_ns = time.perf_counter_ns()
-    value = compute()
-    return computed_entry(value, time.perf_counter_ns() - start_ns, "what compute returned")
-
-
-def computed_entry(value: object, cost_ns: int, argument: str = "value") -> Entry:
+def computed_entry(value: object, cost_ns: int, argument: str = "the computed value") -> Entry:
     """Returns a computed value as an entry that states its cost, unless it is an entry that states one itself.
 
     ``argument`` is what errors call it.
     """
-    entry = as_entry(value, argument)
-    return Entry(entry.code, {_metadata.COMPILE_COST: cost_ns, **entry.metadata})
+    return as_entry(value, argument, {_metadata.COMPILE_COST: cost_ns})
 
 
-def as_entry(value: object, argument: str) -> Entry:
-    """Returns a computed value as an entry. ``argument`` is what errors call it."""
+def as_entry(value: object, argument: str, known: Mapping[str, Any] = _NOTHING) -> Entry:
+    """Returns a computed value as an entry, with the metadata that are ``known`` unless it states others.
+
+    ``argument`` is what errors call it.
+    """
     if isinstance(value, Entry):
         code, found = coerce_value(value.code, f"the code of {argument}")
-        return Entry(code, {**found, **value.metadata})
-    return Entry(*coerce_value(value, argument))
+        return Entry(code, {**known, **found, **value.metadata})
+    code, found = coerce_value(value, argument)
+    return Entry(code, {**known, **found})
 
 
 def in_namespace(namespace: str, publish: Callable[[object, int], Entry]) -> Callable[[object, int], Entry]:
@@ -175,7 +169,7 @@ def split_metadata(code: bytes, metadata: dict[str, Any]) -> tuple[bytes, bytes,
     if isinstance(cost_ns, bool) or not isinstance(cost_ns, int) or not 0 <= cost_ns < 2**63:
         what = f"metadata[{_metadata.COMPILE_COST!r}] must be an int number of nanoseconds, 0 or more"
         raise ValueError(f"{what}, got {cost_ns!r:.80}")
-    return code, _metadata.encode(metadata), cost_ns
+    return code, _metadata.encode(metadata) if metadata else b"", cost_ns
 
 
 def join_metadata(tail: bytes, cost_ns: int) -> dict[str, Any]:

@@ -120,14 +120,14 @@ def test_what_a_killed_member_left_staged_another_one_reaps(shared, left_by, rea
 
 
 def test_a_member_who_waits_takes_over_from_a_killed_one(shared):
-    from lockcache.filestream.compile_once.lease import take_lease
     from lockcache.filestream.disk.layout import entry_name
+    from tests.leases import take_lease
 
     leases = []
 
     def take():
         FileStreamProgramCache(shared, group=True).close()
-        leases.append(take_lease(Layout(str(shared)), entry_name(b"k"), 0, ""))
+        leases.append(take_lease(Layout(str(shared)), entry_name(b"k")))
         assert leases[0] is not None
 
     with start_as(ALICE, take):

@@ -28,7 +28,8 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 # Stages a write, takes a lease and a shard's lock, and holds them until somebody ends it.
 HOLDER = """
 import sys
-from lockcache.filestream.compile_once.lease import take_lease
+from weakref import WeakValueDictionary
+from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import myself
 from lockcache.filestream.entry import StagedEntry
@@ -36,8 +37,8 @@ root, shard = sys.argv[1:]
 directory = CacheDirectory(root, 5.0)
 staged = StagedEntry(directory, shard * 32, 1000)
 staged.reserve()
-lease = take_lease(directory.layout, shard * 32, 0, "")
-assert lease is not None
+lease = LeaseTurn(directory.layout, shard * 32, WeakValueDictionary())
+assert lease.take("")
 directory.locks[int(shard, 16)].acquire(5.0)
 print(*myself(), flush=True)
 sys.stdin.read()

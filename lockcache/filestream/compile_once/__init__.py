@@ -14,7 +14,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.compile_once.implicit import ImplicitTurns
-    from lockcache.filestream.compile_once.lease import reap_lease
-    from lockcache.filestream.compile_once.turns import CompileOnce, LeaseTurn
+    from lockcache.filestream.compile_once.lease import LeaseTurn, reap_lease
+    from lockcache.filestream.compile_once.turns import CompileOnce
 else:
     __getattr__, __dir__ = door(__name__)

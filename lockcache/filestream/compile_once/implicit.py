@@ -12,7 +12,8 @@ import threading
 import time
 import weakref
 
-from lockcache.filestream.compile_once.turns import CompileOnce, LeaseTurn
+from lockcache.filestream.compile_once.lease import LeaseTurn
+from lockcache.filestream.compile_once.turns import CompileOnce
 from lockcache.filestream.entry import Loader
 from lockcache.fork import after_fork_in_child
 
@@ -37,7 +38,7 @@ class ImplicitTurns:
         outcome = self._once.wait_or_turn(name, "")
         if not isinstance(outcome, LeaseTurn):
             return outcome
-        self._held.turn = outcome
+        self._held.began_ns, self._held.turn = time.monotonic_ns(), outcome
         with self._lock:
             self._all.add(outcome)
         return None
@@ -51,7 +52,7 @@ class ImplicitTurns:
         if turn is None or turn.name != name:
             return 0
         self._held.turn = None
-        cost_ns = time.monotonic_ns() - turn.began_ns
+        cost_ns: int = time.monotonic_ns() - self._held.began_ns
         self._once.costs.remember(name, cost_ns)
         turn.end(was_stored=not was_dropped, was_dropped=was_dropped)
         return cost_ns

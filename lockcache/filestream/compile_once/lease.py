@@ -14,12 +14,15 @@ Lock order: a lease is held across ``compute``, with no shard lock; shard locks 
 
 from __future__ import annotations
 
+import enum
 import errno
 import json
 import os
 import socket
 import time
-from typing import Final, NamedTuple
+import weakref
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
 
 from filelock import lock_descriptor
 
@@ -32,9 +35,7 @@ from lockcache.filestream.disk import (
     opened,
     parse_json,
     read_small,
-    refuse_symlink,
     ring,
-    write_all,
 )
 from lockcache.fork import after_fork_in_child
 
@@ -47,6 +48,8 @@ _TIMES_NS: Final = 2**63
 _FAILED_NS: Final = 10 * 10**9
 # A holder unlinks its file; a process that had it open looks again. More than a few times in a row is not a race.
 _ATTEMPTS: Final = 5
+#: Each generation is a holder that had its whole time. After that many, all waiters should compile.
+GENERATIONS: Final = 8
 
 
 class Holder(NamedTuple):
@@ -70,62 +73,111 @@ class Holder(NamedTuple):
         return 0 <= time.time_ns() - self.failed_ns < _FAILED_NS
 
 
-class Lease:
-    """A lease that this process holds. ``release`` it; dying does the same."""
+class _Locked(enum.Enum):
+    """What became of an attempt to lock a lease file."""
 
-    __slots__ = ("__weakref__", "_file", "_held", "_layout", "_path", "previous")
+    #: This process has it.
+    HERE = enum.auto()
+    #: Another one has it.
+    ELSEWHERE = enum.auto()
+    #: The file lost its name, and who asks next finds another one.
+    NAMELESS = enum.auto()
+    #: This process had it, and finds that there is a lease of the next generation.
+    TAKEN_OVER = enum.auto()
 
-    def __init__(self, layout: Layout, path: str) -> None:
+
+class LeaseTurn:
+    """One caller's turn to compute a key, or before that its wish for it. It ends by :meth:`end`; dying does the same.
+
+    While it holds the key's lease, others wait. Without one it is a turn for which nobody waits.
+    """
+
+    __slots__ = ("__weakref__", "_failed_ns", "_file", "_held", "_joined", "_layout", "_path", "_turns",
+                 "after_failure", "generation", "has_begun", "name")  # fmt: skip
+
+    def __init__(self, layout: Layout, name: str, turns: Turns) -> None:
+        """``turns``: the wishes and turns of the caller's thread, of which this is one from now on."""
         self._layout = layout
-        self._path = path
+        self.name = name
+        #: Of the lease that is asked for: each takeover from an overdue holder is one more.
+        self.generation = 0
+        self._path = ""
         # The record that was written, while the lease is held. The thread that takes it out releases the lease: two
         # threads may end one turn, and what the second wrote to that descriptor would go into another file.
         self._held: list[Holder] = []
-        #: The holder that left the lease file behind: it died or failed.
-        self.previous: Holder | None = None
         self._file = Descriptor()
-        # Registered before the file is locked: a child forked in between would share the lock, and could outlive us
-        # with it.
+        self._joined: Callable[[bool], object] | None = None
+        #: Whether the turn before it failed a moment ago, so that nobody waits for this one.
+        self.after_failure = False
+        self._failed_ns = 0
+        #: Whether its thread is in ``compute``, so that it would wait for itself if it asked for the entry again.
+        self.has_begun = False
+        # Before the lease is asked for: a signal handler of this thread that wants it too would wait for itself.
+        self._turns = turns
+        turns[name] = self
+        # Before the file is locked: a child forked in between would share the lock, and could outlive us with it.
         after_fork_in_child(self)
 
-    def take(self, label: str) -> bool | None:
-        """Lock the file and write our record. ``False``: another process holds it. ``None``: the file lost its name."""
-        fd = self._open()
-        if not lock_descriptor(fd, blocking=False):
-            return self._leave_to_other(fd)
-        status = os.fstat(fd)
-        if not _is_at(status, self._path):
-            return None
-        if status.st_nlink != 1:
-            # A file that has another name belongs to another user: it must not be written to, only its name here is
-            # removed.
-            self._layout.reach.unlink(self._path)
-            return None
-        if status.st_size:
-            self.previous = _parse(os.pread(fd, _LARGEST_BYTES, 0))
-            os.ftruncate(fd, 0)
-        me = myself()
-        holder = Holder(
-            socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns(), 0, folder_of(self._layout)
-        )
-        write_all(fd, _encode(holder))
-        self._held.append(holder)
-        return True
+    @property
+    def is_held(self) -> bool:
+        """Whether it holds the key's lease."""
+        return bool(self._held)
 
-    def _leave_to_other(self, fd: int) -> bool | None:
-        """Returns what :meth:`take` does for a file that another process has locked.
+    def take(self, label: str) -> bool:
+        """Take the lease, unless another caller holds it; never waits. Returns whether it is held here.
 
-        A copy of a directory by hard links has the lease files of the other one: nobody in the copy waits for those.
+        Raises :class:`OSError` where leases cannot be had (a read-only directory, a file system without locks).
         """
-        holder = _parse(os.pread(fd, _LARGEST_BYTES, 0))
-        if holder is None or not holder.folder or is_of(self._layout, holder.folder):
-            return False
-        if _is_at(os.fstat(fd), self._path):
-            self._layout.reach.unlink(self._path)  # only this name of it
-        return None
+        left = _ATTEMPTS
+        while True:
+            locked = _Locked.NAMELESS
+            try:
+                locked = self._lock(label)
+            except OSError as error:
+                # NFS 3: its last holder unlinked the file after it was opened here.
+                if error.errno != errno.ESTALE or left == 1:
+                    raise
+            finally:
+                if not self._held:
+                    self._file.close()
+            if locked is _Locked.TAKEN_OVER:
+                self.generation += 1
+            elif locked is _Locked.NAMELESS and left > 1:
+                left -= 1
+            else:
+                return locked is _Locked.HERE
+
+    def pass_failure_on(self) -> None:
+        """Release the lease after a failure, and let those who come compute at once, as this one does."""
+        self.release(failed_ns=self._failed_ns)
+
+    def begin(self) -> None:
+        """State that its thread is in ``compute`` from now on."""
+        self._turns[self.name] = self
+        self.has_begun = True
+
+    def join(self, end: Callable[[bool], object]) -> None:
+        """Call ``end(failed)`` when this turn ends: a turn of more than this directory, for the same computation."""
+        self._joined = end
+
+    def end(self, failed: bool = False, *, was_stored: bool = False, was_dropped: bool = False) -> None:
+        """End the turn and let the next caller in. May be called twice.
+
+        ``failed``: the computation failed, so that those who waited need not wait for each other. ``was_dropped``: its
+        write was, so that nobody needs to. ``was_stored``: the entry is there, and the next holder computes nothing.
+        """
+        self.has_begun = False
+        if self._turns.get(self.name) is self:
+            self._turns.pop(self.name, None)
+        if self._held:
+            leaves_note = was_dropped or (failed and self._is_waited_for())
+            self.release(failed_ns=time.time_ns() if leaves_note else 0, is_published=was_stored)
+        joined, self._joined = self._joined, None
+        if joined is not None:
+            joined(failed)
 
     def release(self, *, failed_ns: int = 0, is_published: bool = False) -> None:
-        """Release the lease and let the next caller in. ``failed_ns``: when the computation or its write failed.
+        """Release the lease and let the next caller in; the turn goes on. ``failed_ns``: when it, or its write, failed.
 
         ``is_published``: the entry is there, so that the next holder of the lease finds it and computes nothing.
         """
@@ -135,7 +187,7 @@ class Lease:
             fd = self._file.number
             if failed_ns:
                 os.ftruncate(fd, 0)
-                os.pwrite(fd, _encode(holder._replace(failed_ns=failed_ns)), 0)
+                _write(fd, holder._replace(failed_ns=failed_ns))
             elif _is_at(os.fstat(fd), self._path):
                 if is_published and self._layout.is_network:
                     self._file.close()  # NFS renames what is unlinked while it is open: two calls more
@@ -148,53 +200,80 @@ class Lease:
         finally:
             if holder is not None:
                 self._file.close()
-                ring(self._layout, _bell_of(self._path))
+                bell = self._layout.bell(self.name)
+                # Nearly always nobody waits. Who makes a bell after this look sees that the lease has fallen.
+                if os.access(bell, os.F_OK, effective_ids=True):
+                    ring(self._layout, bell)
 
-    def is_waited_for(self) -> bool:
+    def _lock(self, label: str) -> _Locked:
+        """Lock the file of this generation and write our record."""
+        layout, reach = self._layout, self._layout.reach
+        self.after_failure, self._path = False, layout.lease(self.name, self.generation)
+        try:
+            reach.open_or_create(self._path, UPDATE, self._file)
+        except FileNotFoundError:
+            reach.make_folder(layout.leases)
+            reach.open_or_create(self._path, UPDATE, self._file)
+        fd = self._file.number
+        if not lock_descriptor(fd, blocking=False):
+            return self._leave_to_other(fd)
+        status = os.fstat(fd)
+        if not _is_at(status, self._path):
+            return _Locked.NAMELESS
+        if status.st_nlink != 1:
+            # A file that has another name belongs to another user: it must not be written to, only its name here is
+            # removed.
+            reach.unlink(self._path)
+            return _Locked.NAMELESS
+        if status.st_size:
+            self._read_previous(fd)
+            os.ftruncate(fd, 0)
+        me = myself()
+        holder = Holder(socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns(), 0, folder_of(layout))
+        _write(fd, holder)
+        self._held.append(holder)
+        later = self.generation + 1
+        if later < GENERATIONS and os.access(layout.lease(self.name, later), os.F_OK, effective_ids=True):
+            # The overdue holder was taken over, and has failed since. The file of the takeover is enough to know: if
+            # its holder is dead too, or had its write dropped, this caller gets that lease at once.
+            self.release()
+            return _Locked.TAKEN_OVER
+        return _Locked.HERE
+
+    def _read_previous(self, fd: int) -> None:
+        """See whether the holder that left the lease file behind failed: else it died."""
+        previous = _parse(os.pread(fd, _LARGEST_BYTES, 0))
+        if previous is not None and previous.has_failed:
+            self.after_failure, self._failed_ns = True, previous.failed_ns
+
+    def _leave_to_other(self, fd: int) -> _Locked:
+        """Returns what :meth:`_lock` does for a file that another process has locked.
+
+        A copy of a directory by hard links has the lease files of the other one: nobody in the copy waits for those.
+        """
+        holder = _parse(os.pread(fd, _LARGEST_BYTES, 0))
+        if holder is None or not holder.folder or is_of(self._layout, holder.folder):
+            return _Locked.ELSEWHERE
+        if _is_at(os.fstat(fd), self._path):
+            self._layout.reach.unlink(self._path)  # only this name of it
+        return _Locked.NAMELESS
+
+    def _is_waited_for(self) -> bool:
         """Returns whether another caller may wait for this lease: on a network file system that is not known."""
-        return self._layout.is_network or os.path.lexists(_bell_of(self._path))
+        return self._layout.is_network or os.path.lexists(self._layout.bell(self.name))
 
     def _after_fork_in_child(self) -> None:
         # The lease is the parent's alone: the child's copy of the descriptor would keep it alive past the parent.
         self._held.clear()
         self._file.close()
 
-    def _open(self) -> int:
-        refuse_symlink(self._layout.own)
-        refuse_symlink(self._layout.leases)
-        try:
-            self._layout.reach.open_or_create(self._path, UPDATE, self._file)
-        except FileNotFoundError:
-            self._layout.reach.make_folder(self._layout.leases)
-            self._layout.reach.open_or_create(self._path, UPDATE, self._file)
-        return self._file.number
-
     def __del__(self) -> None:
-        if hasattr(self, "_file") and self._file.number >= 0:  # an interrupt may have cut __init__ short
+        if getattr(self, "_held", None):  # an interrupt may have cut __init__ short
             self.release()
 
 
-def take_lease(layout: Layout, name: str, generation: int, label: str) -> Lease | None:
-    """Returns the lease of ``name``, or ``None`` if somebody holds it. Never waits.
-
-    Raises :class:`OSError` where leases cannot be had (a read-only directory, a file system without locks).
-    """
-    path = layout.lease(name, generation)
-    for attempt in range(1, _ATTEMPTS + 1):
-        lease = Lease(layout, path)
-        taken: bool | None = False
-        try:
-            taken = lease.take(label)
-        except OSError as error:
-            if error.errno != errno.ESTALE or attempt == _ATTEMPTS:
-                raise
-            taken = None  # NFS 3: its last holder unlinked the file after it was opened here
-        finally:
-            if not taken:
-                lease.release()
-        if taken is not None:
-            return lease if taken else None
-    return None
+#: The wishes and turns of one thread, by the entry's name.
+Turns: TypeAlias = "weakref.WeakValueDictionary[str, LeaseTurn]"
 
 
 def holder_of(layout: Layout, name: str, generation: int) -> Holder | None:
@@ -228,11 +307,6 @@ def reap_lease(folder_fd: int, file: str) -> bool:
         lease.close()
 
 
-def _bell_of(path: str) -> str:
-    """Returns the path of the bell of a lease's key, from that of its file."""
-    return f"{path.rpartition('.')[0]}.bell"
-
-
 def _is_at(status: os.stat_result, path: str) -> bool:
     """Returns whether ``path`` leads to an open file. By inode: NFS keeps a link to what is unlinked while open."""
     try:
@@ -241,8 +315,9 @@ def _is_at(status: os.stat_result, path: str) -> bool:
         return False
 
 
-def _encode(holder: Holder) -> bytes:
-    return json.dumps(holder._asdict()).encode()
+def _write(fd: int, holder: Holder) -> None:
+    # What a full disk cuts short is a record that says nothing.
+    os.pwrite(fd, json.dumps(holder._asdict()).encode(), 0)
 
 
 def _parse(blob: bytes) -> Holder | None:

@@ -22,11 +22,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Final, TypeAlias
+from typing import Final
 
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.costs import CostTable
-from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, take_lease
+from lockcache.filestream.compile_once.lease import GENERATIONS, Holder, LeaseTurn, Turns, holder_of
 from lockcache.filestream.disk import LOCAL, Layout, Waiter, myself
 from lockcache.filestream.entry import EntryReader, Loader
 from lockcache.fork import after_fork_in_child
@@ -42,52 +42,6 @@ _LONGEST_TIMEOUT_SECONDS: Final = 3600.0
 # The times of waiting after which a waiter logs it. A WARNING appears on stderr, also in a program without logging.
 _NOTICES: Final = ((2.0, logging.INFO, "waiting"), (10.0, logging.WARNING, "still waiting"))
 _SETTLED_SECONDS: Final = 0.05
-
-# Each generation is a holder that had its whole time. After that many, all waiters should compile.
-_GENERATIONS: Final = 8
-
-
-class LeaseTurn:
-    """This caller's turn to compute a key. End it, in whatever way, with :meth:`end`."""
-
-    __slots__ = ("__weakref__", "_joined", "_lease", "_turns", "after_failure", "began_ns", "has_begun", "name")
-
-    def __init__(self, turns: _Turns, name: str, lease: Lease | None, *, after_failure: bool = False) -> None:
-        self._turns = turns
-        #: Whether the turn before it failed a moment ago, so that nobody waits for this one.
-        self.after_failure = after_failure or (lease is not None and _follows_failure(lease))
-        self._lease = None if self.after_failure else lease
-        self._joined: Callable[[bool], object] | None = None
-        self.name = name
-        self.began_ns = time.monotonic_ns()
-        #: Whether its thread is in ``compute``, so that it would wait for itself if it asked for the entry again.
-        self.has_begun = False
-        turns[name] = self
-
-    def begin(self) -> None:
-        """State that its thread is in ``compute`` from now on."""
-        self._turns[self.name] = self
-        self.has_begun = True
-
-    def join(self, end: Callable[[bool], object]) -> None:
-        """Call ``end(failed)`` when this turn ends: a turn of more than this directory, for the same computation."""
-        self._joined = end
-
-    def end(self, failed: bool = False, *, was_stored: bool = False, was_dropped: bool = False) -> None:
-        """End the turn and let the next caller in.
-
-        ``failed``: the computation failed, so that those who waited need not wait for each other. ``was_dropped``: its
-        write was, so that nobody needs to.
-        """
-        self.has_begun = False
-        if self._turns.get(self.name) is self:
-            self._turns.pop(self.name, None)
-        if self._lease is not None:
-            leaves_note = was_dropped or (failed and self._lease.is_waited_for())
-            self._lease.release(failed_ns=time.time_ns() if leaves_note else 0, is_published=was_stored)
-        joined, self._joined = self._joined, None
-        if joined is not None:
-            joined(failed)
 
 
 class CompileOnce:
@@ -105,6 +59,7 @@ class CompileOnce:
         # What each thread is waiting for or computing now: if it asked for the same key again, it would wait for
         # itself. Weak references, so that each ends with the turn, wherever an interrupt comes.
         self._computing = threading.local()
+        self._has_folder = False
         after_fork_in_child(self)
 
     def wait(self, name: str, seconds: float) -> tuple[bytes, bytes] | None:
@@ -118,43 +73,61 @@ class CompileOnce:
             return None
         return outcome
 
-    def wait_or_turn(self, name: str, label: str, *, until: float = math.inf) -> tuple[bytes, bytes] | LeaseTurn:
+    def wait_or_turn(
+        self, name: str, label: str, in_words: Callable[[], str] = str, *, until: float = math.inf
+    ) -> tuple[bytes, bytes] | LeaseTurn:
         """Returns the entry once another process published it, or this caller's turn to compute it.
 
-        ``label`` tells people what the entry is. If another caller still has the turn at ``until`` (monotonic seconds),
-        returns a turn for which no one waits.
+        ``label`` tells people what the entry is; ``in_words`` is asked where there is none, and this waits for long. If
+        another caller still has the turn at ``until`` (monotonic seconds), returns a turn for which no one waits.
 
         For after a look-up that was counted as a miss. While this waits it counts as neither, and served as a hit.
 
         Raises :class:`ReentrantComputeError` if this thread is computing it already.
         """
-        turns = self._turns()
+        try:
+            turns: Turns = self._computing.turns
+        except AttributeError:
+            turns = self._computing.turns = weakref.WeakValueDictionary()
         if name in turns:
-            return _turn_of_handler(turns, name)
-        wait = _Wait(self, name, label)
-        turns[name] = wait
-        while True:
-            try:
-                lease = take_lease(self.layout, name, wait.generation, label)
-            except OSError as error:
-                _log.debug("%s: no leases here (%s): every process compiles for itself", self.layout.root, error)
-                return self._without_lease(name, wait)
-            # A waiter that did not get the lease has just looked, which on a network file system is two calls to the
-            # server.
-            loaded = None if lease is None and self.layout.is_network else self.look(name, is_last=lease is not None)
-            if loaded is not None:
-                if lease is not None:
-                    lease.release(is_published=True)
-                return wait.end_served(loaded)
-            if lease is not None and self._was_taken_over(name, wait.generation):
-                lease.release()
-                wait.go_on()
-                continue
-            if lease is not None:
-                return LeaseTurn(turns, name, lease)
-            after_failure = wait.saw_failure()
-            if after_failure or wait.is_over(until):
-                return LeaseTurn(turns, name, None, after_failure=after_failure)
+            return self._turn_of_handler(turns, name)
+        turn = LeaseTurn(self.layout, name, turns)
+        wait: _Wait | None = None
+        while not self._take(turn, label):
+            if wait is None:
+                wait = _Wait(self, turn, label, in_words)
+            outcome = self._wait_for_other(turn, wait, until)
+            if outcome is not None:
+                return outcome
+        loaded = self.look(name, is_last=True)
+        if loaded is not None:
+            turn.end(was_stored=True)
+            return self._served(wait, loaded)
+        if turn.after_failure:
+            turn.pass_failure_on()
+        elif wait is not None and not turn.is_held:  # leases cannot be had any more
+            wait.end()
+        return turn
+
+    def _take(self, turn: LeaseTurn, label: str) -> bool:
+        """Take the lease. Returns whether the turn is the caller's: also where leases cannot be had."""
+        try:
+            if not self._has_folder:  # else a symlink may stand there, since before the directory was opened
+                self.layout.reach.make_folder(self.layout.leases)
+                self._has_folder = True
+            return turn.take(label)
+        except OSError as error:
+            _log.debug("%s: no leases here (%s): every process compiles for itself", self.layout.root, error)
+            return True
+
+    def _wait_for_other(self, turn: LeaseTurn, wait: _Wait, until: float) -> tuple[bytes, bytes] | LeaseTurn | None:
+        """Wait until it is time to ask for the lease again. Returns the entry, or the turn if nobody is waited for."""
+        # A waiter that did not get the lease has just looked, which on a network file system is two calls to the
+        # server.
+        loaded = None if self.layout.is_network else self.look(turn.name)
+        if loaded is None:
+            if wait.is_over(until):
+                return turn
             self.counts.misses -= 1
             try:
                 wait.pause(until)
@@ -162,38 +135,35 @@ class CompileOnce:
                 self.counts.misses += 1
             # Look before asking for the lease: all waiters wake at once, and taking a free lease makes and removes a
             # file.
-            loaded = self.look(name)
-            if loaded is not None:
-                return wait.end_served(loaded)
+            loaded = self.look(turn.name)
+        return None if loaded is None else self._served(wait, loaded)
 
-    def _without_lease(self, name: str, wait: _Wait) -> tuple[bytes, bytes] | LeaseTurn:
-        loaded = self.look(name, is_last=True)
-        if loaded is not None:
-            return wait.end_served(loaded)
-        wait.end()
-        return LeaseTurn(self._turns(), name, None)
+    def _served(self, wait: _Wait | None, loaded: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+        """Count the look-up that missed as a hit, which ``loaded`` is by itself. Returns ``loaded``."""
+        self.counts.misses -= 1
+        if wait is not None:
+            wait.end_served()
+        return loaded
+
+    def _turn_of_handler(self, turns: Turns, name: str) -> LeaseTurn:
+        """Returns a turn for a signal handler that interrupted its own thread's wait for the same turn.
+
+        Raises :class:`ReentrantComputeError` in the midst of the computation.
+        """
+        found = turns.get(name)
+        if found is not None and found.has_begun:
+            raise ReentrantComputeError(f"the computation of entry {name} asked for that entry itself")
+        return LeaseTurn(self.layout, name, turns)
 
     def look(self, name: str, *, is_last: bool = False) -> tuple[bytes, bytes] | None:
         """Returns the entry if it is published. A look that finds nothing is not counted as a miss.
 
         ``is_last``: if it finds nothing, the caller computes. That is worth the calls by which a client of NFS is sure.
         """
-        path = self.layout.entry(name)
-        is_there = self.layout.reach.has(path, is_sure=True) if is_last else self._is_published(name)
-        if not is_there:
+        if not self.layout.reach.has(self.layout.entry(name), is_sure=is_last):
             return None
         loaded = self._reader.load(name)
         self.counts.misses -= loaded is None  # damaged, or removed just now
-        return loaded
-
-    def published_meanwhile(self, name: str) -> tuple[bytes, bytes] | None:
-        """Returns the entry that another process published, which took the turn over while this one was overdue.
-
-        It is not counted as a hit: this one computed it, and was counted as a miss.
-        """
-        loaded = self.look(name)
-        if loaded is not None:
-            self.counts.take_back_computed(name, loaded)
         return loaded
 
     def poll(self, name: str, generation: int) -> Hashable:
@@ -202,40 +172,14 @@ class CompileOnce:
         The file is removed when its holder gives up, and written when a process takes the lease or drops a write. On a
         network file system, where each of the two is a call to the server, waiters only ask for the lease.
         """
-        is_published = self._is_published(name)
+        is_published = self.layout.reach.has(self.layout.entry(name))
         return is_published, None if self.layout.is_network else _state(self.layout.lease(name, generation))
-
-    def _is_published(self, name: str) -> bool:
-        path = self.layout.entry(name)
-        return self.layout.reach.look(os.path.dirname(path)) and _is_there(path)
-
-    def _was_taken_over(self, name: str, generation: int) -> bool:
-        """Returns whether the turn of this lease's overdue holder was taken over; the holder has failed since.
-
-        The lease file of the next generation is enough: if its holder is dead too, or had its write dropped, the caller
-        gets that lease at once.
-        """
-        if generation + 1 >= _GENERATIONS:
-            return False
-        return _is_there(self.layout.lease(name, generation + 1))
 
     def timeout_seconds(self, cost_ns: int) -> float:
         """Returns how long a waiter waits for a holder."""
         if self._timeout_seconds is not None:
             return self._timeout_seconds
         return max(_TIMEOUT_SECONDS, min(_TIMEOUT_COSTS * cost_ns / 1e9, _LONGEST_TIMEOUT_SECONDS))
-
-    def lease_path(self, name: str, generation: int) -> str:
-        return self.layout.lease(name, generation)
-
-    def holder(self, name: str, generation: int) -> Holder | None:
-        return holder_of(self.layout, name, generation)
-
-    def _turns(self) -> _Turns:
-        found: _Turns | None = getattr(self._computing, "turns", None)
-        if found is None:
-            found = self._computing.turns = weakref.WeakValueDictionary()
-        return found
 
     def _after_fork_in_child(self) -> None:
         # A child forked inside compute is a caller of its own: its parent's turn is not its turn.
@@ -249,11 +193,12 @@ _NOT_YET: Final = (False, None)
 class _Wait:
     """One caller's wait for one key."""
 
-    def __init__(self, once: CompileOnce, name: str, label: str) -> None:
+    def __init__(self, once: CompileOnce, turn: LeaseTurn, label: str, in_words: Callable[[], str] = str) -> None:
         self._once = once
-        self._name = name
-        self._label = label
-        self.generation = 0
+        self._turn = turn
+        self._name = name = turn.name
+        self._label, self._in_words = label, in_words
+        self._generation = turn.generation
         self._began = self._holder_since = time.monotonic()
         self._holder: tuple[str, int, int] | None = None
         # The time that the holder still has.
@@ -269,21 +214,32 @@ class _Wait:
         return self._once.costs.cost_ns(self._name)
 
     def is_over(self, until: float) -> bool:
-        """Look at the holder. Returns whether even the last generation had its time, or it is ``until``."""
-        holder = self._once.holder(self._name, self.generation)
+        """Look at the holder. Returns whether it is waited for no longer.
+
+        That is where even the last generation had its time, after a failure, and from ``until`` on.
+        """
+        turn = self._turn
+        if turn.generation != self._generation:  # the lease that was free had been taken over
+            self._go_on()
+        holder = holder_of(self._once.layout, self._name, turn.generation)
+        # The holder that this waited for failed, while another waiter looks at the lease.
+        if holder is not None and holder.has_failed and self._has_paused:
+            turn.after_failure = True
+            return True
         if holder is not None:
             self._see(holder)
         self._left_seconds = self._once.timeout_seconds(self._cost_ns) - self._age_seconds(holder)
         if self._left_seconds < 0:
-            self.go_on()
-        if self.generation >= _GENERATIONS:
+            turn.generation += 1
+            self._go_on()
+        if turn.generation >= GENERATIONS:
             self.end()
             return True
         return time.monotonic() >= until  # and the bell stays for others
 
-    def go_on(self) -> None:
-        """Look at the next generation from now on."""
-        self.generation += 1
+    def _go_on(self) -> None:
+        """Look at the turn's generation from now on."""
+        self._generation = self._turn.generation
         self._holder_since = time.monotonic()
         self._left_seconds = 0.0
 
@@ -304,26 +260,18 @@ class _Wait:
             self._polled = _NOT_YET
         while time.monotonic() < ask:
             if not is_known:
-                older, self._polled = self._polled, self._once.poll(self._name, self.generation)
+                older, self._polled = self._polled, self._once.poll(self._name, self._generation)
                 if self._polled != older:
                     return
             is_known = False
             if waiter.sleep(ask):
                 return
 
-    def saw_failure(self) -> bool:
-        """Returns whether the holder that this waited for failed, while another waiter looks at the lease."""
-        holder = self._once.holder(self._name, self.generation) if self._has_paused else None
-        return holder is not None and holder.has_failed
-
-    def end_served(self, loaded: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-        """End, and count the look-up that missed as a hit, which ``loaded`` is by itself. Returns ``loaded``."""
+    def end_served(self) -> None:
+        """End, and count the wait."""
         self.end()
-        counts = self._once.counts
-        counts.misses -= 1
         if self._has_paused:
-            counts.note_wait(self._name, time.monotonic() - self._began)
-        return loaded
+            self._once.counts.note_wait(self._name, time.monotonic() - self._began)
 
     def end(self) -> None:
         """Remove the bell, for which no process waits any more."""
@@ -338,7 +286,7 @@ class _Wait:
             self._waiter.watch(holder.pid if holder.token == myself().host else None)
         while self._notices and time.monotonic() - self._began > self._notices[0][0]:
             _, level, what = self._notices.pop(0)
-            _log.log(level, "%s for %s", what, self._in_words(holder))
+            _log.log(level, "%s for %s", what, self._describe(holder))
 
     def _age_seconds(self, holder: Holder | None) -> float:
         waited = time.monotonic() - self._holder_since
@@ -348,15 +296,11 @@ class _Wait:
             return waited
         return max(waited, (time.monotonic_ns() - holder.start_ns) / 1e9)
 
-    def _in_words(self, holder: Holder) -> str:
+    def _describe(self, holder: Holder) -> str:
         last = f"it took {self._cost_ns / 1e9:.1f} s the last time" if self._cost_ns else "for the first time"
-        label = holder.label or self._label
+        label = holder.label or self._label or self._in_words()
         what = f"{label} ({self._name[:16]})" if label.isprintable() and label else self._name[:16]
         return f"process {holder.pid} on {holder.host} to compile {what}: {last}"
-
-
-def _is_there(path: str) -> bool:
-    return os.access(path, os.F_OK, effective_ids=True)
 
 
 def _state(path: str) -> tuple[int, int, int] | None:
@@ -366,27 +310,3 @@ def _state(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-#: The waits and turns of one thread.
-_Turns: TypeAlias = "weakref.WeakValueDictionary[str, _Wait | LeaseTurn]"
-
-
-def _turn_of_handler(turns: _Turns, name: str) -> LeaseTurn:
-    """Returns a turn for a signal handler that interrupted its own thread's wait for the same turn.
-
-    Raises :class:`ReentrantComputeError` in the midst of the computation.
-    """
-    found = turns.get(name)
-    if isinstance(found, LeaseTurn) and found.has_begun:
-        raise ReentrantComputeError(f"the computation of entry {name} asked for that entry itself")
-    return LeaseTurn(turns, name, None)
-
-
-def _follows_failure(lease: Lease) -> bool:
-    """Returns whether the holder before this one failed a moment ago; then releases the lease."""
-    previous = lease.previous
-    if previous is None or not previous.has_failed:
-        return False
-    lease.release(failed_ns=previous.failed_ns)
-    return True

@@ -128,7 +128,7 @@ class Reach:
     def has(self, path: str, *, is_sure: bool = False) -> bool:
         """Returns whether a file is there, once this host sees what others have put into its folder.
 
-        ``is_sure``: the answer is worth a list of the folder on NFS 4 too, where it is rarely needed.
+        ``is_sure``: the answer is worth a list of the folder on NFS, where it is rarely needed.
         """
         return os.access(path, os.F_OK, effective_ids=True)
 
@@ -260,7 +260,7 @@ class _OnServer(Reach):
 
     def sees(self, path: str) -> bool:
         # Only NFS 3 looks for the name before it opens the file: elsewhere that is one more call to the server.
-        return self.has(path) if self._layout.is_nfs_3 else self.look(os.path.dirname(path))
+        return self.has(path, is_sure=True) if self._layout.is_nfs_3 else self.look(os.path.dirname(path))
 
     def has(self, path: str, *, is_sure: bool = False) -> bool:
         """Returns as :meth:`Reach.has`.
@@ -276,7 +276,7 @@ class _OnServer(Reach):
         is_folder_there = self.look(folder)
         if is_folder_there and super().has(path):
             return True
-        if not (self._layout.is_nfs_3 or (is_sure and self._layout.is_nfs)):
+        if not (is_sure and self._layout.is_nfs):
             return False
         for each in (folder,) if is_folder_there else (os.path.dirname(folder), folder):
             with contextlib.suppress(OSError), self.opened(each) as listed:

@@ -8,24 +8,26 @@ import fcntl
 import json
 import os
 import shutil
+import time
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.compile_once import lease as lease_module
-from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, reap_lease, take_lease
+from lockcache.filestream.compile_once.lease import Holder, LeaseTurn, holder_of, reap_lease
 from lockcache.filestream.disk.folders import open_folder
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.disk.reach import Reach
+from tests.leases import take_lease
 from tests.unit.forked import in_child
 from tests.unit.material import property_test
 
 NAME, OTHER = entry_name(b"k"), entry_name(b"other")
 
 
-def take(layout, name=NAME, generation=0) -> Lease | None:
+def take(layout, name=NAME, generation=0) -> LeaseTurn | None:
     return take_lease(layout, name, generation, "saxpy")
 
 
@@ -36,11 +38,11 @@ def test_a_lease_excludes_a_second_taker_of_the_same_key_only(layout):
     other, later = take(layout, OTHER), take(layout, generation=1)
     assert other is not None
     assert later is not None
-    first.release()
+    for lease in (first, other, later):
+        lease.release()
     again = take(layout)
     assert again is not None
-    for lease in (again, other, later):
-        lease.release()
+    again.release()
     assert os.listdir(layout.leases) == []
 
 
@@ -136,11 +138,28 @@ def test_a_forked_child_neither_holds_nor_releases_its_parents_lease(layout):
 
 
 def test_a_release_that_tells_of_a_dropped_write_is_read_by_the_next_holder(layout):
-    take(layout).release(failed_ns=5)
+    take(layout).release(failed_ns=time.time_ns())
     lease = take(layout)
-    assert lease.previous.failed_ns == 5
+    assert lease.after_failure
     lease.release()
-    assert take(layout).previous is None
+    assert not take(layout).after_failure
+
+
+def test_a_failure_of_a_while_ago_is_none(layout):
+    take(layout).release(failed_ns=5)
+    assert not take(layout).after_failure
+
+
+def test_where_an_overdue_holder_was_taken_over_and_failed_the_lease_is_that_of_the_takeover(layout):
+    overdue, takeover = take(layout), take(layout, generation=1)
+    assert take(layout) is None
+    overdue.release()
+    assert take(layout) is None, "another one computes"
+    takeover.release(failed_ns=1)  # its file stays
+    last = take(layout)
+    assert last.generation == 1
+    last.release()
+    assert os.listdir(layout.leases) == []
 
 
 def test_a_file_that_replaced_ours_is_not_unlinked(layout):
@@ -170,7 +189,7 @@ def test_junk_in_a_lease_file_says_nothing(layout, junk):
         file.write(junk)
     assert holder_of(layout, NAME, 0) is None
     lease = take(layout)
-    assert lease.previous is None
+    assert not lease.after_failure
     lease.release()
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from weakref import WeakValueDictionary
 
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.compile_once import turns as turns_module
-from lockcache.filestream.compile_once.lease import Holder, take_lease
-from lockcache.filestream.compile_once.turns import CompileOnce, LeaseTurn, _Wait
+from lockcache.filestream.compile_once import LeaseTurn
+from lockcache.filestream.compile_once.lease import Holder
+from lockcache.filestream.compile_once.turns import _Wait
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
+from lockcache.filestream.disk.reach import NetworkReach
 from lockcache.filestream.disk.waiting import Waiter
+from tests.leases import take_lease
 
 SECOND_NS = 10**9
 
@@ -22,7 +25,7 @@ SECOND_NS = 10**9
 @pytest.fixture
 def wait(cache_path):
     with FileStreamProgramCache(cache_path) as cache:
-        yield _Wait(cache._once, entry_name(b"k"), "saxpy")
+        yield _Wait(cache._once, LeaseTurn(cache._directory.layout, entry_name(b"k"), WeakValueDictionary()), "saxpy")
 
 
 def holder(token: str, age_seconds: float) -> Holder:
@@ -30,7 +33,7 @@ def holder(token: str, age_seconds: float) -> Holder:
 
 
 def test_a_wait_begins_with_the_first_generation(wait):
-    assert wait.generation == 0
+    assert wait._turn.generation == 0
     assert not wait.is_over(math.inf)
 
 
@@ -56,17 +59,17 @@ def test_a_waiter_on_a_network_file_system_looks_once_before_it_asks_and_not_aga
     name, steps = entry_name(b"k"), []
 
     def noted(step, call):
-        def note(*arguments):
+        def note(*arguments, **named):
             steps.append(step)
-            return call(*arguments)
+            return call(*arguments, **named)
 
         return note
 
     with FileStreamProgramCache(cache_path) as cache:
-        lease = take_lease(cache._directory.layout, name, 0, "")
+        lease = take_lease(cache._directory.layout, name)
         assert lease is not None
-        monkeypatch.setattr(turns_module, "take_lease", noted("ask", take_lease))
-        monkeypatch.setattr(CompileOnce, "_is_published", noted("look", CompileOnce._is_published))
+        monkeypatch.setattr(LeaseTurn, "take", noted("ask", LeaseTurn.take))
+        monkeypatch.setattr(NetworkReach, "has", noted("look", NetworkReach.has))
         monkeypatch.setattr(Waiter, "sleep", noted("sleep", Waiter.sleep))
         turn = cache._once.wait_or_turn(name, "", until=time.monotonic() + 0.3)
         lease.release()

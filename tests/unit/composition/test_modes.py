@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache, TieredProgramCache
-from lockcache.filestream.compile_once.lease import take_lease
 from lockcache.filestream.disk import Layout, entry_name
+from tests.leases import take_lease
 from tests.threads import run_threads
 
 ENTRY = Entry(b"code", {"arch": "sm_90"})

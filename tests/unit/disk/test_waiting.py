@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.compile_once import turns
+from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import Layout
 from lockcache.filestream.disk.waiting import LOCAL, WOKEN, Waiter, ring
 from tests.processes.crowd import HANG_SECONDS
@@ -131,13 +131,13 @@ def test_a_waiter_asks_for_the_lease_a_few_times_and_not_all_the_time(
     cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time costs 150 us of the processor that the compiler needs; it asked forty times a second."""
-    real, asked = turns.take_lease, []
+    real, asked = LeaseTurn.take, []
 
     def count(*arguments):
         asked.append(threading.get_ident())
         return real(*arguments)
 
-    monkeypatch.setattr(turns, "take_lease", count)
+    monkeypatch.setattr(LeaseTurn, "take", count)
     began, may_end = threading.Event(), threading.Event()
 
     def compute() -> bytes:

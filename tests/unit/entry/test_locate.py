@@ -37,7 +37,7 @@ def test_a_cost_is_read_wherever_its_record_is(directory, record_files, tail):
 
 @pytest.mark.parametrize(
     "kind, is_sure, sees",
-    [("nfs", False, True), ("nfs4", True, True), ("nfs4", False, False), ("lustre", True, False)],
+    [("nfs", True, True), ("nfs", False, False), ("nfs4", True, True), ("nfs4", False, False), ("lustre", True, False)],
 )
 @pytest.mark.parametrize("is_folder_known", [True, False])
 def test_on_nfs_a_name_that_the_client_takes_for_missing_is_looked_for_in_its_folder(

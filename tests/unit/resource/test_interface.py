@@ -193,10 +193,10 @@ def test_the_compile_cost_travels_apart_and_comes_back():
             r"metadata\['compile_cost_ns'\] .* -1",
         ),
         (lambda cache: cache.get_or_compute("a", 5), "compute must be callable without arguments, got int 5"),
-        (lambda cache: cache.get_or_compute("a", lambda: 5), "what compute returned must be bytes.* got int 5"),
+        (lambda cache: cache.get_or_compute("a", lambda: 5), "the computed value must be bytes.* got int 5"),
         (
             lambda cache: cache.get_or_compute("a", lambda: Entry(5)),
-            "the code of what compute returned must be",
+            "the code of the computed value must be",
         ),
         (lambda cache: TieredProgramCache(cache, 5), r"tiers\[1\] must be a lockcache.ProgramCacheResource, got int"),
         (lambda cache: TieredProgramCache(), "tiers must be one cache or more, got none"),
