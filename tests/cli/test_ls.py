@@ -72,7 +72,7 @@ def test_without_an_order_a_limit_still_holds(filled: Path) -> None:
 
 def test_lines_for_people_have_columns(filled: Path) -> None:
     heading, *lines = run("ls", filled).stdout.splitlines()
-    assert heading.split() == "NAME SIZE USED AGE COST KIND ARCH COMPILER NAMESPACE PROGRAM".split()
+    assert " ".join(heading.split()) == "NAME SIZE USED AGE COST KIND ARCH COMPILER NAMESPACE PROGRAM"
     [line] = [line for line in lines if line.startswith(entry_name(b"a")[:12])]
     assert line.split()[1:3] == ["10", "B"]
     assert line.split()[-6:] == ["2.0s", "cubin", "sm_90", "-", "-", "-"]
