@@ -113,14 +113,14 @@ def in_mode(reader: EntryReader, load: Load, writer: Writer, renewed: Collection
     ``renewed``: the names that this process has stored, if nothing else is to be read.
     """
     if writer.directory.is_read_only:
-        dropping = _DroppingWriter(writer.directory)
+        dropping = DroppingWriter(writer.directory)
         load, writer = _Hiding(reader, load, dropping.is_hidden).load, dropping
     if renewed is not None:
         load = _Hiding(reader, load, lambda name: name not in renewed).load
     return load, writer
 
 
-class _DroppingWriter(EntryWriter):
+class DroppingWriter(EntryWriter):
     """Stores nothing, for a cache that only reads; notes which entries would have been replaced."""
 
     __slots__ = ("_superseded",)
@@ -139,6 +139,10 @@ class _DroppingWriter(EntryWriter):
         if has_entry(layout, name) or has_seed(layout):
             self._superseded.add(name)
         return Written(Outcome.DROPPED, Evicted(), f"the directory is only read ({self.directory.why_read_only})")
+
+    def store_copy(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
+        """Drop a copy of what a server has. It replaces nothing, so nothing is hidden."""
+        return Written(Outcome.DROPPED, Evicted(), "the directory is only read")
 
     def remove(self, name: str) -> bool:
         """Raise :class:`PermissionError`; where there is no directory, return that there was no entry."""

@@ -27,7 +27,7 @@ from lockcache.arguments import (
     resolve_path_or_nowhere,
     variables_left_alone,
 )
-from lockcache.composition.modes import Load, in_mode, open_in_mode
+from lockcache.composition.modes import DroppingWriter, Load, in_mode, open_in_mode
 from lockcache.explain import Stated
 from lockcache.filestream import ClosureFile, EntryWriter, Priority, Viewer, Writer, apply_policy, has_seed
 from lockcache.filestream.accounting import has_entry
@@ -177,6 +177,10 @@ class Parts:
         from lockcache.remote import BackedReads, BackedWriter  # few have a server
 
         store = self.backing.store
+        if self.directory.is_read_only:
+            copies = DroppingWriter(self.directory)
+            self.backed = BackedReads(store, copies, load, self.reader, None, lease_timeout, self.counts)
+            return self.backed.load, writer
         backed_writer = BackedWriter(writer, store)
         if self.renewed is not None:
             return load, backed_writer
@@ -195,7 +199,7 @@ class Parts:
 
     def _find_backing(self, keys: KeyRing | None, key_file: str) -> Backing | None:
         """Returns the server behind the directory, if a variable names one."""
-        if self.directory.is_nowhere or self.directory.is_read_only or not configured_text("LOCKCACHE_REMOTE"):
+        if self.directory.is_nowhere or not configured_text("LOCKCACHE_REMOTE"):
             return None
         from lockcache.remote import backing_of  # few have a server
 

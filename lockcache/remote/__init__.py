@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lockcache.remote.counters import ServerCounters, ServerSeen, read_servers, reset_servers_locked
     from lockcache.remote.prefetching import Fetched
     from lockcache.remote.sealing import seal, unseal
-    from lockcache.remote.servers import LeaseAnswer, RemoteError, RemoteUrl, Transport, call_within, configured_url
-    from lockcache.remote.servers import open_transport, parse_url, require_client
+    from lockcache.remote.servers import Answer, LeaseAnswer, RemoteError, RemoteUrl, Transport, call_within
+    from lockcache.remote.servers import configured_url, open_transport, parse_url, refuse_settings, require_client
     from lockcache.remote.store import RemoteCounts, RemoteStore
     from lockcache.remote.turns import RemoteTurn, take_turn
     from lockcache.remote.wait_limits import Breaker

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
+from lockcache.arguments import warn_once
 from lockcache.filestream import CacheDirectory, Outcome, Writer, Written
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.compile_once import ImplicitTurns, LeaseTurn
@@ -24,9 +25,10 @@ from lockcache.filestream.entry import EntryReader, KeyRing, Record
 from lockcache.remote.counters import report_of
 from lockcache.remote.node_state import SharedBreaker, make_server_folder
 from lockcache.remote.prefetching import Fetched, Prefetch, fetch_missing
-from lockcache.remote.servers import RemoteUrl, configured_url, require_client
+from lockcache.remote.servers import RemoteUrl, UrlSettingError, configured_url, require_client
 from lockcache.remote.store import RemoteStore
 from lockcache.remote.turns import RemoteTurn, take_turn
+from lockcache.remote.wait_limits import Breaker
 from lockcache.reports import reports
 
 _log = logging.getLogger("lockcache")
@@ -38,11 +40,14 @@ class Backing:
     """The server behind one directory. One object for all caches of this process that are the same."""
 
     def __init__(self, directory: CacheDirectory, url: RemoteUrl, keys: KeyRing | None) -> None:
-        folder = make_server_folder(directory.layout, url)
+        folder = make_server_folder(directory.layout, url) if not directory.is_read_only else ""
+        if not folder:
+            # Nothing is made in a directory that is only read, nor sent: this process alone knows of its server.
+            url = url._replace(may_send=False)
         self._folder = folder
         self._keys = keys
         self._prefetches: dict[str, Prefetch] = {}
-        self.store = RemoteStore(url, keys, breaker=SharedBreaker(directory.layout, folder))
+        self.store = RemoteStore(url, keys, breaker=SharedBreaker(directory.layout, folder) if folder else Breaker())
         #: The report of this process's counts with the server, for all processes to see.
         self.report = report_of(directory.layout, folder, url, self.store)
         # Flushed before the report, so that lost writes are counted.
@@ -186,19 +191,25 @@ class BackedReads:
         return loaded
 
 
-_backings: Final[dict[tuple[str, RemoteUrl, str], Backing]] = {}
+_backings: Final[dict[tuple[str, RemoteUrl, str, bool], Backing]] = {}
 
 
 def backing_of(directory: CacheDirectory, keys: KeyRing | None, key_file: str) -> Backing | None:
     """Returns the server behind a directory, if ``$LOCKCACHE_REMOTE`` names one: the same object for each server and
-    directory, for programs that open their cache for each compilation.
+    directory, for programs that open their cache for each compilation. Behind a directory that is only read, the server
+    is only read as well.
 
-    Raises :class:`ValueError` naming the variable. A client that is not installed is a warning.
+    Raises :class:`ValueError` naming the variable. A client that is not installed, or a setting that it does not have,
+    is a warning.
     """
-    url = configured_url()
+    try:
+        url = configured_url()
+    except UrlSettingError as error:
+        warn_once(f"{error}; programs go on without it")
+        return None
     if url is None:
         return None
-    place = (directory.layout.root, url, key_file)
+    place = (directory.layout.root, url, key_file, directory.is_read_only)
     if place not in _backings:
         try:
             require_client(url)

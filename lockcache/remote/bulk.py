@@ -76,8 +76,10 @@ def clear_server(url: RemoteUrl, progress: Callable[[int], object] = lambda remo
     """Remove all entries of a server below the prefix of ``url``, unread, for an operator. Returns how many there were.
 
     ``progress`` is given how many were removed so far. Entries that others store meanwhile may stay.
-    Raises :class:`RemoteError`; then some are gone.
+    Raises :class:`RemoteError`; then some are gone; and :class:`ValueError` for a server that is only read.
     """
+    if not url.may_send:
+        raise ValueError(f"{url.shown}: read_only=1 keeps what is there")
     transport, removed = open_transport(url, _SOCKET_SECONDS), 0
     try:
         names = transport.names()

@@ -66,6 +66,8 @@ class ServerCounters(NamedTuple):
     #: Among ``hits``: look-ups that waited until another host had compiled.
     waits: int = 0
     lost_removals: int = 0
+    #: Among ``lost_puts``: entries that it refused.
+    refused_puts: int = 0
 
     @property
     def hit_ratio(self) -> float | None:
@@ -123,7 +125,16 @@ def _held(layout: Layout, folder: str, lock: ProcessLock, patience_seconds: floa
 
 
 def report_of(layout: Layout, folder: str, url: RemoteUrl, store: RemoteStore) -> CountersReport:
-    """Returns the report of one process's ``store`` to the page in ``folder``; notes there which server it is."""
+    """Returns the report of one process's ``store`` to the page in ``folder``; notes there which server it is.
+
+    Without a folder nothing is written.
+    """
+
+    def counts() -> ServerCounters:
+        return ServerCounters(**vars(store.snapshot()))
+
+    if not folder:
+        return CountersReport(counts, None, nothing=ServerCounters())
     shown = url.shown if url.prefix == "lockcache:" else f"{url.shown}?prefix={url.prefix}"
     name = shown.encode(errors="replace")[:_LONGEST_NAME]
     try:
@@ -131,10 +142,6 @@ def report_of(layout: Layout, folder: str, url: RemoteUrl, store: RemoteStore) -
             replace_file(layout, f"{folder}/name", name, fsync=False)
     except OSError as error:
         _log.debug("%s: it does not say which server it is: %s", folder, error)
-
-    def counts() -> ServerCounters:
-        return ServerCounters(**vars(store.snapshot()))
-
     lock = ProcessLock(layout.directory_lock, 0.0, layout=layout)
     return CountersReport(counts, partial(_held, layout, folder, lock), nothing=ServerCounters())
 

@@ -21,16 +21,17 @@ from typing import Final, TypeVar
 
 from lockcache.filestream.entry import KeyRing, Record, RefusedEntryError, unpack
 from lockcache.fork import after_fork_in_child, unforked
+from lockcache.remote.failures import READING, SENDING, Failures
 from lockcache.remote.node_state import BoundedNames, UnsentWrites
 from lockcache.remote.sealing import seal, unseal
 from lockcache.remote.sending import Sender
 from lockcache.remote.servers import (
     LARGEST_VALUE_BYTES,
+    Answer,
     RemoteError,
     RemoteUrl,
     Transport,
     call_within,
-    forget_calls,
     open_transport,
 )
 from lockcache.remote.wait_limits import Breaker, patience_with
@@ -50,6 +51,8 @@ _SLOWEST_BYTES_PER_SECOND: Final = 1e6
 # A longer value gets a connection of its own, with more time.
 _LARGE_BYTES: Final = 1_000_000
 
+_RESTING: Final = RemoteError("it is not asked now")
+
 
 @dataclass
 class RemoteCounts:
@@ -59,7 +62,7 @@ class RemoteCounts:
     misses: int = 0
     #: Entries that the server took.
     puts: int = 0
-    #: Entries that it did not get: it was full or dead, too much waited, or the process ended.
+    #: Entries that it did not get: it refused them or was dead, too much waited, or the process ended.
     lost_puts: int = 0
     #: Calls that failed, of whatever kind.
     errors: int = 0
@@ -80,6 +83,8 @@ class RemoteCounts:
     waits: int = 0
     #: Entries that it may still have although they were removed here: it did not answer in time.
     lost_removals: int = 0
+    #: Among ``lost_puts``: entries that it refused.
+    refused_puts: int = 0
 
 
 class RemoteStore:
@@ -96,8 +101,7 @@ class RemoteStore:
         self.counts = RemoteCounts()
         self.patience = patience_with(url.url)
         self.breaker = Breaker() if breaker is None else breaker
-        # For faults of this process alone, which do not concern the others of its node.
-        self._own_breaker = Breaker()
+        self._failures = Failures(url.shown, self.breaker, self.patience)
         self.unsent = UnsentWrites()
         #: The names that this process removed, and has not stored since: a copy on its way must not bring them back.
         self.removed = BoundedNames()
@@ -107,9 +111,7 @@ class RemoteStore:
         # That of a large value which is being sent.
         self._transport_alone: Transport | None = None
         self._sender: Sender | None = None
-        self._has_warned = False
-        # What the last call failed with, if none was answered since.
-        self._unanswered = ""
+        self._has_read_back = False
         after_fork_in_child(self)
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
@@ -141,10 +143,15 @@ class RemoteStore:
 
     def offer(self, name: str, payload: bytes, record: Record) -> None:
         """Send an entry in the background. This process reads no other one until the server has taken it."""
-        serial, value = self.unsent.begin(name), seal(name, payload, record, self._keys)
+        serial = self.unsent.begin(name)
         self.removed.discard(name)
+        if not self.url.may_send:
+            return
+        value = seal(name, payload, record, self._keys)
         if len(value) > LARGEST_VALUE_BYTES:
             self.lose()
+            what = f"entry {name[:16]} of {len(value)} bytes is not sent, since {LARGEST_VALUE_BYTES} are the most"
+            self._failures.warn(f"{what}; each host compiles such a program", "large")
             return
         self.sender().send(partial(self._send, name, serial, value), self.lose, len(value))
 
@@ -156,6 +163,8 @@ class RemoteStore:
         serial, is_over = self.unsent.begin(name), threading.Event()
         began = time.monotonic()
         self.removed.add(name)
+        if not self.url.may_send:
+            return
 
         def remove() -> bool:
             was_removed = self.tell(lambda transport: transport.remove(name))
@@ -182,7 +191,7 @@ class RemoteStore:
                 self._opened()
             with unforked:  # one for all threads: a flush would not wait for what a second one sends
                 if self._sender is None:
-                    self._sender = Sender(self.patience, self._received_bytes, self._report_unanswered)
+                    self._sender = Sender(self.patience, self._received_bytes, self._failures.report_unanswered)
                 sender = self._sender
         return sender
 
@@ -190,7 +199,7 @@ class RemoteStore:
         """Send what waits, for five seconds at most and while the server answers; drop the rest."""
         if self._sender is not None and not self._sender.flush():
             self._sender.give_up()
-        self._report_unanswered()
+        self._failures.report_unanswered()
 
     def close(self) -> None:
         """Flush, and close the connections. The store may be used again."""
@@ -200,12 +209,19 @@ class RemoteStore:
             _abort(transport)
 
     def ask(
-        self, call: Callable[[Transport], _T], size_of: Callable[[_T], int] | None = None, *, is_waiting: bool = False
+        self,
+        call: Callable[[Transport], _T],
+        size_of: Callable[[_T], int] | None = None,
+        *,
+        is_waiting: bool = False,
+        changes: bool = False,
     ) -> _T | None:
         """Returns the server's answer; ``None`` if it is not to be asked or does not answer in time. Raises nothing.
 
-        ``is_waiting``: the caller waits for another node, so that an answer that is slow costs it nothing.
+        ``is_waiting``: the caller waits for another node, so that an answer that is slow costs it nothing. ``changes``:
+        the call is one that a server may refuse which may only be read.
         """
+        direction = SENDING if changes else READING
         if self._rests():
             return None
         if self.patience.is_over():
@@ -215,39 +231,54 @@ class RemoteStore:
             transport = self._opened()
             answer, seconds = call_within(self.patience.for_call(), partial(call, transport))
         except RemoteError as error:
-            self.patience.charge(error.seconds, is_answered=error.is_refusal)
-            self._note_failure(error, transport)
+            self.patience.charge(error.seconds, is_answered=error.answer is Answer.REFUSED)
+            self._note_failure(error, transport, direction)
             return None
         size_bytes = 0 if size_of is None else size_of(answer)
         self.counts.bytes_read += size_bytes
         if is_waiting or self.patience.charge(seconds, is_answered=True, received_bytes=size_bytes):
-            self._note_success()
+            self._failures.note_success(direction)
         elif self.patience.is_over():
-            self._open_breaker("it is too slow to be worth waiting for")
+            self._failures.give_up("it is too slow to be worth waiting for")
         return answer
 
     def _send(self, name: str, serial: int, value: bytes) -> bool:
         was_put = self.put(name, value)
         if was_put:
             self.unsent.confirm(name, serial)
+            self._read_back(name)
         return was_put
 
     def put(self, name: str, value: bytes) -> bool:
         """Send a value in the background. Returns whether the server took it."""
         size_bytes = len(value)
-        was_put = self.tell(lambda transport: transport.put(name, value), size_bytes)
-        if was_put:
+        failure = self._told(lambda transport: transport.put(name, value), size_bytes)
+        if failure is None:
             self.counts.puts += 1
             self.counts.bytes_written += size_bytes
-        return was_put
+        elif failure.answer is Answer.REFUSED:
+            self.counts.refused_puts += 1
+        return failure is None
+
+    def _read_back(self, name: str) -> None:
+        """Warn once if the server, which answered that a read is denied, denies one of what it has just taken."""
+        transport = self._transport
+        if self._has_read_back or transport is None or not transport.denies_missing:
+            return
+        self._has_read_back = True
+        found: list[bytes | None] = []
+        if self.tell(lambda transport: found.append(transport.get(name))) and found == [None]:
+            self._failures.warn("it denies to read what it has taken; programs that it has are compiled again", READING)
 
     def tell(self, call: Callable[[Transport], object], size_bytes: int = 0) -> bool:
         """Make a call in the background, which sends so many bytes. Returns whether the server took it."""
-        if self._rests():
-            return False
-        return self._tried(call, size_bytes)
+        return self._told(call, size_bytes) is None
 
-    def _tried(self, call: Callable[[Transport], object], size_bytes: int = 0) -> bool:
+    def _told(self, call: Callable[[Transport], object], size_bytes: int = 0) -> RemoteError | None:
+        return _RESTING if self._rests() else self._tried(call, size_bytes)
+
+    def _tried(self, call: Callable[[Transport], object], size_bytes: int = 0) -> RemoteError | None:
+        """Make a call in the background. Returns why it failed; ``None`` if it did not."""
         transport, is_large = None, size_bytes > _LARGE_BYTES
         longer_seconds = size_bytes / _SLOWEST_BYTES_PER_SECOND
         try:
@@ -257,14 +288,14 @@ class RemoteStore:
                 transport = self._opened()
             call_within(_BACKGROUND_SECONDS + longer_seconds, partial(call, transport))
         except RemoteError as error:
-            self._note_failure(error, transport, is_alone=is_large)
-            return False
+            self._note_failure(error, transport, SENDING, is_alone=is_large)
+            return error
         finally:
             if is_large and transport is not None:
                 self._transport_alone = None
                 _abort(transport)
-        self._note_success()
-        return True
+        self._failures.note_success(SENDING)
+        return None
 
     def _received_bytes(self) -> int:
         """Returns how much the server's host has received, as far as that is known: a larger number is progress."""
@@ -273,21 +304,19 @@ class RemoteStore:
 
     def is_given_up(self) -> bool:
         """Returns whether this process does not ask the server now."""
-        return self._own_breaker.is_open() or self.breaker.is_open() or self.patience.is_over()
+        return any(breaker.is_open() for breaker in self._failures.breakers) or self.patience.is_over()
 
     def _rests(self) -> bool:
         """Returns whether the server is not to be asked now. Sends a probe in the background if it is due."""
-        for breaker in (self._own_breaker, self.breaker):
+        for breaker in self._failures.breakers:
             if breaker.is_open():
                 if breaker.takes_probe():
-                    self.sender().send(partial(self._tried, lambda transport: transport.probe()), do_nothing)
+                    self.sender().send(self._probe, do_nothing)
                 return True
         return False
 
-    def _note_success(self) -> None:
-        self._unanswered = ""
-        self._own_breaker.note_success()
-        self.breaker.note_success()
+    def _probe(self) -> bool:
+        return self._tried(lambda transport: transport.probe()) is None
 
     def _opened(self) -> Transport:
         transport = self._transport
@@ -320,47 +349,21 @@ class RemoteStore:
             return None
         return payload, blob
 
-    def _note_failure(self, error: RemoteError, transport: Transport | None, *, is_alone: bool = False) -> None:
-        """Count a call that failed. ``transport``: what made it, or ``None`` if none could be opened.
-
-        ``is_alone``: no other call uses that transport.
-        """
+    def _note_failure(
+        self, error: RemoteError, transport: Transport | None, direction: str, *, is_alone: bool = False
+    ) -> None:
+        """Count a call that failed, of ``transport``, if one could be opened; ``is_alone``: no other call uses it."""
         self.counts.errors += 1
-        _log.debug("%s: %s", self.url.shown, error)
-        if error.is_refusal:
-            self._warn(f"{error}; what it refuses is not stored there")
-            return
-        if error.is_own or transport is None:
-            self._own_breaker.open()
-            self._warn(f"{error}; this program goes on without it")
+        if self._failures.note_answer(error, direction, is_own=transport is None) or transport is None:
             return
         if transport is self._transport:
             self._transport = None
-        elif not (is_alone or error.is_silence):
+        elif not (is_alone or error.answer is Answer.SILENT):
             # Another call failed and aborted this one with it: that one was counted, and this one says nothing about
             # the server.
             return
         _abort(transport)
-        self._unanswered = str(error)
-        # No answer: the next call would wait as long. A connection that is refused costs nothing to try again.
-        self.breaker.note_failure(is_certain=error.is_silence or self.patience.is_over())
-        if self.breaker.is_open():
-            self._warn(f"{error}; programs go on without it, and one of them asks it again in half a minute")
-
-    def _open_breaker(self, why: str) -> None:
-        self.breaker.open()
-        self._warn(f"{why}; this program goes on without it")
-
-    def _report_unanswered(self) -> None:
-        """Warn at the end of a program that was too short for the breaker to open."""
-        if self._unanswered and not self._has_warned:
-            self._warn(f"{self._unanswered}; this program went on without it")
-
-    def _warn(self, words: str) -> None:
-        """Log what is wrong: as a warning the first time, for debugging afterwards."""
-        level = logging.DEBUG if self._has_warned else logging.WARNING
-        self._has_warned = True
-        _log.log(level, "%s: %s", self.url.shown, words)
+        self._failures.note_silence(error, direction)
 
     def lose(self) -> None:
         """Count an entry that the server did not get."""
@@ -375,8 +378,7 @@ class RemoteStore:
         if self._transport is not None:
             self._inherited.append(self._transport)
         self._transport = self._transport_alone = None
-        self._unanswered = ""  # which the parent reports
-        forget_calls()
+        self._failures.forget_unanswered()
 
 
 def _read(transport: Transport, names: list[str]) -> dict[str, bytes]:

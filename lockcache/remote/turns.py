@@ -171,7 +171,7 @@ def take_turn(
     token = secrets.token_hex(16)
     is_waiting = False
     while True:
-        answer = store.ask(partial(_try_lease, name, token, has_waited), is_waiting=is_waiting)
+        answer = store.ask(partial(_try_lease, name, token, has_waited), is_waiting=is_waiting, changes=True)
         has_failed = answer is LeaseAnswer.FAILED
         turn = RemoteTurn(store, name, token if answer is LeaseAnswer.TAKEN else None, after_failure=has_failed)
         if answer is None or answer is LeaseAnswer.NONE:

@@ -162,6 +162,12 @@ def test_a_panic_of_a_client_is_a_failed_call() -> None:
         calls.read_in_parallel(["one"], lambda name: panic(), 2)  # type: ignore[func-returns-value]
 
 
+def _await_free() -> None:
+    """Wait until each thread that was left behind makes another call."""
+    for worker in list(calls._workers._left_behind):
+        assert worker.make(int).get(timeout=60)[0] == 0
+
+
 def test_calls_that_hung_and_ended_are_not_left_behind() -> None:
     is_over = threading.Event()
     for _ in range(16):
@@ -170,8 +176,7 @@ def test_calls_that_hung_and_ended_are_not_left_behind() -> None:
     with pytest.raises(RemoteError, match="still hang"):
         call_within(60, int)
     is_over.set()
-    for thread in list(calls._left_behind):
-        thread.join()
+    _await_free()
     assert call_within(60, int)[0] == 0
 
 
@@ -214,11 +219,8 @@ def test_an_http_answer_whose_head_has_no_end_is_ended_here(piece: bytes, cache_
         try:
             cache = cache_at(f"http://127.0.0.1:{port}")
             assert cache.get("k") is None
-            left_behind = list(calls._left_behind)
-            assert left_behind
-            for thread in left_behind:
-                thread.join(60)
-                assert not thread.is_alive()
+            assert calls._workers._left_behind
+            _await_free()
         finally:
             is_over.set()
 

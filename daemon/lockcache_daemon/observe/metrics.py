@@ -74,6 +74,7 @@ _SERVER_COUNTERS: Final = {
     "prefetched": "Entries that were fetched because a manifest lists them.",
     "puts": "Entries that it took.",
     "lost_puts": "Entries that it did not get.",
+    "refused_puts": "Entries that it did not get because it refused them.",
     "lost_removals": "Removals that it did not confirm.",
     "errors": "Calls that failed.",
     "corrupt_entries": "Answers that no writer had stored under that key; each was a miss.",

@@ -36,7 +36,7 @@ from lockcache.doctor.path_source import check_variables
 from lockcache.errors import LockcacheError, NoDefaultDirError
 from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
 from lockcache.lowlevel import CacheDirectory, Layout, is_cache
-from lockcache.remote import parse_url, require_client
+from lockcache.remote import parse_url, refuse_settings, require_client
 from lockcache.remote.manifest import read_manifest
 
 if TYPE_CHECKING:
@@ -325,7 +325,9 @@ def _behind(remote: str | None) -> dict[str, str]:
     if remote is None:
         return {}
     try:
-        require_client(parse_url(remote))
+        url = parse_url(remote)
+        require_client(url)
+        refuse_settings(url)
     except ModuleNotFoundError as error:
         raise click.UsageError(str(error)) from None
     return {"LOCKCACHE_REMOTE": remote}

@@ -270,6 +270,7 @@ def _server_in_words(found: dict[str, Any]) -> str:
     not_believed = counters.corrupt_entries + counters.refused_entries + counters.stale_entries
     for count, one, many in (
         (counters.lost_puts, "put lost", "puts lost"),
+        (counters.refused_puts, "of them refused", "of them refused"),
         (counters.lost_removals, "removal lost", "removals lost"),
         (counters.errors, "error", "errors"),
         (not_believed, "answer not believed", "answers not believed"),

@@ -1,9 +1,12 @@
-"""Calls that end in time, whatever the client library does: each in a thread that nobody has to wait for.
+"""Calls that end in time, whatever the client library does: each in a thread for which nobody has to wait.
 
 Keeps invariant 7 (never take the job down) for time. Time-outs of sockets do not bound a call: a server that sends a
 byte now and then resets them, and name servers are asked without a time-out. So the caller waits for a thread, for a
-time that it chooses; a thread that is left behind ends when its transport is aborted, and never keeps the interpreter
-alive.
+time that it chooses; a thread that is left behind is free when its transport is aborted, and never keeps the
+interpreter alive.
+
+A thread makes one call after the other, and one stays for the next call until the process ends: an interpreter that is
+ending may refuse to start threads (Python 3.12), when there is still something to send.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-from lockcache.remote.servers.transport import RemoteError
+from lockcache.fork import after_fork_in_child
+from lockcache.remote.servers.answers import Answer, RemoteError, in_one_line
 
-__all__ = ["call_within", "forget_calls", "read_in_parallel"]
+__all__ = ["call_within", "read_in_parallel"]
 
 _T = TypeVar("_T")
 
@@ -34,10 +38,91 @@ _SCHEDSTAT_BYTES: Final = 128
 # five times as long and counts as prompt.
 _SLICE_SECONDS: Final = 0.02
 
-_left_behind: list[threading.Thread] = []
+# A thread that has nothing to do for so long ends, if another one stays.
+_IDLE_SECONDS: Final = 10.0
 
 # A call's result or what it raised, and for how long its thread has waited for a processor, in ns.
 _Answer: TypeAlias = "tuple[_T | None, BaseException | None, int]"
+
+
+class _Worker:
+    """A thread that makes calls, one after the other."""
+
+    __slots__ = ("_calls", "_idle", "is_busy", "thread")
+
+    def __init__(self, idle: list[_Worker]) -> None:
+        """Start the thread, which is put into ``idle`` whenever it is free. Raises :class:`RemoteError`."""
+        self._idle = idle
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
+        self.is_busy = True
+        self.thread = threading.Thread(target=self._run, name="lockcache remote", daemon=True)
+        _start(self.thread)
+
+    def make(self, ask: Callable[[], _T]) -> queue.SimpleQueue[_Answer[_T]]:
+        """Make a call. Returns where its answer will be."""
+        answers: queue.SimpleQueue[_Answer[_T]] = queue.SimpleQueue()
+        self.is_busy = True
+        self._calls.put((ask, answers))
+        return answers
+
+    def _run(self) -> None:
+        while True:
+            try:
+                ask, answers = self._calls.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                if self._leaves():
+                    return
+                continue
+            answer, failure = None, None
+            try:
+                answer = ask()
+            # Of a client library. What Rust raises for a panic is not an Exception. The caller gets it, and counts it.
+            except BaseException as error:  # noqa: BLE001
+                failure = error
+            delay_ns = _run_delay_ns("thread-self")
+            self.is_busy = False
+            self._idle.append(self)  # before the answer is there: the caller's next call finds this thread
+            answers.put((answer, failure, delay_ns))
+            del ask, answers, answer, failure  # which may hold the caller's objects
+
+    def _leaves(self) -> bool:
+        """Returns whether the thread ends: another one stays, and no caller has taken this one meanwhile."""
+        try:
+            if len(self._idle) > 1:
+                self._idle.remove(self)
+                return True
+        except ValueError:
+            pass
+        return False
+
+
+class _Workers:
+    """The threads of this process. A forked child has none of its parent's."""
+
+    def __init__(self) -> None:
+        self._after_fork_in_child()
+        after_fork_in_child(self)
+
+    def _after_fork_in_child(self) -> None:
+        self._idle: list[_Worker] = []
+        self._left_behind: list[_Worker] = []
+
+    def take(self) -> _Worker:
+        """Returns a thread for one call. Raises :class:`RemoteError` if none can be started, or too many calls hang."""
+        self._left_behind[:] = [worker for worker in self._left_behind if worker.is_busy]
+        if len(self._left_behind) >= _MOST_LEFT_BEHIND:
+            raise RemoteError(f"{len(self._left_behind)} calls still hang")
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _Worker(self._idle)
+
+    def leave(self, worker: _Worker) -> None:
+        """Leave a thread behind in its call."""
+        self._left_behind.append(worker)
+
+
+_workers: Final = _Workers()
 
 
 class _Wait:
@@ -90,23 +175,9 @@ def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
     Raises it also where the call takes longer than ``seconds``. The time in which this process could not run is not
     counted: it is not the server's fault, and a compiler would wait as long.
     """
-    _left_behind[:] = [thread for thread in _left_behind if thread.is_alive()]
-    if len(_left_behind) >= _MOST_LEFT_BEHIND:
-        raise RemoteError(f"{len(_left_behind)} calls still hang")
-    answers: queue.SimpleQueue[_Answer[_T]] = queue.SimpleQueue()
-
-    def run() -> None:
-        answer, failure = None, None
-        try:
-            answer = ask()
-        # Of a client library. What Rust raises for a panic is not an Exception. The caller gets it, and counts it.
-        except BaseException as error:  # noqa: BLE001
-            failure = error
-        answers.put((answer, failure, _run_delay_ns("thread-self")))
-
-    thread = threading.Thread(target=run, name="lockcache remote", daemon=True)
-    _start(thread)
-    wait, left, is_last = _Wait(thread), seconds, False
+    worker = _workers.take()
+    answers = worker.make(ask)
+    wait, left, is_last = _Wait(worker.thread), seconds, False
     while not is_last:
         # Once more at the end: the answer may have come while the caller could not run.
         is_last = left <= 0 or wait.whole_seconds() >= seconds * _MOST_STRETCHED
@@ -116,19 +187,23 @@ def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
             left = seconds - wait.seconds()
             continue
         if failure is not None:
-            words = str(failure) if isinstance(failure, RemoteError) else f"{type(failure).__name__}: {failure}"
-            is_refusal, is_own = getattr(failure, "is_refusal", False), getattr(failure, "is_own", False)
-            raise RemoteError(words, is_refusal=is_refusal, is_own=is_own, seconds=wait.seconds(delay_ns))
+            raise _in_words(failure, wait.seconds(delay_ns))
         return answer, wait.seconds(delay_ns)  # type: ignore[return-value] # None only where ask() returns that
-    _left_behind.append(thread)
-    raise RemoteError(f"no answer within {seconds:.2f} s", seconds=max(seconds, wait.seconds()), is_silence=True)
+    _workers.leave(worker)
+    raise RemoteError(f"no answer within {seconds:.2f} s", Answer.SILENT, seconds=max(seconds, wait.seconds()))
+
+
+def _in_words(failure: BaseException, seconds: float) -> RemoteError:
+    if isinstance(failure, RemoteError):
+        return RemoteError(str(failure), failure.answer, seconds=seconds)
+    return RemoteError(in_one_line(type(failure).__name__, str(failure)), seconds=seconds)
 
 
 def _start(thread: threading.Thread) -> None:
     try:
         thread.start()
     except RuntimeError as error:  # no more threads, or the interpreter is ending
-        raise RemoteError(str(error), is_own=True) from None
+        raise RemoteError(str(error), Answer.MISUSED) from None
 
 
 class _Bounded:
@@ -194,8 +269,3 @@ def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], m
     finally:
         is_over.set()
     return found
-
-
-def forget_calls() -> None:
-    """Forget the calls of the parent, in a forked child, which has none of its threads."""
-    _left_behind.clear()

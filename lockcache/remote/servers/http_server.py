@@ -19,15 +19,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import urllib3
 
+from lockcache.remote.servers.answers import AbsentError, Answer, RemoteError, in_one_line, meaning_of
 from lockcache.remote.servers.calls import read_in_parallel
-from lockcache.remote.servers.transport import (
-    LARGEST_VALUE_BYTES,
-    LeaseAnswer,
-    RemoteError,
-    RemoteUrl,
-    reason_of,
-    received_from,
-)
+from lockcache.remote.servers.proxies import proxy_for
+from lockcache.remote.servers.transport import LARGEST_VALUE_BYTES, LeaseAnswer, reason_of, received_from
+from lockcache.remote.servers.urls import RemoteUrl
 
 __all__ = ["HttpTransport", "connect"]
 
@@ -39,10 +35,6 @@ _LONGEST_BODY_SECONDS: Final = 10.0
 _LARGEST_ERROR_BYTES: Final = 65_536
 
 _FOUND: Final = 200
-_MISSING: Final = (404, 410)
-# The server works, but refuses: access is denied, the value is too long, the disk is full, or the path conflicts.
-_WHO_ARE_YOU: Final = 401
-_REFUSED: Final = (400, 403, 405, 409, 411, 413, 415, 422, 507)
 
 
 def connect(url: RemoteUrl, timeout_seconds: float) -> HttpTransport:
@@ -54,6 +46,7 @@ class HttpTransport:
     """See :class:`.transport.Transport`."""
 
     has_leases = False
+    denies_missing = False
 
     def __init__(self, url: RemoteUrl, timeout_seconds: float) -> None:
         parts = urlsplit(url.url)
@@ -65,17 +58,15 @@ class HttpTransport:
         if parts.username is not None:
             password = unquote(parts.password or "")
             self._headers = urllib3.make_headers(basic_auth=f"{unquote(parts.username)}:{password}")
-        settings = dict(parse_qsl(parts.query))
-        # By the name that redis-py has for it. Without it the system's, or those in $SSL_CERT_FILE.
-        authorities = settings.pop("ssl_ca_certs", None)
-        if settings:
-            raise ValueError(f"{url.shown} knows no setting {min(settings)!r}")
-        self._pool = urllib3.PoolManager(
+        self._pool = _pool(
+            parts.scheme,
+            parts.hostname or "",
             maxsize=_AT_ONCE,
             timeout=urllib3.Timeout(timeout_seconds),
             retries=False,
             headers=self._headers,
-            ca_certs=authorities,
+            # By the name that redis-py has for it. Without it the system's, or those in $SSL_CERT_FILE.
+            ca_certs=dict(parse_qsl(parts.query)).get("ssl_ca_certs"),
         )
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
         self._connecting = threading.Lock()
@@ -84,7 +75,10 @@ class HttpTransport:
         self._pool.pool_classes_by_scheme = makers
 
     def get(self, name: str) -> bytes | None:
-        status, body = self._call("GET", name)
+        try:
+            status, body = self._call("GET", name)
+        except AbsentError:
+            return None
         return body if status == _FOUND else None
 
     def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
@@ -94,10 +88,11 @@ class HttpTransport:
         self._call("PUT", name, value)
 
     def remove(self, name: str) -> None:
-        self._call("DELETE", name)
+        with contextlib.suppress(AbsentError):
+            self._call("DELETE", name)
 
     def names(self) -> Iterator[str]:
-        raise RemoteError("HTTP has no request that lists what a server has", is_own=True)
+        raise RemoteError("HTTP has no request that lists what a server has", Answer.MISUSED)
 
     def try_lease(self, name: str, token: str, seconds: float, *, has_waited: bool = False) -> LeaseAnswer:
         return LeaseAnswer.NONE
@@ -109,7 +104,8 @@ class HttpTransport:
         return
 
     def probe(self) -> None:
-        self._call("GET", "0" * 64)
+        with contextlib.suppress(AbsentError):
+            self._call("GET", "0" * 64)
 
     def abort(self) -> None:
         # Connections in use too, which the pool does not close: a server may send the head of an answer for ever.
@@ -149,10 +145,23 @@ class HttpTransport:
                 answer.close()  # or what was not received would be taken for the next answer
                 raise
             answer.release_conn()
-        if answer.status // 100 != 2 and answer.status not in _MISSING:
-            is_refusal, is_own = answer.status in _REFUSED, answer.status == _WHO_ARE_YOU
-            raise RemoteError(f"it answers {method} with status {answer.status}", is_refusal=is_refusal, is_own=is_own)
+        if answer.status // 100 != 2:
+            meaning = meaning_of(method, answer.status)
+            if meaning is Answer.ABSENT:
+                raise AbsentError
+            # Not its body, which is a page for a browser.
+            words = in_one_line(f"it answers {method} with {answer.status} {answer.reason or ''}")
+            raise RemoteError(words, meaning)
         return answer.status, received
+
+
+def _pool(scheme: str, host: str, **settings: Any) -> urllib3.PoolManager:
+    """Returns the connections to a server, through the proxy that the environment names for it."""
+    proxy = proxy_for(scheme, host)
+    if proxy is None:
+        return urllib3.PoolManager(**settings)
+    headers = urllib3.make_headers(proxy_basic_auth=proxy.user) if proxy.user else {}
+    return urllib3.ProxyManager(proxy.url, proxy_headers=headers, **settings)
 
 
 def _read(answer: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:

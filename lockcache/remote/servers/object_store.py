@@ -24,8 +24,10 @@ import obstore
 from obstore import exceptions
 from obstore.store import from_url
 
+from lockcache.remote.servers.answers import AbsentError, Answer, RemoteError, in_one_line, meaning_of
 from lockcache.remote.servers.calls import read_in_parallel
-from lockcache.remote.servers.transport import LARGEST_VALUE_BYTES, LeaseAnswer, RemoteError, RemoteUrl, name_in
+from lockcache.remote.servers.transport import LARGEST_VALUE_BYTES, LeaseAnswer, name_in
+from lockcache.remote.servers.urls import RemoteUrl
 
 __all__ = ["ObjectTransport", "connect"]
 
@@ -37,6 +39,21 @@ _MOST_WATCHED: Final = 65_536
 #: How the lease of a failure begins, which no token does. The time of it follows, in ns since the epoch.
 _FAILED: Final = b"failed "
 _LONGEST_LEASE: Final = 64
+
+# What obstore says of an answer, whose body follows.
+_ANSWERED: Final = re.compile(r"status code: ([1-5][0-9][0-9]) ?([A-Za-z' -]{0,60})")
+_CODE: Final = re.compile(r"<Code>\s*([A-Za-z0-9.]{1,80})\s*</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,1000})")
+# The system's words, in what follows obstore's own.
+_CAUSES: Final = re.compile(r'(?:message|error): "([^"\\]{1,200})"|InvalidCertificate\(\s*([A-Za-z]{1,60})')
+# Where it states no status.
+_STATUSES: Final = (
+    (FileNotFoundError, 404),
+    (exceptions.UnauthenticatedError, 401),
+    ((PermissionError, exceptions.PermissionDeniedError), 403),
+    ((exceptions.AlreadyExistsError, exceptions.PreconditionError), 412),
+)
+_DENIED: Final = 403
 
 _used_by_pid = 0
 
@@ -59,7 +76,7 @@ def connect(url: RemoteUrl, timeout_seconds: float) -> ObjectTransport:
     """Returns a transport for one bucket. Raises :class:`RemoteError` in a forked child whose parent has used one."""
     global _used_by_pid
     if _used_by_pid not in (0, os.getpid()):
-        raise RemoteError("obstore was used before this process was forked, and cannot be in it", is_refusal=True)
+        raise RemoteError("obstore was used before this process was forked, and cannot be in it", Answer.MISUSED)
     _used_by_pid = os.getpid()
     return ObjectTransport(url, timeout_seconds)
 
@@ -74,13 +91,14 @@ class ObjectTransport:
         if settings.get("endpoint", "").startswith("http://"):
             options["allow_http"] = True
         config: Any = settings
-        with _in_words():
-            self._store = from_url(
-                url.url.partition("?")[0],
-                config=config or None,
-                client_options=options,
-                retry_config={"max_retries": 0},
-            )
+        self._store = from_url(
+            url.url.partition("?")[0],
+            config=config or None,
+            client_options=options,
+            retry_config={"max_retries": 0},
+        )
+        #: Whether it answered that a read is denied, as stores do for what is missing where one may not list.
+        self.denies_missing = False
         self._prefix = url.prefix.replace(":", "/")
         leases = _leases.setdefault(url.url, _Leases())
         self._watched, self._held = leases.watched, leases.held
@@ -89,7 +107,7 @@ class ObjectTransport:
     def has_leases(self) -> bool:
         """Returns whether the store honours conditions of puts, as far as trials show."""
         place = f"{self._prefix}probe/{secrets.token_hex(16)}"
-        with _in_words():
+        with _in_words("PUT"):
             state = self._put_if(place, b"1", "create")
             is_honoured = (
                 state is not None
@@ -101,24 +119,24 @@ class ObjectTransport:
         return is_honoured
 
     def get(self, name: str) -> bytes | None:
-        with _in_words():
-            try:
-                found = obstore.get(self._store, self._place(name))
-            except FileNotFoundError:
-                return None
+        try:
+            found = self._find(self._place(name))
             if found.meta["size"] > LARGEST_VALUE_BYTES:
                 raise RemoteError(f"an object of {found.meta['size']} bytes is not an entry")
-            return bytes(found.bytes())
+            with _in_words():
+                return bytes(found.bytes())
+        except AbsentError:
+            return None
 
     def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
         return read_in_parallel(names, self.get, _AT_ONCE)
 
     def put(self, name: str, value: bytes) -> None:
-        with _in_words():
+        with _in_words("PUT"):
             obstore.put(self._store, self._place(name), value, use_multipart=False)
 
     def remove(self, name: str) -> None:
-        with _in_words(), contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(AbsentError), _in_words("DELETE"):
             obstore.delete(self._store, self._place(name))
 
     def names(self) -> Iterator[str]:
@@ -131,7 +149,7 @@ class ObjectTransport:
 
     def try_lease(self, name: str, token: str, seconds: float, *, has_waited: bool = False) -> LeaseAnswer:
         place = self._lease(name)
-        with _in_words():
+        with _in_words("PUT"):
             state = self._put_if(place, _content(token), "create")
             if state is None:
                 answer, stale = self._look_at(place, seconds)
@@ -145,7 +163,7 @@ class ObjectTransport:
 
     def renew(self, name: str, token: str, seconds: float) -> bool:
         held = self._held.get(token)
-        with _in_words():
+        with _in_words("PUT"):
             state = None if held is None else self._put_if(self._lease(name), _content(token), {"e_tag": held})
         if state is None:
             self._held.pop(token, None)
@@ -156,11 +174,11 @@ class ObjectTransport:
     def release(self, name: str, token: str, failed_seconds: float = 0) -> None:
         held = self._held.pop(token, None)
         if held is not None and failed_seconds:
-            with _in_words():
+            with _in_words("PUT"):
                 self._put_if(self._lease(name), b"%b%d" % (_FAILED, time.time_ns()), {"e_tag": held})
             return
         # Stores have no conditional removal. Between the two calls the lease still belongs to this process for seconds.
-        with _in_words(), contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(AbsentError), _in_words():
             if held is not None and obstore.head(self._store, self._lease(name))["e_tag"] == held:
                 obstore.delete(self._store, self._lease(name))
 
@@ -181,10 +199,10 @@ class ObjectTransport:
         host's clock was not in that time.
         """
         try:
-            found = obstore.get(self._store, place)
+            found = self._find(place)
             state = found.meta["e_tag"] or ""
             content = bytes(found.bytes()) if found.meta["size"] <= _LONGEST_LEASE else b""
-        except FileNotFoundError:  # given back just now
+        except AbsentError:  # given back just now
             self._watched.pop(place, None)
             return LeaseAnswer.HELD, ""
         if content.startswith(_FAILED):
@@ -209,6 +227,15 @@ class ObjectTransport:
             return None
         return put["e_tag"] or None
 
+    def _find(self, place: str) -> Any:
+        """Returns an object, whose content is not read yet. Raises :class:`AbsentError` if there is none."""
+        try:
+            with _in_words():
+                return obstore.get(self._store, place)
+        except AbsentError as error:
+            self.denies_missing |= error.is_denied
+            raise
+
     def _place(self, name: str) -> str:
         return f"{self._prefix}{name}"
 
@@ -226,19 +253,33 @@ def _content(token: str) -> bytes:
 
 
 @contextlib.contextmanager
-def _in_words() -> Iterator[None]:
+def _in_words(method: str = "GET") -> Iterator[None]:
+    """Turn what obstore raises into a :class:`RemoteError`. ``method``: of the calls that are made within."""
     try:
         yield
-    except (RemoteError, FileNotFoundError):
+    except RemoteError:
         raise
-    except (PermissionError, exceptions.PermissionDeniedError) as error:
-        raise RemoteError(f"it refuses: {_short(error)}", is_refusal=True) from None
-    except exceptions.UnauthenticatedError as error:
-        raise RemoteError(f"it refuses: {_short(error)}", is_own=True) from None
     except Exception as error:  # noqa: BLE001 - obstore's errors have no common base with those of its arguments
-        raise RemoteError(f"{type(error).__name__}: {_short(error)}") from None
+        raise _answer(error, method) from None
 
 
-def _short(error: Exception) -> str:
-    """Returns the first line of an error, without what precedes a URL's host: an endpoint may contain a password."""
-    return re.sub(r"//\S*@", "//", str(error).partition("\n")[0])[:300]
+def _answer(error: Exception, method: str) -> RemoteError:
+    """Returns what an error of obstore says that the store answered, by status, code and words; or that none came."""
+    text = str(error)
+    words, _, source = text.partition("\n\nDebug source:")
+    answered = _ANSWERED.search(words)
+    status = (
+        int(answered[1]) if answered is not None else next((s for kind, s in _STATUSES if isinstance(error, kind)), 0)
+    )
+    if not status:
+        is_silence = "TimedOut" in source or "timed out" in text
+        causes = [message or f"certificate: {fault}" for message, fault in _CAUSES.findall(source)]
+        why = causes[-1] if causes else words.rpartition(" - ")[2]  # not the URL before it
+        return RemoteError(in_one_line(why), Answer.SILENT if is_silence else Answer.BROKEN)
+    body = words[answered.end() :] if answered is not None else ""
+    code, said = (found[1] if (found := tag.search(body)) else "" for tag in (_CODE, _MESSAGE))
+    meaning = meaning_of(method, status, code, hides_missing=True)
+    if meaning is Answer.ABSENT:
+        return AbsentError(is_denied=status == _DENIED)
+    phrase = answered[2] if answered is not None else ""
+    return RemoteError(in_one_line(f"it answers {method} with {status} {phrase}".rstrip(), code, said), meaning)

@@ -23,15 +23,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from lockcache.remote.servers.transport import (
-    LARGEST_VALUE_BYTES,
-    LeaseAnswer,
-    RemoteError,
-    RemoteUrl,
-    name_in,
-    reason_of,
-    received_from,
-)
+from lockcache.remote.servers.answers import RemoteError, in_one_line, meaning_of
+from lockcache.remote.servers.transport import LARGEST_VALUE_BYTES, LeaseAnswer, name_in, reason_of, received_from
+from lockcache.remote.servers.urls import RemoteUrl
 
 __all__ = ["RedisTransport", "connect"]
 
@@ -69,6 +63,7 @@ class RedisTransport:
     """See :class:`.transport.Transport`."""
 
     has_leases = True
+    denies_missing = False
 
     def __init__(self, url: RemoteUrl, timeout_seconds: float) -> None:
         self._url = url
@@ -88,8 +83,7 @@ class RedisTransport:
         self._is_cluster = False
 
     def get(self, name: str) -> bytes | None:
-        # GETRANGE, not GET: so that no more is received of a value than is accepted.
-        return self._value(self._call(lambda client: client.getrange(self._key(name), 0, LARGEST_VALUE_BYTES)))
+        return self._value(self._call(partial(self._read, [name]))[0])
 
     def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
         wanted = list(names)
@@ -162,11 +156,19 @@ class RedisTransport:
         return f"{self._url.prefix}lease:{name}"
 
     def _read(self, names: list[str], client: Any) -> list[Any]:
+        """Returns the answers for these names, and renews in the same round trip for how long they are kept."""
+        renews = self._url.may_send
         with client.pipeline(transaction=False) as pipeline:
             for name in names:
+                # GETRANGE, not GET: so that no more is received of a value than is accepted.
                 pipeline.getrange(self._key(name), 0, LARGEST_VALUE_BYTES)
-            answers: list[Any] = pipeline.execute()
-            return answers
+            for name in names if renews else ():
+                pipeline.expire(self._key(name), self._url.ttl_seconds)
+            answers: list[Any] = pipeline.execute(raise_on_error=False)[: len(names)]
+        for answer in answers:  # not those of the renewals: a server that may only be read refuses them
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
 
     def _value(self, answer: object) -> bytes | None:
         if not isinstance(answer, bytes):
@@ -255,19 +257,54 @@ class _Unix(_Bounded, redis.UnixDomainSocketConnection):
 _BOUNDED: Final = {"redis": _Plain, "rediss": _Tls, "unix": _Unix}
 
 
+#: The codes of answers for which the client has a class, and which it takes from the words. Some of these classes are
+#: those of broken connections.
+_CODES: Final = (
+    (redis.exceptions.AuthenticationError, "WRONGPASS"),
+    (redis.exceptions.BusyLoadingError, "LOADING"),
+    (redis.exceptions.ClusterDownError, "CLUSTERDOWN"),
+    (redis.exceptions.MasterDownError, "MASTERDOWN"),
+    (redis.exceptions.NoPermissionError, "NOPERM"),
+    (redis.exceptions.OutOfMemoryError, "OOM"),
+    (redis.exceptions.ReadOnlyError, "READONLY"),
+    (redis.exceptions.TryAgainError, "TRYAGAIN"),
+)
+_TOO_MANY: Final = "max number of clients reached"
+_CODE: Final = re.compile(r"[A-Z][A-Z0-9]+")
+
+
 @contextlib.contextmanager
 def _in_words() -> Iterator[None]:
     """Turn what redis-py raises into a :class:`RemoteError`: its own errors, and what its parsers make of garbage."""
     try:
         yield
-    except (redis.exceptions.OutOfMemoryError, redis.exceptions.NoPermissionError, redis.exceptions.ReadOnlyError) as e:
-        raise RemoteError(f"it refuses: {e}", is_refusal=True) from None
-    except (redis.exceptions.AuthenticationError, redis.exceptions.AuthorizationError) as error:
-        raise RemoteError(f"{type(error).__name__}: {error}", is_own=True) from None
     except RemoteError:
         raise
+    except redis.exceptions.InvalidResponse as error:  # garbage
+        raise RemoteError(in_one_line("it does not speak the protocol", str(error))) from None
+    except (redis.exceptions.ResponseError, redis.exceptions.ConnectionError) as error:
+        raise _answer(error) from None
     except Exception as error:  # noqa: BLE001 - a parser that meets garbage raises what it likes
-        raise RemoteError(reason_of(error)) from None
+        raise RemoteError(in_one_line(reason_of(error))) from None
+
+
+def _answer(error: Exception) -> RemoteError:
+    """Returns an error that the server answered with; or a broken connection, for which the client has one class."""
+    words = str(error)
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), "")
+    if not code and words == _TOO_MANY:
+        code = "ERR"
+    if not code and not isinstance(error, redis.exceptions.ResponseError):
+        return RemoteError(in_one_line(reason_of(error)))
+    if code:
+        words = f"{code} {words}"
+    first = _CODE.match(words)
+    meaning = meaning_of("GET", code=words) if words in _WHOLE else meaning_of("GET", code=first[0] if first else "")
+    return RemoteError(in_one_line("it answers", words), meaning)
+
+
+#: Answers without a code of their own.
+_WHOLE: Final = ("DB index is out of range",)
 
 
 def _ms(seconds: float) -> int:
