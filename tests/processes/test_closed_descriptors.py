@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,7 +45,11 @@ def _clear(cache: FileStreamProgramCache) -> None:
     cache.clear()
 
 
-CALLS = [_store, _replace, _compute, _delete, _close, _recount, _clear]
+def _drop(_: FileStreamProgramCache) -> None:
+    """Leave the cache to be collected, which nobody closes."""
+
+
+CALLS = [_store, _replace, _compute, _delete, _close, _recount, _clear, _drop]
 
 
 def _close_all_and_open(paths: list[Path]) -> list[int]:
@@ -61,12 +67,19 @@ def _use(root: Path, call: Callable[[FileStreamProgramCache], None], files: int)
     cache[b"a"] = b"1" * 1000
     cache[b"b"] = b"1" * 1000
     paths = [root / f"user{number}" for number in range(files)]
+    lost = list[object]()
+    sys.unraisablehook = lambda unraisable: lost.append(unraisable.exc_value)
     numbers = _close_all_and_open(paths)
     try:
         call(cache)
-        cache.close()
+        if call is not _drop:
+            cache.close()
     except OSError as error:
         return f"raised {error}"
+    del cache
+    gc.collect()
+    if lost:
+        return f"raised where nobody sees it: {lost}"
     for path, number in zip(paths, numbers, strict=True):
         if os.read(number, len(_CONTENT) + 1) != _CONTENT:
             return f"{path.name} was closed or written to"

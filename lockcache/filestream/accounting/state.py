@@ -133,16 +133,19 @@ class StatePage:
     def is_own(self) -> bool:
         """Returns whether the number is still the page's; forgets it if not. Asked before this object is dropped."""
         try:
-            return self._file.is_own(os.fstat(self._fd))
+            status = os.fstat(self._fd)
         except OSError as error:
             if error.errno == errno.EBADF:
                 self._file.forget()
+            else:
+                self._file.trust_number()
             return False
+        return (status.st_dev, status.st_ino) == self._file.identity or self._file.is_own(status)
 
     def refuse_other_file(self) -> None:
-        """Raise :class:`OSError` (ESTALE) if the number is not the page's any more, and forget it."""
+        """Raise :class:`OSError` (ESTALE) if the program closed the descriptor, and forget its number."""
         if not self.is_own():
-            raise OSError(errno.ESTALE, "the descriptor of the state page was closed, or is stale")
+            raise OSError(errno.ESTALE, "the program closed the descriptor of the state page")
 
     def slot(self, shard: int) -> Slot:
         self.refuse_other_file()

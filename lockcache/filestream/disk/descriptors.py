@@ -34,6 +34,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import compress, repeat
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +55,8 @@ NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _NEXT: Final = (1).__add__
+_TABLE: Final = "/proc/self/fd"
+_HAS_TABLE: Final = os.path.isdir(_TABLE)
 
 # The wait for a kernel's lease on a file: a client of an NFS server answers within milliseconds.
 _LEASE_SECONDS: Final = 1.0
@@ -62,20 +66,16 @@ _BETWEEN_OPENS_SECONDS: Final = 0.005
 class Descriptor:
     """Owns one open descriptor, or none yet. ``with`` gives its number and closes it."""
 
-    __slots__ = ("__del__", "_left", "_numbers")
+    __slots__ = ("__del__", "__dict__")
 
     #: Not a method, in which an interrupt could come and be lost: the interpreter calls what stands in the slot.
     __del__: Callable[[], object]
 
-    def __init__(self) -> None:
-        self._numbers: Sequence[int] = ()
-        # The number again, until a caller takes it to close it: so it is closed once, however often close is called.
-        self._left: Iterator[int] = iter(())
-
-    @property
-    def number(self) -> int:
-        """The descriptor's number; -1 while there is none."""
-        return self._numbers[0] if self._numbers else -1
+    #: The descriptor's number; -1 while there is none.
+    number = -1
+    _numbers: Sequence[int] = ()
+    # The number again, until a caller takes it to close it: so it is closed once, however often close is called.
+    _left: Iterator[int] = iter(())
 
     def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """Open like :func:`os.open`. Requires: nothing is open."""
@@ -91,22 +91,23 @@ class Descriptor:
                 raise
         if not numbers:
             _open_once_given_up(numbers, lambda: map(call, (path,), (flags,), (mode,)))
-        return numbers[0]
+        self.number = number = numbers[0]
+        return number
 
     def close(self) -> None:
         """Close it. Does nothing when it is closed. Raises nothing."""
         if self._numbers:
             try:
-                self.__del__()
+                deque(map(os.closerange, self._left, map(_NEXT, self._numbers)), 0)
             finally:
-                self._numbers = ()
+                self._numbers, self.number = (), -1
 
     def end_writing(self) -> None:
         """Close like :meth:`close`, but raise :class:`OSError` where something written may not have arrived."""
         try:
             deque(map(os.close, self._left), 0)
         finally:
-            self._numbers = ()
+            self._numbers, self.number = (), -1
 
     def __enter__(self) -> int:
         return self._numbers[0]
@@ -118,16 +119,12 @@ class Descriptor:
 
 
 class KeptDescriptor(Descriptor):
-    """A descriptor that stays open between calls, and notices that the program closed it and has the number now.
+    """A descriptor that stays open between calls, and notices that the program closed it and has the number now."""
 
-    Not where its owner is dropped without :meth:`close`: then it is closed without a look.
-    """
+    __slots__ = ()
 
-    __slots__ = ("_identity",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._identity: tuple[int, int] | None = None
+    #: Device and inode of the file that was opened, once :meth:`is_own` was asked.
+    identity: tuple[int, int] | None = None
 
     def is_own(self, status: os.stat_result) -> bool:
         """Returns whether ``status``, that of the number now, is that of the file that was opened: of the first call.
@@ -135,27 +132,42 @@ class KeptDescriptor(Descriptor):
         Another file's number is forgotten: it is the program's, and the next use opens the file again.
         """
         found = status.st_dev, status.st_ino
-        if self._identity is None:
-            self._identity = found
-        if found == self._identity:
+        if self.identity is None:
+            self.identity = found
+            left = _if_still(found, self._left, self._numbers)
+            self.__del__ = partial(deque, map(os.closerange, left, map(_NEXT, self._numbers)), 0)
+        if found == self.identity:
             return True
         self.forget()
         return False
 
     def close(self) -> None:
-        if self._numbers and self._identity is not None:
+        if self._numbers and self.identity is not None:
             try:
                 self.is_own(os.fstat(self._numbers[0]))
             except OSError as error:
                 if error.errno == errno.EBADF:
                     self.forget()
         super().close()
-        self._identity = None
+        self.identity = None
+
+    def trust_number(self) -> None:
+        """Have an owner that is dropped close the number without a look: a server does not say what it leads to."""
+        self.__del__ = partial(deque, map(os.closerange, self._left, map(_NEXT, self._numbers)), 0)
 
     def forget(self) -> None:
         """Have no descriptor, and leave the number to whom it belongs now."""
         deque(self._left, 0)
-        self._numbers, self._identity = (), None
+        self._numbers, self.number, self.identity = (), -1, None
+
+
+def _if_still(identity: tuple[int, int], left: Iterator[int], numbers: Sequence[int]) -> Iterator[int]:
+    """Returns the descriptor, unless another file has its number by then, or nothing: for an owner that is dropped."""
+    # Asked by its name, because a call with a number that nothing has is an error.
+    there = compress(
+        numbers, map(os.access, map(f"{_TABLE}/{{}}".format, numbers), repeat(os.F_OK)) if _HAS_TABLE else repeat(True)
+    )
+    return compress(left, map(identity.__eq__, map(attrgetter("st_dev", "st_ino"), map(os.fstat, there))))
 
 
 def opened(name: str, flags: int, *, dir_fd: int | None = None) -> Descriptor:
@@ -194,8 +206,6 @@ def _open_once_given_up(numbers: list[int], opening: Callable[[], Iterator[int]]
             if time.monotonic() > until:
                 raise
 
-
-_TABLE: Final = "/proc/self/fd"
 
 # The flags by which lockcache opens entries and staged files, and hardly any other program: a user's own file in this
 # directory stays open.
