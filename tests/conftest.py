@@ -73,12 +73,13 @@ def _blocks_of_a_byte() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _nothing_stated() -> Iterator[None]:
     """Start each test without statements about keys, because an entry is larger by the statement about its key."""
-    # Not the fixture monkeypatch, whose patches are undone before the test's other fixtures end.
-    with pytest.MonkeyPatch.context() as patch:
-        for remembered in (statements._stated, statements._digested):
-            patch.setattr(remembered, "_new", {})
-            patch.setattr(remembered, "_old", {})
-        yield
+    kept = [(remembered, dict(remembered)) for remembered in (statements._stated, statements._digested)]
+    for remembered, _ in kept:
+        remembered.clear()
+    yield
+    for remembered, before in kept:
+        remembered.clear()
+        remembered.update(before)
 
 
 @pytest.fixture

@@ -267,7 +267,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         return self._entry(self._once.load(name) or self._once.wait(name, seconds))
 
     def __delitem__(self, key: bytes | str) -> None:
-        name = entry_name(coerce_key(key))
+        name = entry_name(key if type(key) is bytes else coerce_key(key))
         if not self._writer.remove(name):
             raise KeyError(key)
 

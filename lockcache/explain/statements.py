@@ -7,8 +7,9 @@ remembered already this costs 0.2 us, and no part is computed before something i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from lockcache import metadata
 from lockcache.explain.key_parts import Part, bounded, decode_label, looks_secret, make_part
@@ -16,32 +17,22 @@ from lockcache.explain.key_parts import Part, bounded, decode_label, looks_secre
 _T = TypeVar("_T")
 
 # Sized for the kernels of one job; a few KB each at most.
-_GENERATION: Final = 256
+_MOST: Final = 512
 # Of a key that is text, as it is shown.
 _LONGEST_KEY: Final = 60
 
 
-class _Recent(Generic[_T]):
-    """The last values, by key: between :data:`_GENERATION` and twice as many. Safe for threads, without a lock."""
-
-    def __init__(self) -> None:
-        self._new: dict[bytes, _T] = {}
-        self._old: dict[bytes, _T] = {}
+class _Recent(dict[bytes, _T]):
+    """The last values, by key: :data:`_MOST` at most. Safe for threads, without a lock; each put asks it once."""
 
     def put(self, key: bytes, value: _T) -> None:
-        """Remember a value."""
-        if len(self._new) >= _GENERATION:
-            self._old, self._new = self._new, {}
-        self._new[key] = value
-
-    def get(self, key: bytes) -> _T | None:
-        """Returns the value, or ``None`` where it is not known or was forgotten."""
-        found = self._new.get(key)
-        if found is None:
-            found = self._old.get(key)
-            if found is not None:
-                self.put(key, found)
-        return found
+        """Remember a value, for longer than all that were remembered before."""
+        self.pop(key, None)
+        self[key] = value
+        # Where another thread remembers or forgets one meanwhile, the next call goes on.
+        with contextlib.suppress(RuntimeError, StopIteration):
+            while len(self) > _MOST:
+                self.pop(next(iter(self)), None)
 
 
 class Stated:
@@ -133,7 +124,10 @@ class Label(str):
 
 def is_remembered(key: bytes) -> bool:
     """Returns whether a statement about a key is remembered, and remembers it for longer."""
-    return _stated.get(key) is not None
+    found = _stated.get(key)
+    if found is not None:
+        _stated.put(key, found)
+    return found is not None
 
 
 def statement_of(key: bytes, label: str = "") -> Stated | None:

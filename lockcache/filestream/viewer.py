@@ -25,8 +25,6 @@ from lockcache.filestream.entry import (
     as_entry,
     find_view,
     name_view,
-    reserved_bytes,
-    reserved_view_bytes,
 )
 from lockcache.filestream.writer import Writer
 
@@ -95,9 +93,10 @@ class Viewer:
         directory, deadline = self._directory, time.monotonic() + self._timeout_seconds
         layout = directory.layout
         space = directory.space
-        size = reserved_view_bytes(space, view)
+        # The view, and folders that grow.
+        size = view.size_bytes + space.most_of_entry(0, 0, has_block=False)
         # With its entry, which would else be evicted for it.
-        entry_bytes = reserved_bytes(space, sum(map(len, files.values())), len(blob), has_block=True)
+        entry_bytes = space.most_of_entry(sum(map(len, files.values())), len(blob), has_block=True)
         beside_bytes = entry_bytes + space.of_shard_folders(layout.shard_folders(int(view.entry[:2], 16)))
         admission = Admission(directory, deadline)
         try:

@@ -26,10 +26,8 @@ from lockcache.filestream.entry import (
     Record,
     RecordPlacement,
     StagedEntry,
-    delete_entry,
     pack,
     remove_entry,
-    reserved_bytes,
     unpack,
 )
 from lockcache.filestream.eviction import Evicted, evict_to_limit
@@ -135,7 +133,7 @@ class EntryWriter:
 
     def remove(self, name: str) -> bool:
         """Remove an entry, also for good from the seed, if there is one. Returns whether there was one."""
-        return delete_entry(self.directory, name, self.timeout_seconds)
+        return remove_entry(self.directory, name, self.timeout_seconds, for_good=True)
 
     def remove_all(self) -> None:
         """Remove all entries that are there. Those that are published meanwhile stay or go."""
@@ -181,26 +179,25 @@ class _Write:
     def run(self) -> Outcome:
         """Try until it is stored, or there is an entry that it does not replace. Raises :class:`OSError` to drop it."""
         try:
-            while (outcome := self._attempt_with_remedies()) is Outcome.NO_ROOM:
+            while True:
+                try:
+                    outcome = self._attempt()
+                except OSError as error:
+                    remedy = self._remedy(error)
+                    if remedy is None or remedy in self._retried:
+                        raise
+                    self._retried.add(remedy)
+                    continue
+                if outcome is not Outcome.NO_ROOM:
+                    return outcome
                 if time.monotonic() >= self._deadline:
                     raise RefusedError(f"other writers held all of the cap for {self._writer.timeout_seconds} s")
                 if self._admission is not None:
                     self._admission.wait()
-            return outcome
         finally:
             if self._admission is not None:
                 self._admission.leave()
                 self.evicted += self._admission.evicted
-
-    def _attempt_with_remedies(self) -> Outcome:
-        while True:
-            try:
-                return self._attempt()
-            except OSError as error:
-                remedy = self._remedy(error)
-                if remedy is None or remedy in self._retried:
-                    raise
-                self._retried.add(remedy)
 
     def _attempt(self) -> Outcome:
         writer, directory, placement = self._writer, self._directory, self._writer.placement
@@ -209,11 +206,13 @@ class _Write:
             packed = self._packed = placement.pack(writer.pack, self._name, self._payload, self._record, self._note)
         space = directory.layout.space or directory.space
         has_block = packed.inode_bytes > placement.fits_bytes and space.has_block_of_attribute(len(self._payload))
-        size = reserved_bytes(space, len(self._payload), len(packed.file), has_block=has_block)
+        size = space.most_of_entry(len(self._payload), len(packed.file), has_block=has_block)
         limit_bytes = directory.policy.stated.limit_bytes
         # By the policy as last read, which costs no call; if that refuses, it is read again.
         if limit_bytes is not None and size > limit_bytes:
-            _refuse_above(directory.limit_bytes(), size)
+            limit_bytes = directory.limit_bytes()
+            if limit_bytes is not None and size > limit_bytes:
+                raise _too_large(limit_bytes, size)
         staged = StagedEntry(directory, self._name, size, self._deadline)
         is_published = False
         try:
@@ -237,7 +236,8 @@ class _Write:
         return Outcome.STORED if is_published else Outcome.IS_THERE
 
     def _has_room(self, staged: StagedEntry, limit_bytes: int, image: bytes, size_bytes: int) -> bool:
-        _refuse_above(limit_bytes, size_bytes)
+        if size_bytes > limit_bytes:
+            raise _too_large(limit_bytes, size_bytes)
         if bytes_in(image) > limit_bytes:
             staged.reservation.give_way()
             if self._admission is None:
@@ -276,10 +276,9 @@ class _Write:
         return f"evicted {self._evictions} times for a full disk" if evicted.entries else None
 
 
-def _refuse_above(limit_bytes: int | None, size_bytes: int) -> None:
-    """Raise :class:`RefusedError` for so many bytes, if they can never be stored, however long the write waits."""
-    if limit_bytes is not None and size_bytes > limit_bytes:
-        raise RefusedError(f"{size_bytes} bytes on disk are more than the directory's cap leaves ({limit_bytes})")
+def _too_large(limit_bytes: int, size_bytes: int) -> RefusedError:
+    """Returns the error for so many bytes, which can never be stored, however long the write waits."""
+    return RefusedError(f"{size_bytes} bytes on disk are more than the directory's cap leaves ({limit_bytes})")
 
 
 # Of descriptors that are stale, or that the program closed: a file, a folder or a pipe may have the number.

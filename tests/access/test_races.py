@@ -55,7 +55,7 @@ def outside(home: Path, shared: Path) -> Path:
     Path(layout.scrub).write_bytes(b"{}")
     for key in KEYS:
         name = entry_name(key)
-        Path(layout.staged(StagedName(int(name[:2], 16), 9, myself().host, 2**22 + 1, 1, 0))).write_bytes(b"dead")
+        Path(layout.tmp, str(StagedName(int(name[:2], 16), 9, myself().host, 2**22 + 1, 1, 0))).write_bytes(b"dead")
         Path(layout.lease(name, 0)).write_bytes(b"{}")
     for number in range(70):
         Path(f"{layout.quarantine}/20261121T170102.{number:09d}Z-{entry_name(b'q')}-digest").write_bytes(b"kept")

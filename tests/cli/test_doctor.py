@@ -185,7 +185,7 @@ def test_what_a_killed_writer_left_is_told_and_what_a_living_one_has_is_not(fill
     with subprocess.Popen(["true"]) as process:
         process.wait()
     for pid in (me.pid, process.pid):
-        Path(layout.staged(StagedName(0, 0, me.host, pid, me.start_ticks, 0))).write_bytes(b"")
+        Path(layout.tmp, str(StagedName(0, 0, me.host, pid, me.start_ticks, 0))).write_bytes(b"")
     code, checks = examined(filled)
     assert (code, verdicts(checks)) == (1, {"leftovers": DEGRADED})
     assert checks["leftovers"]["measured"]["staged_files"] == 1

@@ -57,7 +57,7 @@ def _paths_of_code() -> set[str]:
         quarantined = QuarantinedName("20261121T170102.123456789Z", name, "digest")
         found |= {f"{layout.quarantine}/{each}" for each in (quarantined, quarantined._replace(is_record=True))}
         found |= {layout.entry(name), layout.record(name), layout.lock(7), layout.lease(name, 3)}
-        found |= {f"{layout.leases}/{name}.bell", layout.staged(StagedName(7, 9, "ab12", 1, 2, 3))}
+        found |= {f"{layout.leases}/{name}.bell", f"{layout.tmp}/{StagedName(7, 9, 'ab12', 1, 2, 3)}"}
         found.add(f"{layout.view(ViewName(name, '0' * 32, 9))}/kernel.cubin")
     for module in (PROJECT / "lockcache").rglob("*.py"):
         text = module.read_text()

@@ -10,7 +10,7 @@ from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, refuse_lone_directory, resolve_name
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, open_directory, recounted_when_interrupted
 from lockcache.cli.output import plain, print_json
-from lockcache.filestream.entry import delete_entry
+from lockcache.filestream.entry import remove_entry
 from lockcache.sizes import counted
 
 
@@ -37,7 +37,7 @@ def command(keys: tuple[str, ...], directory: str | None, as_json: bool) -> int:
     names = list(dict.fromkeys(resolve_name(opened.layout, key) for key in keys))
     opened.usage()  # a directory that may only be read is an error before anything is removed
     with recounted_when_interrupted([opened]):
-        removed = [name for name in names if delete_entry(opened, name, LOCK_TIMEOUT_SECONDS)]
+        removed = [name for name in names if remove_entry(opened, name, LOCK_TIMEOUT_SECONDS, for_good=True)]
     if as_json:
         print_json({"path": opened.layout.root, "removed": removed})
     else:

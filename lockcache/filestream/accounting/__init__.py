@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.filestream.accounting.change import ShardChange
     from lockcache.filestream.accounting.counters import SECTOR_BYTES, CountersCodec, HeldCounters, read_counters
     from lockcache.filestream.accounting.counters import read_since
     from lockcache.filestream.accounting.head import HEAD_BYTES, NOT_COUNTED, Head, decode_head, encode_head
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.run_counts import RunCounts, counts_of_run, note_own_cache
     from lockcache.filestream.accounting.run_record import RUN_HEAD, RUN_VARIABLE, RunPart, append_parts
     from lockcache.filestream.accounting.run_record import note_missing_parts, read_run
-    from lockcache.filestream.accounting.scan import ANY_TIME_NS, Change, Found, ShardFolders, accounted_change
-    from lockcache.filestream.accounting.scan import bytes_beside, bytes_of_entry
-    from lockcache.filestream.accounting.scan import count_shard, has_entry, measure_shard
-    from lockcache.filestream.accounting.scan import measure_shard_in_full, names_in, quarantined_files, scan_records
-    from lockcache.filestream.accounting.scan import scan_shard, scan_views, staged_files
+    from lockcache.filestream.accounting.scan import ANY_TIME_NS, Found, ShardFolders, bytes_beside, count_shard
+    from lockcache.filestream.accounting.scan import has_entry, measure_shard, measure_shard_in_full, names_in
+    from lockcache.filestream.accounting.scan import quarantined_files, scan_records, scan_shard, scan_views
+    from lockcache.filestream.accounting.scan import staged_files
     from lockcache.filestream.accounting.state import FILE_BYTES, PAGE_BYTES, Slot, StatePage, bytes_in
     from lockcache.filestream.accounting.state import encode_page, folder_of, head_of, is_of, read_state, replace_state
     from lockcache.filestream.accounting.state import slots_in, space_of, total_in, total_of, write_state

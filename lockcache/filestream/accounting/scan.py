@@ -8,14 +8,12 @@ consistent picture while writers go on; a caller that needs one holds the shard'
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.state import Slot, space_of
 from lockcache.filestream.disk import (
@@ -187,65 +185,6 @@ def measure_shard_in_full(
 def has_entry(layout: Layout, name: str) -> bool:
     """Returns whether the directory itself has an entry, damaged or not, for the effective user, as opening it does."""
     return os.access(layout.entry(name), os.F_OK, effective_ids=True)
-
-
-def bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
-    """Returns the bytes that an entry counts for; ``None`` if there is no entry that a scan would count.
-
-    Raises :class:`OSError` where that is not known: an entry that should be removed must not be taken for absent, and
-    then served.
-    """
-    path = layout.entry(name)
-    try:
-        status = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    of_file = space_of(layout).of_file
-    size = of_file(status)
-    if has_records:
-        try:
-            size += of_file(os.lstat(layout.record(name)))
-        except (FileNotFoundError, NotADirectoryError):
-            return size
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-    return size
-
-
-class Account(Protocol):
-    """An object by which a shard is accounted for: the state page, or a reservation on it."""
-
-    def add_locked(self, shard: int, bytes_: int, entries: int) -> object:
-        """Change a slot by so much. Requires: shard lock."""
-
-
-class Change:
-    """The difference that a block makes to what a shard's files count for, without its folders."""
-
-    bytes = 0
-    entries = 0
-
-
-@contextlib.contextmanager
-def accounted_change(layout: Layout, account: Account, shard: int, *, has_records: bool = True) -> Iterator[Change]:
-    """Yields a change, to be filled in, and accounts for it when the block ends, also by an error.
-
-    The block notes what it freed after it freed it: so an error, an interrupt or a death in between leaves too much
-    accounted for, never too little (invariant 3, hard cap). What the shard's folders grew and shrank by is measured.
-    ``has_records``: whether the shard has a folder of records, or the block may make one: if not, one folder is
-    measured, and not three. Requires: shard lock.
-    """
-    space, folders = layout.space or space_of(layout), layout.shard_folders(shard)[: None if has_records else 1]
-    change, before = Change(), space.of_shard_folders(folders)
-    try:
-        yield change
-    finally:
-        bytes_ = change.bytes + space.of_shard_folders(folders) - before
-        if bytes_ or change.entries:
-            account.add_locked(shard, bytes_, change.entries)
 
 
 def bytes_beside(layout: Layout, shard: int | None = None) -> Counter[int]:

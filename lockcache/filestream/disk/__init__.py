@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.mounts import mount_of
     from lockcache.filestream.disk.output import WAIT_FOR_TURN_SECONDS, Turn, open_output, turn_to_replace
     from lockcache.filestream.disk.owners import FOREIGN_GRACE_SECONDS, YOUNG_SECONDS, Owner, forget_given_up, give_up
-    from lockcache.filestream.disk.owners import is_abandoned, is_alive, is_given_up, myself
+    from lockcache.filestream.disk.owners import is_abandoned, is_alive, is_given_up, myself, staged_path
     from lockcache.filestream.disk.permissions import PRIVATE, Sharing, check_directory, check_folders, check_format
     from lockcache.filestream.disk.permissions import check_root, denial, make_root, nearest_seen, ownership
     from lockcache.filestream.disk.permissions import is_cache, refuse_newer, resolve_sharing, user_name
     from lockcache.filestream.disk.reach import BY_PATH, Reach
     from lockcache.filestream.disk.recency import ReadRecency, Recency, UnstatedRecency, last_use_ns
     from lockcache.filestream.disk.recency import present_ns, restate
-    from lockcache.filestream.disk.space import Space, is_sane, probe_space
+    from lockcache.filestream.disk.space import FOLDER_BLOCKS, Space, is_sane, probe_space
     from lockcache.filestream.disk.waiting import LOCAL, REMOTE, WOKEN, Pace, Waiter, ring
 else:
     __getattr__, __dir__ = door(__name__)

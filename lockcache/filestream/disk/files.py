@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from lockcache.filestream.disk.descriptors import DISK_FULL, FOLDER, READ, Descriptor, opened
-from lockcache.filestream.disk.layout import Layout, StagedName, next_serial
+from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.mounts import is_network
-from lockcache.filestream.disk.owners import YOUNG_SECONDS, give_up, myself
+from lockcache.filestream.disk.owners import YOUNG_SECONDS, give_up, staged_path
 from lockcache.filestream.disk.reach import BY_PATH
 
 _log = logging.getLogger("lockcache")
@@ -98,8 +98,7 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
 def replacing(layout: Layout, path: str, *, fsync: bool = True) -> Iterator[int]:
     """Yields an open, new file for the block to fill, then puts it under ``path`` like :func:`replace_file`."""
     # Named like a staged write that reserves nothing, so that every recount can tell its owner and whether that lives.
-    me = myself()
-    staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_ticks, next_serial()))
+    staged = staged_path(layout, 0, 0)
     reach, (parent, _, name), staged_name = layout.reach, path.rpartition("/"), os.path.basename(staged)
     reach.refuse_symlinks(layout.tmp, parent)
     with naming(path), reach.at(layout.tmp) as tmp, reach.at(parent) as folder:

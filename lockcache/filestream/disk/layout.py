@@ -262,9 +262,6 @@ class Layout:
         folder = f"/{shard:02x}"
         return self.entries + folder, self.records + folder, self.views + folder
 
-    def staged(self, staged: StagedName) -> str:
-        return f"{self.tmp}/{staged}"
-
     def lease(self, name: str, generation: int) -> str:
         return f"{self.leases}/{name}.{generation}"
 

@@ -107,21 +107,6 @@ class ProcessLock:
     name any more and opens the new one; on a network file system, the first one a second or more after it was checked.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_fd",
-        "_file",
-        "_heirs",
-        "_hold",
-        "_holders",
-        "_is_to_close",
-        "_keeps_open",
-        "_layout",
-        "_named_at",
-        "path",
-        "timeout_seconds",
-    )
-
     def __init__(self, path: str, timeout_seconds: float, *, layout: Layout | None = None) -> None:
         """``layout``: that of the cache in which the file is, if it is in one."""
         self.path = path
@@ -295,14 +280,15 @@ class ProcessLock:
         for _ in range(3):
             fd = self._fd
             if fd < 0:
-                self._file.close()  # an interrupt may have come before its number was noted
                 self._named_at = time.monotonic() if self._layout is not None and self._layout.is_network else None
                 fd = self._fd = self._open()
                 self._keeps_open = _is_in_lower_half(fd)
             try:
                 is_locked = lock_descriptor(fd, blocking=False)
                 if self._named_at is None:
-                    is_named = self._file.is_own(status := _fstat(fd)) and (status.st_nlink > 0 or not is_locked)
+                    status = _fstat(fd)
+                    is_own = (status.st_dev, status.st_ino) == self._file.identity or self._file.is_own(status)
+                    is_named = is_own and (status.st_nlink > 0 or not is_locked)
                 else:
                     is_named = self._had_name(fd, self._named_at)
                 if is_named:
@@ -327,6 +313,7 @@ class ProcessLock:
     def _open(self) -> int:
         # UPDATE: NFS refuses an exclusive flock on a read-only descriptor.
         reach = BY_PATH if self._layout is None else self._layout.reach
+        self._file = KeptDescriptor()  # an interrupt may have come before the number of the older one was noted
         try:
             reach.open_or_create(self.path, UPDATE, self._file)
         except FileNotFoundError:
@@ -361,13 +348,11 @@ class _SharedShardLock(ProcessLock):
     microsecond all the same: what is done under the lock goes by descriptors (:mod:`.reach`).
     """
 
-    __slots__ = ("_folders", "_record_folders", "_record_shard")
-
     def __init__(self, layout: Layout, shard: int, timeout_seconds: float) -> None:
         super().__init__(layout.lock(shard), timeout_seconds, layout=layout)
-        self._folders = layout.own, layout.tmp, layout.entries, layout.entry_shard(shard)
-        self._record_shard = layout.record_shard(shard)
-        self._record_folders = layout.records, self._record_shard, layout.views, layout.view_shard(shard)
+        entries, self._record_shard, views = layout.shard_folders(shard)
+        self._folders = layout.own, layout.tmp, layout.entries, entries
+        self._record_folders = layout.records, self._record_shard, layout.views, views
 
     def _try_process(self) -> bool:
         for folder in self._folders:
@@ -398,7 +383,7 @@ class ShardLocks(dict[int, ProcessLock]):
 
     def __missing__(self, shard: int) -> ProcessLock:
         layout = self._layout
-        for folder in (layout.entry_shard(shard), layout.record_shard(shard)):
+        for folder in layout.shard_folders(shard)[:2]:
             refuse_symlink(folder)
         lock = (
             _SharedShardLock(layout, shard, self._timeout_seconds)

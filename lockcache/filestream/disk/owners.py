@@ -25,6 +25,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from lockcache.filestream.disk.layout import Layout, StagedName, next_serial
+
 #: A write takes milliseconds. Reaping skips younger files, which saves a look at each owner (0.1 ms) while many
 #: processes write.
 YOUNG_SECONDS: Final = 1.0
@@ -76,6 +78,11 @@ def forget_given_up(file: str) -> None:
 def myself() -> Owner:
     """Returns the owner that this process is. Computed once in each process."""
     return Owner(_host_token(), os.getpid(), _start_ticks(os.getpid()) or _UNKNOWN_START)
+
+
+def staged_path(layout: Layout, shard: int, size_bytes: int) -> str:
+    """Returns a new path for something that this process stages for a shard, and for which it reserves so much."""
+    return f"{layout.tmp}/{StagedName(shard, size_bytes, *myself(), next_serial())}"
 
 
 def is_alive(owner: Owner) -> bool | None:

@@ -73,7 +73,7 @@ class Recency:
     makes the client forget the file's times.
     """
 
-    __slots__ = ("_is_network", "_root", "failures", "is_exact", "touch")
+    __slots__ = ("_is_network", "_root", "failures", "is_exact", "touch", "touch_new")
 
     def __init__(self, root: str, is_network: bool | None = None) -> None:
         """``is_network``: whether the root is on a network file system; ``None``: to be found out at the first use."""
@@ -85,16 +85,14 @@ class Recency:
         self.is_exact = False
         #: Never raises. Bound to the calls that this file system accepts, as the first uses show.
         self.touch: Callable[..., None] = self._touch_first
-
-    def touch_new(self, fd: int) -> None:
-        """State the use of a file that was just made. On a network file system its server has done so."""
-        if not self._is_network:
-            self.touch(fd)
+        #: States the use of a file that was just made. On a network file system its server has done so.
+        self.touch_new: Callable[[int], None] = self._touch_first
 
     def _touch_first(self, fd: int, status: os.stat_result | None = None) -> None:
         if self._is_network is None:
             self._is_network = is_network(self._root)
         self.touch = self._touch_seldom if self._is_network else self._touch_exactly
+        self.touch_new = _touch_nothing if self._is_network else self._touch_exactly
         self.touch(fd, status)
 
     def _touch_exactly(self, fd: int, _: os.stat_result | None = None) -> None:
@@ -151,3 +149,7 @@ class UnstatedRecency(Recency):
 
     def _touch_first(self, fd: int, _: os.stat_result | None = None) -> None:
         return
+
+
+def _touch_nothing(fd: int, _: os.stat_result | None = None) -> None:
+    """Leave the times of a file as they are."""

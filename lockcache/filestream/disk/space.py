@@ -24,6 +24,8 @@ from lockcache.filestream.disk.mounts import Mount, is_network_mount, mount_of
 
 # statvfs of a network file system states the size of its transfers.
 _NETWORK_BLOCK_BYTES: Final = 4096
+#: By how much the two folders of a shard may grow when a name is added: on ext4 each by two, when its first is full.
+FOLDER_BLOCKS: Final = 4
 # A bound on unreasonable answers, and on what others may have put into the file.
 _LARGEST_BLOCK_BYTES: Final = 1 << 20
 _LARGEST_INODE_BYTES: Final = 4096
@@ -65,6 +67,17 @@ class Space(NamedTuple):
         if self.shows_blocks and taken <= _MOST_BLOCKS * block and status.st_blocks * _UNIT_BYTES > taken:
             taken += block
         return taken + self.inode_bytes
+
+    def most_of_entry(self, payload_bytes: int, record_bytes: int, *, has_block: bool) -> int:
+        """Returns the most that storing an entry may add to what the disk holds: the entry, and folders that grow.
+
+        ``has_block``: a block for the attribute is among it.
+        """
+        block = self.block_bytes
+        most = -(-payload_bytes // block) * block + self.inode_bytes
+        if record_bytes:
+            most += self.of_bytes(record_bytes)
+        return most + block * (FOLDER_BLOCKS + has_block) if self.shows_blocks else most
 
     def has_block_of_attribute(self, size_bytes: int) -> bool:
         """Returns whether the count of blocks of a file of this length shows the block of its attribute."""

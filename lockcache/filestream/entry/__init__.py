@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.counted import CountedReads
     from lockcache.filestream.entry.locate import NO_ATTRIBUTE, Prices, find_records, read_record_file
     from lockcache.filestream.entry.reader import EntryReader, GuardedReader, Loader, NetworkReader, loader_of
-    from lockcache.filestream.entry.removal import delete_entry, orphan_views, remove_empty_folders_locked, remove_entry
-    from lockcache.filestream.entry.removal import remove_locked, remove_orphan_views_locked, remove_views_locked
+    from lockcache.filestream.entry.removal import orphan_views, remove_empty_folders_locked, remove_entry
+    from lockcache.filestream.entry.removal import remove_locked, remove_orphan_views_locked
+    from lockcache.filestream.entry.removal import remove_views_locked
     from lockcache.filestream.entry.signing import KeyRing, encode_key, load_keys, new_key, read_key_file
-    from lockcache.filestream.entry.staging import StagedEntry, reserved_bytes
+    from lockcache.filestream.entry.staging import StagedEntry
     from lockcache.filestream.entry.untrusted import RefusedEntryError, refuse_unless_whole
     from lockcache.filestream.entry.verdict import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE, WRONG
     from lockcache.filestream.entry.verdict import EntryState, digest_payload, is_of_another_version, judge_entry
     from lockcache.filestream.entry.verdict import needs_payload
-    from lockcache.filestream.entry.views import StagedView, ViewPath, find_view, name_view, reserved_view_bytes
+    from lockcache.filestream.entry.views import StagedView, ViewPath, find_view, name_view
 else:
     __getattr__, __dir__ = door(__name__)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.accounting import StatePage, accounted_change, bytes_of_entry, scan_views
+from lockcache.filestream.accounting import ShardChange, scan_views
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     FOLDER,
@@ -23,13 +23,11 @@ from lockcache.filestream.disk import (
     Descriptor,
     Layout,
     PlantedFolderError,
-    StagedName,
     ViewName,
     give_up,
-    myself,
-    next_serial,
     refuse_symlink,
     remove_files,
+    staged_path,
 )
 from lockcache.filestream.seed_marks import hide
 
@@ -44,29 +42,27 @@ class Removed(NamedTuple):
     is_in_use: bool
 
 
-def delete_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -> bool:
-    """Remove an entry like :func:`remove_entry`, and for good from the seed too. Returns whether there was one."""
-    was_in_seed = hide(directory.layout, name)  # first: else it is read from there once the entry is gone
-    return remove_entry(directory, name, timeout_seconds) or was_in_seed
-
-
-def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -> bool:
+def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float, *, for_good: bool = False) -> bool:
     """Remove an entry and give back its bytes. Returns whether there was one.
+
+    ``for_good``: from the seed too. Else what it has under that name is read from there.
 
     Removal is what makes a dropped write safe (invariant 2, last write wins), so it does not depend on the lock: if
     that is not free in time, or no file can be opened (no descriptors left), the entry is removed anyway, and the next
     reap corrects the accounting.
     """
+    layout, shard = directory.layout, int(name[:2], 16)
+    was_in_seed = for_good and hide(layout, name)  # first: else it is read from there once the entry is gone
     try:
-        lock = directory.locks[int(name[:2], 16)]
+        lock = directory.locks[shard]
         usage = directory.usage()
-        hold = lock.hold(timeout_seconds)
+        hold = lock.try_hold() or lock.hold(timeout_seconds)
     except OSError as error:
         if error.errno in _MISCONFIGURED:
             raise
-        return _remove_without_lock(directory.layout, name)
+        return _remove_without_lock(layout, name) or was_in_seed
     try:
-        return remove_locked(directory.layout, usage, name)
+        return remove_locked(ShardChange(layout, usage, shard), name) or was_in_seed
     finally:
         hold.release()
 
@@ -90,25 +86,26 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
 
 def leave_to_reap(layout: Layout, shard: int) -> None:
     """Leave an empty staged file that this process is done with: the next reap recounts its shard."""
-    path, file = layout.staged(StagedName(shard, 0, *myself(), next_serial())), Descriptor()
+    path, file = staged_path(layout, shard, 0), Descriptor()
     with contextlib.suppress(OSError):  # too much is accounted for then, until a recount
         layout.reach.create(path, WRITE, file)
         give_up(os.path.basename(path))
     file.close()
 
 
-def remove_locked(layout: Layout, usage: StatePage, name: str) -> bool:
-    """Remove an entry like :func:`remove_entry`. Requires: shard lock."""
-    shard = int(name[:2], 16)
-    layout.reach.look_at_shard_locked(shard)
-    has_records = os.access(layout.record_shard(shard), os.F_OK, effective_ids=True)
-    size = bytes_of_entry(layout, name, has_records)
+def remove_locked(change: ShardChange, name: str) -> bool:
+    """Remove an entry of the shard that is changed, with its record and views. Returns whether there was one.
+
+    Requires: shard lock.
+    """
+    layout, path = change.layout, change.layout.entry(name)
+    size = change.bytes_of(name, path)
     if size is None:
         return False
-    with accounted_change(layout, usage, shard, has_records=has_records) as change:
-        if not unlink_entry_file(layout, layout.entry(name)):
+    with change:
+        if not unlink_entry_file(layout, path):
             return False
-        if has_records:
+        if change.has_records:
             unlink_entry_file(layout, layout.record(name))
             size += remove_views_locked(layout, name).bytes
         change.bytes, change.entries = -size, -1

@@ -21,7 +21,7 @@ from filelock import lock_descriptor
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import Slot, StatePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import StagedName, give_up, myself, next_serial, truncate_below
+from lockcache.filestream.disk import give_up, staged_path, truncate_below
 from lockcache.filestream.entry.removal import leave_to_reap
 
 # Written within one hold of the shard's lock on a network file system: some 10 ms on a slow one.
@@ -39,7 +39,7 @@ class _Held(Protocol):
 
 
 class Reservation:
-    """The reservation of one staged write, and the path of what is staged. See :func:`reserve_in`."""
+    """The reservation of one staged write, and the path of what is staged. See :data:`RESERVATIONS`."""
 
     __slots__ = ("_deadline", "_directory", "_lock", "is_standing", "page", "path", "shard", "size_bytes")
 
@@ -60,21 +60,22 @@ class Reservation:
         #: there on leaves too much accounted for; giving back what is published, too little.
         self.is_standing = False
 
-    def take(self, make: Callable[[str], int | None]) -> None:
-        """Make what is staged, and reserve its size, in one critical section.
+    def take(self, make: Callable[[str], int | None]) -> int:
+        """Make what is staged, and reserve its size, in one critical section. Returns its descriptor; -1 for a folder.
 
         ``make`` gets its path, and returns the descriptor of a file. That is locked, so that reapers on other hosts,
         which cannot check our pid, see that its owner lives. A folder has no lock that a reaper could try.
         """
-        path = self.staged_path(self.size_bytes)
+        path = staged_path(self._directory.layout, self.shard, self.size_bytes)
         hold = self.hold()
         try:
             self.path = path  # before there is such a file: an interrupt must not leave it
             fd = make(path)
             if fd is not None:
                 lock_descriptor(fd, blocking=False)  # closing the file releases the lock, and so does death
-            self.add_locked(self.shard, self.size_bytes, 0)
+            self.page.add_locked(self.shard, self.size_bytes, 0)
             self.is_standing = True
+            return -1 if fd is None else fd
         finally:
             hold.release()
 
@@ -137,10 +138,6 @@ class Reservation:
             hold.release()
         self.path = ""
 
-    def staged_path(self, size_bytes: int) -> str:
-        """Returns a new path for something staged that has reserved so much."""
-        return self._directory.layout.staged(StagedName(self.shard, size_bytes, *myself(), next_serial()))
-
 
 class NetworkReservation(Reservation):
     """A reservation on a network file system: a small write keeps the lock until what is staged is in its place.
@@ -162,8 +159,8 @@ class NetworkReservation(Reservation):
         # An entry that is accounted for already, while the lock is kept: so one that is new needs no change at the end.
         self._ahead = 0
 
-    def take(self, make: Callable[[str], int | None]) -> None:
-        path = self.staged_path(self.size_bytes)
+    def take(self, make: Callable[[str], int | None]) -> int:
+        path = staged_path(self._directory.layout, self.shard, self.size_bytes)
         self.hold()
         self.path = path
         self._fd = make(path)
@@ -171,6 +168,7 @@ class NetworkReservation(Reservation):
         self._ahead, self.is_standing = 1, True
         if self.size_bytes > _MOST_KEPT_BYTES:
             self.give_way()
+        return -1 if self._fd is None else self._fd
 
     def give_way(self) -> None:
         if self._hold is not None:
@@ -206,10 +204,8 @@ class NetworkReservation(Reservation):
                 hold.release()
 
 
-def reserve_in(directory: CacheDirectory, shard: int, size_bytes: int, deadline: float | None = None) -> Reservation:
-    """Returns a reservation of so many bytes, not taken yet."""
-    kind = NetworkReservation if directory.layout.is_network else Reservation
-    return kind(directory, shard, size_bytes, deadline)
+#: The kinds of reservation, by whether the directory is on a network file system.
+RESERVATIONS: Final[dict[bool, type[Reservation]]] = {False: Reservation, True: NetworkReservation}
 
 
 def discard(path: str, remove: Callable[[str], bool]) -> bool:

@@ -15,48 +15,36 @@ import os
 from functools import partial
 from typing import Final
 
-from lockcache.filestream.accounting import accounted_change, bytes_of_entry, has_entry
+from lockcache.filestream.accounting import ShardChange
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
+    FOLDER_BLOCKS,
     WRITE,
     Descriptor,
     Layout,
     Space,
     append_below,
     fsync_folder_of,
+    staged_path,
     truncate_below,
     write_all,
 )
 from lockcache.filestream.entry.codec import LARGEST_RECORD_BYTES, NOTE_XATTR, XATTR, AttributeRefusedError
 from lockcache.filestream.entry.locate import read_record_file
 from lockcache.filestream.entry.removal import remove_views_locked, unlink_entry_file
-from lockcache.filestream.entry.reservation import discard, reserve_in
+from lockcache.filestream.entry.reservation import RESERVATIONS, discard
 
 _log = logging.getLogger("lockcache")
 
-
-# By how much the two folders of a shard may grow when a name is added: on ext4 each by two, when its first is full.
-_FOLDER_BLOCKS: Final = 4
 
 # cuda.core's clear() removes empty shard directories: in a loop of those a new one may be gone before it is used.
 _MOST_RENAMES: Final = 5
 
 
-def reserved_bytes(space: Space, payload_bytes: int, record_bytes: int, *, has_block: bool) -> int:
-    """Returns the most that storing an entry may add to what the disk holds: the entry, and folders that grow.
-
-    ``has_block``: a block for the attribute is among it.
-    """
-    most = space.of_bytes(payload_bytes) + (space.of_bytes(record_bytes) if record_bytes else 0)
-    if space.shows_blocks:
-        most += space.block_bytes * (_FOLDER_BLOCKS + has_block)
-    return most
-
-
 class StagedEntry:
     """A reserved, staged write. Ends by :meth:`publish` or :meth:`abandon`, whichever comes first."""
 
-    __slots__ = ("_directory", "_file", "_name", "_record_path", "_surplus", "reservation", "space")
+    __slots__ = ("_directory", "_fd", "_file", "_name", "_record_path", "_surplus", "reservation", "space")
 
     def __init__(self, directory: CacheDirectory, name: str, size_bytes: int, deadline: float | None = None) -> None:
         """Stage nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: one lock timeout)."""
@@ -65,21 +53,24 @@ class StagedEntry:
         #: How files count here.
         self.space: Space = directory.layout.space or directory.space
         # The part of the reservation that the entry itself will not count for.
-        self._surplus = _FOLDER_BLOCKS * self.space.block_bytes if self.space.shows_blocks else 0
+        self._surplus = FOLDER_BLOCKS * self.space.block_bytes if self.space.shows_blocks else 0
         self._record_path = ""
         self._file = Descriptor()
-        self.reservation = reserve_in(directory, int(name[:2], 16), size_bytes, deadline)
+        # While the staged file is open.
+        self._fd = -1
+        kind = RESERVATIONS[directory.layout.is_network]
+        self.reservation = kind(directory, int(name[:2], 16), size_bytes, deadline)
 
     def reserve(self) -> None:
         """Make the staged file and reserve its size, in one critical section."""
-        self.reservation.take(partial(self._directory.layout.reach.create, flags=WRITE, made=self._file))
+        self._fd = self.reservation.take(partial(self._directory.layout.reach.create, flags=WRITE, made=self._file))
 
     def _remove(self, path: str) -> bool:
         return unlink_entry_file(self._directory.layout, path)
 
     def fits_inode(self) -> bool:
         """Returns whether the attribute took no block. Requires: nothing written yet, and a space that shows blocks."""
-        return os.fstat(self._file.number).st_blocks == 0
+        return os.fstat(self._fd).st_blocks == 0
 
     def expect_less(self, surplus_bytes: int) -> None:
         """Give back so many more bytes when the entry is published: it will not take them."""
@@ -90,7 +81,7 @@ class StagedEntry:
 
         Raises :class:`AttributeRefusedError` for the record. A note that the file system does not take is left out.
         """
-        fd = self._file.number
+        fd = self._fd
         try:
             if attribute:
                 os.setxattr(fd, XATTR, attribute)
@@ -104,7 +95,7 @@ class StagedEntry:
 
     def write(self, payload: bytes, record: bytes, *, fsync: bool) -> None:
         """Write payload and record. Requires: the reservation, and that the sum with it is under the cap."""
-        fd = self._file.number
+        fd = self._fd
         write_all(fd, payload)
         self._directory.recency.touch_new(fd)
         if record:
@@ -122,45 +113,47 @@ class StagedEntry:
         Returns whether that was done: without ``replaces``, not if there is an entry.
         """
         layout, reserved = self._directory.layout, self.reservation
+        path = layout.entry(self._name)
         hold = reserved.hold()
         try:
-            is_new = layout.reach.look_at_shard_locked(reserved.shard, makes=replaces)
-            has_records = os.access(layout.record_shard(reserved.shard), os.F_OK, effective_ids=True)
+            change = ShardChange(layout, reserved, reserved.shard, makes=replaces)
             # Most puts are of a key that missed, and asking is cheaper than an exception (1.2 us).
-            is_there = not is_new and has_entry(layout, self._name)
-            replaced = bytes_of_entry(layout, self._name, has_records) if is_there else None
+            is_there = not change.is_new and os.access(path, os.F_OK, effective_ids=True)
+            replaced = change.bytes_of(self._name, path) if is_there else None
             if replaced is not None and not replaces:
                 return False
-            self._publish_locked(replaced, has_records=has_records)
+            self._publish_locked(change, path, replaced)
         finally:
             hold.release()
         if fsync:
-            fsync_folder_of(layout, layout.entry(self._name))
+            fsync_folder_of(layout, path)
         return True
 
-    def _publish_locked(self, replaced_bytes: int | None, *, has_records: bool) -> None:
+    def _publish_locked(self, change: ShardChange, path: str, replaced_bytes: int | None) -> None:
         """Put the entry into its place. ``replaced_bytes``: of the one that is there. Requires: shard lock."""
         layout, reserved, record_path = self._directory.layout, self.reservation, self._record_path
-        with accounted_change(layout, reserved, reserved.shard, has_records=has_records or bool(record_path)) as change:
+        if record_path:
+            change.make_records()
+        with change:
             # The record first, and with the older one behind it, so that a reader between the two renames, or
             # after a death there, finds the record of either payload. The other order would leave a payload without a
             # record, which is served unverified.
             record_bytes = self._publish_record_locked(has_older=replaced_bytes is not None) if record_path else None
             reserved.is_standing = False
             try:
-                _rename(layout, reserved.path, layout.entry(self._name), layout.entries)
+                _rename(layout, reserved.path, path, layout.entries)
             except OSError:
                 # A record that is in place counts, unless there is no entry for it.
                 reserved.is_standing = replaced_bytes is None or not record_path
                 raise
             if record_bytes is not None:
                 truncate_below(layout, layout.record(self._name), record_bytes)
-            elif has_records and not record_path:
+            elif change.has_records and not record_path:
                 unlink_entry_file(layout, layout.record(self._name))
             reserved.path = self._record_path = ""
             change.entries = int(replaced_bytes is None)
             change.bytes = -self._surplus - (replaced_bytes or 0)
-            if has_records and replaced_bytes is not None:
+            if change.has_records and replaced_bytes is not None:
                 # Views of the older version go with it; a view that is in use goes later, with this entry.
                 change.bytes -= remove_views_locked(layout, self._name).bytes
 
@@ -173,7 +166,7 @@ class StagedEntry:
 
     def _write_record(self, record: bytes, *, fsync: bool) -> None:
         # Under a name that reserves nothing: its bytes are reserved with the payload's.
-        self._record_path = path = self.reservation.staged_path(0)
+        self._record_path = path = staged_path(self._directory.layout, self.reservation.shard, 0)
         file = Descriptor()
         self._directory.layout.reach.create(path, WRITE, file)
         with file as fd:

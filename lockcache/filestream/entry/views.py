@@ -22,7 +22,7 @@ from typing import Final
 
 from xxhash import xxh3_128
 
-from lockcache.filestream.accounting import accounted_change
+from lockcache.filestream.accounting import ShardChange
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     FOLDER,
@@ -38,8 +38,7 @@ from lockcache.filestream.disk import (
 )
 from lockcache.filestream.entry.locate import find_records
 from lockcache.filestream.entry.removal import remove_views_locked
-from lockcache.filestream.entry.reservation import reserve_in
-from lockcache.filestream.entry.staging import reserved_bytes
+from lockcache.filestream.entry.reservation import RESERVATIONS
 
 # Of ext4: what a name takes in its folder in addition to its bytes, and what a folder has that is not names.
 _NAME_BYTES: Final = 11
@@ -77,11 +76,6 @@ def _view_bytes(space: Space, files: Mapping[str, bytes]) -> int:
     block = space.block_bytes
     # Beyond a block the names lie in a tree, whose leaves are at least half full.
     return taken + (block if names + _HEADER_BYTES <= block else 2 * space.of_bytes(names) + _INDEX_BLOCKS * block)
-
-
-def reserved_view_bytes(space: Space, view: ViewName) -> int:
-    """Returns the most that making a view may add to what the disk holds: the view, and folders that grow."""
-    return view.size_bytes + reserved_bytes(space, 0, 0, has_block=False)
 
 
 def find_view(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> ViewPath | None:
@@ -134,7 +128,8 @@ class StagedView:
     def __init__(self, directory: CacheDirectory, name: str, size_bytes: int, deadline: float | None = None) -> None:
         """Stage nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: one lock timeout)."""
         self._layout = directory.layout
-        self.reservation = reserve_in(directory, int(name[:2], 16), size_bytes, deadline)
+        kind = RESERVATIONS[directory.layout.is_network]
+        self.reservation = kind(directory, int(name[:2], 16), size_bytes, deadline)
 
     def reserve(self) -> None:
         """Make the staged folder and reserve the view's size, in one critical section."""
@@ -173,21 +168,22 @@ class StagedView:
         layout = self._layout
         hold = self.reservation.hold()
         try:
-            layout.reach.look_at_shard_locked(self.reservation.shard)
+            change = ShardChange(layout, self.reservation, self.reservation.shard)
             if not _is_stored(layout, view.entry, blob):
                 return None
             # Rarely, another process was faster. Otherwise nothing is compared, which would take long under this lock.
             found = find_view(layout, view, files) if os.path.lexists(layout.view(view)) else None
             if found is None:
-                self._place_locked(view)
+                self._place_locked(change, view)
                 found = _held(layout, view, files)
             return found
         finally:
             hold.release()
 
-    def _place_locked(self, view: ViewName) -> None:
+    def _place_locked(self, change: ShardChange, view: ViewName) -> None:
         layout, reserved = self._layout, self.reservation
-        with accounted_change(layout, reserved, reserved.shard) as change:
+        change.make_records()
+        with change:
             for folder in (
                 *(layout.records, layout.record_shard(reserved.shard)),
                 *(layout.views, layout.view_shard(reserved.shard)),

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from lockcache.filestream.accounting import Found, StatePage, accounted_change, space_of
+from lockcache.filestream.accounting import Found, ShardChange, StatePage
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     READ,
     SHARDS,
     Folder,
-    Layout,
     PlantedFolderError,
     last_use_ns,
 )
@@ -117,7 +116,7 @@ def remove_empty_folders(directory: CacheDirectory) -> None:
         if hold is None:
             continue
         try:
-            with accounted_change(layout, usage, shard):
+            with ShardChange(layout, usage, shard):
                 remove_empty_folders_locked(layout, shard)
         finally:
             hold.release()
@@ -141,7 +140,7 @@ def remove_orphan_views(directory: CacheDirectory) -> None:
         if hold is None:
             continue
         try:
-            with accounted_change(layout, usage, shard) as change:
+            with ShardChange(layout, usage, shard) as change:
                 change.bytes = -remove_orphan_views_locked(layout, shard).bytes
         finally:
             hold.release()
@@ -167,21 +166,21 @@ def _remove_from_shard(
     except OSError:
         return None  # no inode or descriptor left for a lock file that is not there yet: as good as busy
     try:
-        layout.reach.look_at_shard_locked(shard)
-        if not os.path.exists(layout.record_shard(shard)):
-            return _remove_plain_locked(layout, usage, shard, victims)
+        change = ShardChange(layout, usage, shard)
+        if not change.has_records:
+            return _remove_plain_locked(change, victims)
         done = Evicted()
         for victim in victims:
             if _look_again(Folder(layout.entry_shard(shard)), victim) is None:
                 continue
             # The views first: one that is used keeps its entry, and an entry without a view is whole.
-            with accounted_change(layout, usage, shard) as change:
+            with change:
                 views = remove_views_locked(layout, victim.name)
                 change.bytes = -views.bytes
             if views.is_in_use:
                 in_use.add(victim.name)
                 _state_use(directory, victim.name)
-            elif remove_locked(layout, usage, victim.name):
+            elif remove_locked(change, victim.name):
                 done += Evicted(1, victim.size_bytes)
         return done
     finally:
@@ -194,16 +193,12 @@ def _state_use(directory: CacheDirectory, name: str) -> None:
         directory.recency.touch(fd)
 
 
-def _remove_plain_locked(layout: Layout, usage: StatePage, shard: int, victims: list[Found]) -> Evicted:
+def _remove_plain_locked(change: ShardChange, victims: list[Found]) -> Evicted:
     """Remove entries without record files: two system calls each, and one give-back for all. Requires: shard lock."""
-    of_file = space_of(layout).of_file
+    of_file = change.space.of_file
     # The folder is gone, or a symlink is in its place: nothing there is an entry now.
     gone = contextlib.suppress(FileNotFoundError, PlantedFolderError)
-    with (
-        accounted_change(layout, usage, shard, has_records=False) as change,
-        gone,
-        layout.reach.at(layout.entry_shard(shard)) as folder,
-    ):
+    with change, gone, change.layout.reach.at(change.layout.entry_shard(change.shard)) as folder:
         for victim in victims:
             status = _look_again(folder, victim)
             if status is None:

@@ -20,7 +20,7 @@ import time
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting import Slot, StatePage, accounted_change, quarantined_files, space_of
+from lockcache.filestream.accounting import ShardChange, Slot, StatePage, quarantined_files, space_of
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     DISK_FULL,
@@ -100,7 +100,7 @@ def quarantine_locked(directory: CacheDirectory, usage: StatePage, name: str, wr
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        if not remove_locked(directory.layout, usage, name):
+        if not remove_locked(ShardChange(directory.layout, usage, int(name[:2], 16)), name):
             raise
         return None
 
@@ -110,7 +110,7 @@ def _move_locked(layout: Layout, usage: StatePage, name: str, wrong: str) -> str
     layout.reach.make_folder(layout.quarantine)
     # Held open, so that a file put in its place from here on changes nothing.
     with (
-        accounted_change(layout, usage, moved.shard) as change,
+        ShardChange(layout, usage, moved.shard) as change,
         layout.reach.opened(layout.quarantine) as folder,
     ):
         with layout.reach.at(layout.entry_shard(moved.shard)) as entries:

@@ -22,7 +22,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, Protocol
 
-from lockcache.filestream.accounting import StatePage, space_of
+from lockcache.filestream.accounting import ShardChange, StatePage, space_of
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     FOLDER,
@@ -213,7 +213,8 @@ def _repair_locked(directory: CacheDirectory, usage: StatePage, found: Verdict, 
         if may_keep:
             moved_to = quarantine_locked(directory, usage, found.name, found.why)
             return found._replace(moved_to=moved_to or "", is_repaired=True)
-        return found._replace(is_repaired=remove_locked(directory.layout, usage, found.name))
+        change = ShardChange(directory.layout, usage, int(found.name[:2], 16))
+        return found._replace(is_repaired=remove_locked(change, found.name))
     except OSError as error:
         return found._replace(error=str(error))
 

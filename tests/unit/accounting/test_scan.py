@@ -66,7 +66,7 @@ def test_what_is_staged_counts_by_its_name_whatever_is_written_yet(directory):
     layout = directory.layout
     mine = StagedName(7, 1000, "0" * 16, 1, 1, 1)
     for staged in (mine, mine._replace(shard=8), mine._replace(size_bytes=0, serial=2)):
-        with open(layout.staged(staged), "w") as file:
+        with open(f"{layout.tmp}/{staged}", "w") as file:
             file.write("three")
     for other in ("tmpabc", "policy.json.0123456789abcdef"):  # of cuda.core, and of a small file being replaced
         with open(f"{layout.tmp}/{other}", "w") as file:

@@ -74,7 +74,7 @@ def test_reserving_accounts_for_the_bytes_before_any_is_written(directory):
     me = myself()
     [name] = staged_names(directory)
     assert name == StagedName(shard_of(b"k"), 1000, me.host, me.pid, me.start_ticks, name.serial)
-    assert os.path.getsize(directory.layout.staged(name)) == 0
+    assert os.path.getsize(f"{directory.layout.tmp}/{name}") == 0
     # Where the lock is kept until the entry is published, that is accounted for too.
     assert directory.usage().total() == (1000, int(directory.layout.is_network))
     staged.abandon()

@@ -15,7 +15,7 @@ from lockcache.explain import (
     remember_digest,
     statement_of,
 )
-from lockcache.explain.statements import _GENERATION
+from lockcache.explain.statements import _MOST
 
 PART = make_part("option arch", b"1", "sm_90")
 
@@ -25,11 +25,11 @@ def stating(parts: list[Part], label: str = "saxpy") -> Stated:
 
 
 def test_a_statement_is_found_by_its_key_and_the_oldest_are_forgotten() -> None:
-    for number in range(3 * _GENERATION):
+    for number in range(3 * _MOST):
         remember(b"key %d" % number, stating([PART]))
         assert is_remembered(b"key 0"), "which is asked for all the time"
     assert statement_of(b"key 1") is None
-    last = statement_of(b"key %d" % (3 * _GENERATION - 1))
+    last = statement_of(b"key %d" % (3 * _MOST - 1))
     assert last is not None
     assert (last.label, last.parts) == ("saxpy", [PART])
 

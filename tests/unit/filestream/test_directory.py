@@ -404,7 +404,7 @@ def test_on_a_network_file_system_the_first_write_gives_back_what_the_dead_had_r
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
     FileStreamProgramCache(cache_path)["k"] = b"x"
     me = myself()
-    staged = Path(Layout(str(cache_path)).staged(StagedName(0, 500, me.host, 2**22 + 1, 1, 0)))
+    staged = Path(cache_path, "tmp", str(StagedName(0, 500, me.host, 2**22 + 1, 1, 0)))
     staged.touch()
     os.utime(staged, (10**9, 10**9))
     cache = FileStreamProgramCache(cache_path)

@@ -34,7 +34,7 @@ def dead():
 
 def stage_as(directory, owner, size=500, shard=SHARD, age_seconds=100):
     """A staged file of somebody, so old; its path. Accounted for, as by a writer."""
-    path = directory.layout.staged(StagedName(shard, size, *owner, 0))
+    path = f"{directory.layout.tmp}/{StagedName(shard, size, *owner, 0)}"
     with open(path, "w"):
         pass
     set_last_use(path, os.stat(path).st_mtime - age_seconds)
@@ -135,7 +135,7 @@ def test_a_file_whose_time_an_nfs_client_has_yet_to_set_is_young(directory, mtim
 
 @pytest.mark.parametrize("age, stays", [(100, True), (500, True), (700, False)])
 def test_the_folder_of_another_hosts_view_goes_after_ten_minutes(directory, age, stays):
-    path = directory.layout.staged(StagedName(SHARD, 5, FOREIGN_HOST, 1, 1, 1))
+    path = f"{directory.layout.tmp}/{StagedName(SHARD, 5, FOREIGN_HOST, 1, 1, 1)}"
     os.mkdir(path)
     set_last_use(path, os.stat(path).st_mtime - age)
     reap(directory)
@@ -157,7 +157,7 @@ def test_a_lease_file_that_nobody_holds_goes_after_a_minute(directory, age, stay
 def test_a_directory_in_tmp_harms_nobody(directory):
     os.mkdir(f"{directory.layout.tmp}/folder")
     set_last_use(f"{directory.layout.tmp}/folder", 1)
-    os.mkdir(directory.layout.staged(StagedName(SHARD, 5, FOREIGN_HOST, 1, 1, 1)))
+    os.mkdir(f"{directory.layout.tmp}/{StagedName(SHARD, 5, FOREIGN_HOST, 1, 1, 1)}")
     reap(directory)
     recount_all(directory)
     put(directory, b"k", b"x")
