@@ -19,6 +19,7 @@ from lockcache.arguments import coerce_key_file, coerce_lease_timeout, configure
 from lockcache.explain import statement_of
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record, as_entry, load_keys
+from lockcache.remote.node_state import Moment
 from lockcache.remote.servers import RemoteUrl, parse_url, require_client
 from lockcache.remote.store import RemoteCounts, RemoteStore
 from lockcache.remote.turns import RemoteTurn, take_turn
@@ -40,7 +41,7 @@ __all__ = ["RemoteProgramCache"]
 _T = TypeVar("_T")
 
 #: Under ``$LOCKCACHE_RECACHE``: from when on entries of a server are believed in this process.
-_renewing_since_ns: Final[dict[RemoteUrl, int]] = {}
+_renewing_since: Final[dict[RemoteUrl, Moment]] = {}
 
 
 class RemoteProgramCache(ProgramCacheResource):
@@ -98,7 +99,7 @@ class RemoteProgramCache(ProgramCacheResource):
         self._store = RemoteStore(self._url, load_keys(signing_key_file))
         if self._is_renewing:
             # One time for all equal objects of this process: what one of them compiled, another need not.
-            self._store.unsent.replace_all(_renewing_since_ns.setdefault(self._url, time.time_ns()))
+            self._store.unsent.replace_all(_renewing_since.setdefault(self._url, Moment.now()))
 
     @property
     def url(self) -> str:
@@ -174,7 +175,7 @@ class RemoteProgramCache(ProgramCacheResource):
 
     def clear(self) -> None:
         """Read nothing from now on that was stored before now. On the server nothing is removed."""
-        self._store.unsent.replace_all(time.time_ns())
+        self._store.unsent.replace_all(Moment.now())
 
     def stats(self) -> CacheStats:
         """Returns the counters of this object. Writes lost on the way to the server are among the dropped ones."""

@@ -14,7 +14,7 @@ import hashlib
 import logging
 import threading
 import time
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from lockcache.filestream.disk import Layout, read_small, replace_file
@@ -22,7 +22,7 @@ from lockcache.fork import after_fork_in_child
 from lockcache.remote.servers import RemoteUrl
 from lockcache.remote.wait_limits import PROBE_AFTER_SECONDS, Breaker
 
-__all__ = ["BoundedNames", "SharedBreaker", "UnsentWrites", "make_server_folder"]
+__all__ = ["BoundedNames", "Moment", "SharedBreaker", "UnsentWrites", "make_server_folder"]
 
 _log = logging.getLogger("lockcache")
 
@@ -30,6 +30,8 @@ _log = logging.getLogger("lockcache")
 _NUMBER_BYTES: Final = 24
 # Settings that identify the client, not the server. A digest of a short secret would reveal it.
 _SECRETS: Final = ("key", "secret", "pass", "token", "credential", "sas", "sig", "user")
+# A clock that was set by less counts as the same one.
+_SHORTEST_SET_NS: Final = 10**9
 # Names of 150 bytes each.
 _MOST_UNSENT: Final = 65_536
 
@@ -109,17 +111,43 @@ class BoundedNames(set[str]):
         super().add(name)
 
 
+class Moment(NamedTuple):
+    """A moment in this process's life."""
+
+    clock_ns: int
+    #: The time since the host's boot, which nobody sets.
+    since_boot_ns: int
+
+    @classmethod
+    def now(cls) -> Moment:
+        """Returns the present."""
+        return cls(time.time_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+
+    def by_present_clock(self) -> int:
+        """Returns the time of the moment as this host's clock has it now.
+
+        That differs from what the clock showed then after it, which was ahead, was set right. Otherwise nothing that
+        others store would count until the time that it had shown.
+        """
+        now = Moment.now()
+        set_by_ns = (now.clock_ns - now.since_boot_ns) - (self.clock_ns - self.since_boot_ns)
+        # Less is the time between the two readings, in which this thread may have waited.
+        return self.clock_ns + (set_by_ns if abs(set_by_ns) > _SHORTEST_SET_NS else 0)
+
+
 class UnsentWrites:
     """The names that one object stored or removed last, as long as the server has not confirmed that.
 
     Beyond 65,536 names, all that was stored before that moment counts as replaced. A forked child keeps those of its
     parent, and does not read them from the server.
+
+    Not promised: to tell apart what hosts whose clocks differ from this one's stored before and after that moment.
     """
 
     def __init__(self) -> None:
         self._writes: dict[str, int] = {}
         self._serial = 0
-        self._least_ns = 0
+        self._least: Moment | None = None
         self._after_fork_in_child()
         after_fork_in_child(self)
 
@@ -127,7 +155,7 @@ class UnsentWrites:
         """Note that this process writes or removes ``name``. Returns the number of the write, for :meth:`confirm`."""
         with self._noting:
             if len(self._writes) >= _MOST_UNSENT:
-                self.replace_all(time.time_ns())
+                self.replace_all(Moment.now())
             self._serial += 1
             self._writes[name] = self._serial
             return self._serial
@@ -141,15 +169,15 @@ class UnsentWrites:
     def __contains__(self, name: str) -> bool:
         return name in self._writes
 
-    def replace_all(self, now_ns: int) -> None:
-        """Let nothing count that was stored before ``now_ns``."""
+    def replace_all(self, moment: Moment) -> None:
+        """Let nothing count that was stored before ``moment``."""
         with self._noting:
-            self._least_ns = now_ns
+            self._least = moment
             self._writes.clear()
 
     def replaces(self, name: str, created_ns: int) -> bool:
         """Returns whether the server's entry, of this age, is not what this process wrote last."""
-        return name in self._writes or created_ns < self._least_ns
+        return name in self._writes or (self._least is not None and created_ns < self._least.by_present_clock())
 
     def _after_fork_in_child(self) -> None:
         self._noting = threading.RLock()  # a signal handler may store in the midst of a store

@@ -5,12 +5,19 @@ seconds at most, and only while the server answers or its host receives somethin
 value is waited for as long as a link of 40 Mbit/s takes for it. Jobs run one after the other in the order in which they
 came, so a lease that is given back after a value is stored is given back after it is there.
 
+An interpreter that is ending refuses much: threads (Python 3.12), and what a client library registers when it is first
+imported. So the thread starts with the first call of a server, and stays; the client is imported by then; and the exit
+handler is registered before a program can store anything. What is stored after it has run is sent at once, within what
+is left of the five seconds. Not promised, and counted as lost: what a program sends on Python 3.12 that first calls a
+server after its main thread has returned.
+
 Kept across fork: a child begins with nothing to send; its parent sends what it has.
 """
 
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - what clients import, and an interpreter that is ending refuses
 import logging
 import sys
 import threading
@@ -35,8 +42,6 @@ _FLUSH_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
 # If nothing tells how much of a value has arrived, a large one is taken to be on its way for so long.
 _SLOWEST_BYTES_PER_SECOND: Final = 5e6
-# A thread that has nothing to do for so long ends.
-_IDLE_SECONDS: Final = 10.0
 
 
 class _Job(NamedTuple):
@@ -67,8 +72,13 @@ class Sender:
         self._after_fork_in_child()
         after_fork_in_child(self)
 
+    def start(self) -> None:
+        """Start the thread, so that it is there when no thread can be started any more."""
+        with self._changed:
+            self._start()
+
     def _after_fork_in_child(self) -> None:
-        _arm()  # again in a child: multiprocessing may have been loaded since this was made
+        _arm_children()  # here, as multiprocessing may have been loaded since this module was
         self._changed = threading.Condition(threading.RLock())  # a signal handler may store in the midst of a store
         self._jobs: deque[_Job] = deque()
         self._bytes = 0
@@ -92,6 +102,14 @@ class Sender:
                 self._changed.notify_all()
             else:
                 drop()  # all of them under the lock: counts are added to by one thread at a time
+        if _end.until is not None and is_taken:
+            self.end(_end.until)
+
+    def end(self, until: float) -> None:
+        """Send what waits, while the process ends; drop what is left then, or was not taken."""
+        if not self.flush(max(0.0, until - time.monotonic())):
+            self.give_up()
+        self.at_end()
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
         """Wait until all is sent, at most for so long and while the server answers. Returns whether all was sent.
@@ -144,9 +162,7 @@ class Sender:
     def _run(self, changed: threading.Condition) -> None:
         while True:
             with changed:
-                if not self._jobs and not changed.wait_for(lambda: self._jobs, _IDLE_SECONDS):
-                    self._is_running = False
-                    return
+                changed.wait_for(lambda: self._jobs)
                 job = self._current = self._jobs.popleft()
             try:
                 was_taken = job.run()
@@ -163,20 +179,30 @@ class Sender:
                 changed.notify_all()
 
 
-_senders: weakref.WeakSet[Sender] = weakref.WeakSet()
-_is_armed = False
-_is_armed_for_children = False
+_senders: Final[weakref.WeakSet[Sender]] = weakref.WeakSet()
 
 
-def _arm(*_: object) -> None:
-    """Register for the end of this process, and of those that multiprocessing forks, which run no other handlers."""
-    global _is_armed, _is_armed_for_children
-    if not _is_armed:
-        _is_armed = True
-        atexit.register(flush_all)
+class _End:
+    """The end of this process."""
+
+    def __init__(self) -> None:
+        #: Until when something is sent; ``None`` before the end.
+        self.until: float | None = None
+        self.is_armed_for_children = False
+        after_fork_in_child(self)
+
+    def _after_fork_in_child(self) -> None:
+        self.until = None  # a child of a process that is ending has an end of its own
+
+
+_end: Final = _End()
+
+
+def _arm_children() -> None:
+    """Register for the end of processes that multiprocessing forks, which run no other handlers."""
     util = sys.modules.get("multiprocessing.util")
-    if util is not None and not _is_armed_for_children:
-        _is_armed_for_children = True
+    if util is not None and not _end.is_armed_for_children:
+        _end.is_armed_for_children = True
         util.register_after_fork(_senders, _arm_child)
         _arm_child()
 
@@ -188,8 +214,11 @@ def _arm_child(*_: object) -> None:
 
 def flush_all() -> None:
     """Send what waits in this process, for five seconds at most in all; drop the rest."""
-    until = time.monotonic() + _FLUSH_SECONDS
+    until = _end.until = time.monotonic() + _FLUSH_SECONDS
     for sender in list(_senders):
-        if not sender.flush(max(0.0, until - time.monotonic())):
-            sender.give_up()
-        sender.at_end()
+        sender.end(until)
+
+
+# At the import, which the opening of a cache with a server brings: a handler that a program registers afterwards runs
+# before this, and may store.
+atexit.register(flush_all)

@@ -189,11 +189,14 @@ class RemoteStore:
             # Here, not in its thread: while the interpreter ends a client cannot be imported any more.
             with contextlib.suppress(RemoteError):
                 self._opened()
-            with unforked:  # one for all threads: a flush would not wait for what a second one sends
-                if self._sender is None:
-                    self._sender = Sender(self.patience, self._received_bytes, self._failures.report_unanswered)
-                sender = self._sender
+            sender = self._make_sender()
         return sender
+
+    def _make_sender(self) -> Sender:
+        with unforked:  # one for all threads: a flush would not wait for what a second one sends
+            if self._sender is None:
+                self._sender = Sender(self.patience, self._received_bytes, self._failures.report_unanswered)
+            return self._sender
 
     def flush(self) -> None:
         """Send what waits, for five seconds at most and while the server answers; drop the rest."""
@@ -323,6 +326,8 @@ class RemoteStore:
         if transport is None:
             with unforked:
                 transport = self._transport = self._transport or self._open(_SOCKET_SECONDS)
+                if self.url.may_send:
+                    self._make_sender().start()
         return transport
 
     def _open(self, seconds: float) -> Transport:

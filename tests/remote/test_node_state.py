@@ -15,7 +15,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import Layout
 from lockcache.remote import backing, node_state, parse_url
-from lockcache.remote.node_state import UnsentWrites
+from lockcache.remote.node_state import Moment, UnsentWrites
 from tests.remote.servers import Valkey
 
 
@@ -76,6 +76,18 @@ def test_a_write_counts_as_unsent_until_the_server_has_the_last_one() -> None:
     assert unsent.replaces("k", 2**62)
     unsent.confirm("k", second)
     assert not unsent.replaces("k", 0)
+
+
+def test_what_a_clock_that_was_ahead_hid_counts_once_it_is_set_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a clear two days ahead: what others store afterwards is not called older until then."""
+    right, ahead_ns = time.time_ns, [2 * 86400 * 10**9]
+    monkeypatch.setattr(time, "time_ns", lambda: right() + ahead_ns[0])
+    unsent, before_ns = UnsentWrites(), right() - 5 * 10**9
+    unsent.replace_all(Moment.now())
+    assert unsent.replaces("k", right())
+    ahead_ns[0] = 0
+    assert not unsent.replaces("k", right() + 3 * 10**9)
+    assert unsent.replaces("k", before_ns)
 
 
 def test_more_unsent_writes_than_are_remembered_replace_all_that_was_stored_before(
