@@ -10,6 +10,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache, Turn
 from tests.cli.command import run
+from tests.daemon import warp_format
 from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
 from tests.daemon.directories import photograph
 from tests.daemon.http_client import Watched
@@ -111,3 +112,14 @@ def test_what_there_is_no_room_to_show_is_in_no_namespace_s_budget(cache_path: P
     store(cache_path, "other", 1)
     assert run_daemon("--once", "--namespaces", "other=100kB", cache_path).returncode == 0
     assert numbers_of(cache_path, "other") == [0]
+
+
+def test_where_files_state_no_namespace_a_budget_of_one_is_said_to_have_no_effect(cache_path: Path) -> None:
+    warp_format.compile_module(cache_path, 0)
+    words = ("--once", "--max-size", "1G", "--namespaces", "triton=1M")
+    for more in ((), ("--dry-run",)):
+        said = run_daemon(*words, *more, cache_path)
+        assert said.returncode == 0
+        assert (
+            "layout warp, whose files state no namespace: --namespaces has no effect there" in said.stdout + said.stderr
+        )

@@ -21,6 +21,13 @@ from tests.daemon.daemon_process import RunningDaemon, run_daemon
 from tests.state_pages import damage, make_newer, policy_of, state_of
 
 
+def test_a_variable_that_nothing_obeys_is_named_with_what_was_meant(tmp_path: Path) -> None:
+    environment = {**os.environ, "LOCKCACHE_MAXSIZE": "1G"}
+    done = run_daemon("--max-size", "1G", "--once", "cache", cwd=tmp_path, env=environment)
+    assert done.returncode == 0
+    assert "LOCKCACHE_MAXSIZE is not a variable of lockcache's; did you mean LOCKCACHE_MAX_SIZE?" in done.stderr
+
+
 def test_where_a_misspelled_variable_left_no_budget_that_is_said(tmp_path: Path) -> None:
     done = run_daemon("--once", "cache", cwd=tmp_path, env={**os.environ, "LOCKCACHE_MAXSIZE": "1G"})
     assert done.returncode == 2

@@ -91,6 +91,12 @@ def test_a_chart_of_bytes_says_what_it_shows_and_draws_the_cap_where_it_was() ->
     assert float(heights[0]) > float(heights[-1])  # SVG counts downwards
 
 
+def test_evictions_are_bars_by_the_minute() -> None:
+    svg = draw_evictions(hour(), NOW)
+    assert 28 <= svg.count('class="bar"') <= 31
+    assert "119 B, 239 entries" in svg
+
+
 def test_a_hit_ratio_has_no_line_over_minutes_of_which_nothing_is_known() -> None:
     svg = draw_hit_ratio(hour(), NOW)
     (line,) = re.findall(r'class="line" d="([^"]*)"', svg)
@@ -104,6 +110,18 @@ def test_a_chart_of_little_or_nothing_is_a_chart(draw, samples) -> None:
     read = Reader(draw(samples, NOW))
     assert read.tags["svg"] == 1
     assert "nan" not in read.text
+
+
+def test_all_budgets_are_named() -> None:
+    board = Board()
+    board.update("/a", limits=Limits(10**9, 5000, min_free="5%", max_age_seconds=86400 * 30.0))
+    board.update("/b", limits=Limits(namespaces={"jax": 10**6}, total_bytes=10**10))
+    board.update("/c")
+    text = Reader(render_page(board)).text
+    words = "budgets: at most 1.0 GB; at most 5,000 entries; 5% of the file system stay free; nothing unused for 30 d"
+    assert words in text
+    assert "budgets: of jax at most 1.0 MB; all directories together at most 10.0 GB" in text
+    assert "budgets: none" in text
 
 
 def test_an_entry_is_called_by_its_label_else_by_its_hash_or_the_end_of_its_path() -> None:
