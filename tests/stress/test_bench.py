@@ -20,7 +20,6 @@ from lockcache_stress.bench.base import Bar, Bench, Line, ratio_line
 from lockcache_stress.bench.daemon import Daemons
 from lockcache_stress.bench.peers import lacking_room
 from lockcache_stress.commands import scenarios
-from lockcache_stress.commands.bench import _chosen
 from lockcache_stress.report.terminal import print_bench
 from tests.docs.pages import load_script
 from tests.matrix_sampling import EXHAUSTIVE
@@ -173,10 +172,3 @@ def test_what_a_cache_is_filled_with_is_what_it_has(peer: peers.Peer, tmp_path: 
         store.want(b"wanted", lambda: b"computed")
         store.want(b"wanted", lambda: b"again")
         assert (store.get(b"new"), store.get(b"wanted")) == (b"other", b"computed")
-
-
-def test_curves_are_measured_only_when_asked_for() -> None:
-    assert set(bench.CURVES) < set(bench.MEASUREMENTS)
-    assert not set(_chosen((), False)) & set(bench.CURVES)
-    assert set(_chosen((), True)) == set(bench.MEASUREMENTS)
-    assert _chosen(("hit", "curve-entries"), True) == ["hit", "curve-entries", "curve-processes"]

@@ -21,7 +21,6 @@ from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, _use
 from lockcache_stress.experiments.gpu_kit.member import Answer, Crowd
 from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, NotRunError, Row
 from lockcache_stress.experiments.gpu_kit.rows import run_rows
-from lockcache_stress.gpu import machine
 from lockcache_stress.gpu.kernels import LAUNCHED, make_pairs, make_templates
 from lockcache_stress.run.daemons import DaemonProcess
 from tests.stress.reports import Page, assert_is_junit
@@ -109,19 +108,6 @@ def test_a_framework_that_cannot_be_used_is_said(
     monkeypatch.setattr(framework, "find_version", lambda name: version)
     cupy = Framework("CuPy", "files", ("json",), (12, 0), True, lambda directory: _Kernels())
     assert cupy.why_not(gpu_arch) == reason
-
-
-@pytest.mark.parametrize(
-    "version, reason", [(None, "cuda.core is not installed"), ("1.1.9", "cuda.core 1.1.9 is too old: 1.2 is needed")]
-)
-def test_rows_that_need_cuda_core_say_why_they_are_not_run(
-    version: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "find_version", lambda name: version)
-    skipped: list[tuple[str, str]] = []
-    options = KitOptions(seconds=1.0, processes=1, seed=1, names=_ROWS)
-    assert list(run_rows(options, skipped, lambda *_: None)) == []
-    assert skipped == [(row, reason) for row in _ROWS]
 
 
 def test_a_row_that_breaks_has_failed_and_one_that_finds_nothing_to_run_is_said(
