@@ -48,12 +48,6 @@ def test_a_policy_set_by_the_operator_is_not_replaced_by_a_program(filled: Path)
     }
 
 
-def test_a_policy_is_shown_in_words(filled: Path) -> None:
-    lines = run("policy", "set", "--max-size", "1M", filled).stdout + run("policy", "get", filled).stdout
-    assert [line.split("  ")[-1].strip() for line in lines.splitlines() if line.startswith("set by")] == ["yes", "yes"]
-    assert not {"True", "False", "None"} & set(lines.split())
-
-
 @pytest.mark.long
 def test_clear_and_policy_set_tell_programs_what_they_did(filled: Path) -> None:
     found = json.loads(run("policy", "set", "--json", "--max-size", "1M", filled).stdout)
@@ -202,10 +196,6 @@ def test_a_path_of_any_letters_can_be_copied_from_what_is_said(tmp_path: Path) -
     assert f" {root}\n" in run("stats", root).stdout
     root.chmod(0o777)
     assert f"chmod -R go-w '{root}'" in run("stats", root).stderr
-
-
-def test_no_sentence_of_the_list_of_commands_is_cut() -> None:
-    assert "..." not in run("--help", COLUMNS="80").stdout.partition("Commands:")[2]
 
 
 def _help_of_all(command: click.Command, parent: click.Context | None, name: str) -> Iterator[tuple[str, str]]:

@@ -186,17 +186,6 @@ def test_a_full_disk_under_the_output_is_one_line(filled: Path, program: str, ar
     assert ended.returncode == code
 
 
-def test_a_stress_run_without_stdout_goes_on_without_it() -> None:
-    command = [
-        "sh",
-        "-c",
-        '"$0" distinct-keys --processes 1 --seconds 0.1 >&-',
-        Path(LOCKCACHE).with_name("lockcache-stress"),
-    ]
-    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False)
-
-
 @pytest.mark.root
 @pytest.mark.parametrize("lacking", ["blocks", "inodes"])
 def test_a_policy_on_a_full_disk_is_set_or_one_line_names_the_file(
@@ -278,14 +267,3 @@ def test_setting_a_policy_makes_no_cache_of_a_directory_of_other_things(tmp_path
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "holds other things than a cache" in ended.stderr
     assert os.listdir(tmp_path) == ["chapter.tex"]
-
-
-@pytest.mark.parametrize("kind", ["missing", "others", "empty"])
-def test_a_directory_without_a_cache_is_one_of_three_things(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / kind
-    if kind != "missing":
-        path.mkdir()
-    if kind == "others":
-        (path / "file").touch()
-    said = {"missing": "no such directory", "others": "holds other files", "empty": "nothing is cached here yet"}
-    refused(run("stats", str(path)), said[kind])
