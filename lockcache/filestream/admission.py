@@ -30,7 +30,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
-from lockcache.filestream.accounting import Slot, StatePage, bytes_in, space_of, total_in
+from lockcache.filestream.accounting import Slot, StatePage, bytes_in, slots_in, space_of, total_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, Hold, Waiter, ring
 from lockcache.filestream.eviction import Evicted, evict_to_limit
@@ -147,7 +147,7 @@ class Admission:
             if total.bytes <= limit_bytes:
                 return True
             has_turn = self._place is _Place.PASSING or self._is_head()
-            if has_turn and self._should_search(total) and self._evict(usage, total):
+            if has_turn and self._evict(usage, total):
                 continue
             if self._place is _Place.PASSING:
                 self._place = _Place.FIRST
@@ -213,24 +213,23 @@ class Admission:
         self._image, self._changed_at = image, now
         return is_same
 
-    def _should_search(self, total: Slot) -> bool:
-        """Returns whether to search for victims: again only where there may be others, or after a while."""
-        if self._tried is not _Tried.NOTHING and self._is_overdue():
-            return False
-        return (total.entries > 0 and total != self._total_in_vain) or time.monotonic() >= self._next_pass_at
-
     def _evict(self, usage: StatePage, total: Slot) -> bool:
         """Reclaim what dead writers hold, and evict. Returns whether there was anything.
 
-        ``total``: the sum that was over the limit.
+        ``total``: the sum that was over the limit. Searches again only where there may be other victims, or after a
+        while.
         """
         directory, limit_bytes = self._directory, self._limit_bytes
+        if self._tried is not _Tried.NOTHING and self._is_overdue():
+            return False
+        if (not total.entries or total == self._total_in_vain) and time.monotonic() < self._next_pass_at:
+            return False
         if self._tried is _Tried.NOTHING:
             self._tried = _Tried.EVICTION
         staged, dead = reserved_and_dead(self._layout)
         for shard in dead:
             recount_unless_busy(directory, shard)
-        slots = usage.slots()
+        slots = slots_in(usage.whole())
         # A name alone reserves nothing: other members of a group can make files of any name.
         staged_bytes = sum(min(size, slots[shard].bytes) for shard, size in staged.items())
         held_bytes = total.bytes - staged_bytes

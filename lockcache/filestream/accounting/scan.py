@@ -66,7 +66,7 @@ class ShardFolders:
         """``evicts``: uses that are dated to come are dated to now, so that their entries age like the others."""
         self._layout = layout
         self._restated_by = layout.tmp if evicts else None
-        self._of_file = space_of(layout).of_file
+        self._of_file = (layout.space or space_of(layout)).of_file
         opened = layout.reach.opened
         self._entries = folder_if_there(opened, layout.entries)
         # Mostly there are no record files, and asking is cheaper than an exception. A dangling symlink leads nowhere.

@@ -50,7 +50,7 @@ class PlantedFolderError(NotADirectoryError):
         return type(self), (self.filename,)  # OSError would give back its own three arguments
 
 
-class Folder:
+class Folder(contextlib.AbstractContextManager["Folder"]):
     """One folder, reached: ``with reach.at(path) as folder``. Its methods take names in it.
 
     Errors of the block that name such a name name the whole path.
@@ -66,9 +66,6 @@ class Folder:
         #: The same, for calls that need one; -1 where there is none, and no call takes that for another folder.
         self.number = -1 if file is None else file.number
         self._prefix = f"{path}/" if file is None else ""
-
-    def __enter__(self) -> Folder:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

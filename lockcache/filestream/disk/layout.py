@@ -33,7 +33,8 @@ SHARDS: Final = 256
 # Looked up once, for the read path.
 _sha256 = hashlib.sha256
 
-_ENTRY_FILE: Final = re.compile(r"[0-9a-f]{62}", re.ASCII)
+#: Tells whether a file found in a shard directory may be an entry (62 hex digits). Asked of each file in it.
+is_entry_file: Final = re.compile(r"[0-9a-f]{62}", re.ASCII).fullmatch
 _STAGED_FILE: Final = re.compile(
     r"([0-9a-f]{2})\.([0-9]{1,19})\.([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})\.([0-9a-f]{1,16})", re.ASCII
 )
@@ -51,11 +52,6 @@ _Value = TypeVar("_Value")
 def entry_name(key: bytes) -> str:
     """Returns the name of a key's entry: sha256 in 64 hex digits. The first two are its shard."""
     return _sha256(key, usedforsecurity=False).hexdigest()
-
-
-def is_entry_file(file_name: str) -> bool:
-    """Returns whether a file found in a shard directory may be an entry (62 hex digits)."""
-    return _ENTRY_FILE.fullmatch(file_name) is not None
 
 
 class StagedName(NamedTuple):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.reader import EntryReader, GuardedReader, Loader, NetworkReader, loader_of
     from lockcache.filestream.entry.removal import orphan_views, remove_empty_folders_locked, remove_entry
     from lockcache.filestream.entry.removal import remove_locked, remove_orphan_views_locked
-    from lockcache.filestream.entry.removal import remove_views_locked
+    from lockcache.filestream.entry.removal import remove_views_locked, unlink_counted
     from lockcache.filestream.entry.signing import KeyRing, encode_key, load_keys, new_key, read_key_file
     from lockcache.filestream.entry.staging import StagedEntry
     from lockcache.filestream.entry.untrusted import RefusedEntryError, refuse_unless_whole

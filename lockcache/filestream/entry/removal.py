@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
@@ -21,8 +22,10 @@ from lockcache.filestream.disk import (
     FOLDER,
     WRITE,
     Descriptor,
+    Folder,
     Layout,
     PlantedFolderError,
+    Space,
     ViewName,
     give_up,
     refuse_symlink,
@@ -175,6 +178,16 @@ def remove_empty_folders_locked(layout: Layout, shard: int) -> None:
         # Missing, or not empty; or not accessible now, and counted as before.
         with contextlib.suppress(OSError):
             layout.reach.rmdir(path)
+
+
+def unlink_counted(space: Space, folder: Folder, file: str) -> int:
+    """Unlink a file in a folder. Returns the bytes that it counted for; 0 where another process was faster."""
+    try:
+        status = folder.stat(file)
+        folder.unlink(file)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return 0  # gone; or somebody's directory, which is left alone
+    return space.of_file(status) if stat.S_ISREG(status.st_mode) else 0
 
 
 def unlink_entry_file(layout: Layout, path: str) -> bool:

@@ -20,7 +20,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from lockcache.filestream.accounting import ANY_TIME_NS, Found, ShardFolders, Slot, bytes_in
+from lockcache.filestream.accounting import ANY_TIME_NS, Found, ShardFolders, Slot, bytes_in, slots_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, Layout
 from lockcache.filestream.entry import Prices
@@ -73,7 +73,7 @@ def evict_to_limit(
     if os.access(layout.views, os.F_OK, effective_ids=True):
         remove_orphan_views(directory)
     try:
-        sample = sample_entries(layout, usage.slots(), SAMPLE_ENTRIES, partial(_stop_if, should_stop))
+        sample = sample_entries(layout, slots_in(usage.whole()), SAMPLE_ENTRIES, partial(_stop_if, should_stop))
     except _StoppedError:
         return Evicted()
     if not sample:

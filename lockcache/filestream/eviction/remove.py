@@ -11,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting import Found, ShardChange, StatePage
+from lockcache.filestream.accounting import Found, ShardChange, StatePage, total_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     READ,
@@ -28,9 +27,9 @@ from lockcache.filestream.disk import (
 from lockcache.filestream.entry import (
     orphan_views,
     remove_empty_folders_locked,
-    remove_locked,
     remove_orphan_views_locked,
     remove_views_locked,
+    unlink_counted,
 )
 from lockcache.filestream.eviction.choose import Goal
 
@@ -69,33 +68,95 @@ def remove_victims(
     ``should_stop`` is called between lock holds. Several ``threads`` work on one shard each: each holds one lock and
     waits for none; shards that were locked are tried again after all others.
     """
-    usage = directory.usage()
-    busy: list[Found] = []
-    held_views = set[str]() if in_use is None else in_use
-
-    def remove(in_shard: list[Found]) -> Evicted:
-        done = Evicted()
-        for start in range(0, len(in_shard), _REMOVALS_PER_LOCK):
-            if (goal is not None and goal.is_met(usage.total())) or should_stop():
-                break
-            held = in_shard[start : start + _REMOVALS_PER_LOCK]
-            removed = _remove_from_shard(directory, usage, held, held_views)
-            if removed is None:
-                busy.extend(held)  # threads share it: an extend is one step to them
-            else:
-                done += removed
-        return done
-
+    removal = _Removal(directory, directory.usage(), goal, should_stop, set() if in_use is None else in_use, [])
+    shards: dict[str, list[Found]] = {}
+    for victim in victims:
+        shards.setdefault(victim.name[:2], []).append(victim)
     if threads == 1:
-        return sum(map(remove, _by_shard(victims)), Evicted())
+        return sum(map(removal.remove_in_shard, shards.values()), Evicted())
     from concurrent.futures import ThreadPoolExecutor  # 10 ms that only the daemon pays
 
     with ThreadPoolExecutor(threads) as pool:
-        done = sum(pool.map(remove, _by_shard(victims)), Evicted())
+        done = sum(pool.map(removal.remove_in_shard, shards.values()), Evicted())
     for _ in range(_ROUNDS_FOR_BUSY):
-        again, busy = busy, []
-        done += sum(map(remove, _by_shard(again)), Evicted())
+        busy = removal.busy.copy()
+        removal.busy.clear()
+        done += sum(map(removal.remove_in_shard, busy), Evicted())
     return done
+
+
+class _Removal(NamedTuple):
+    """The removal of some victims, by one thread or several."""
+
+    directory: CacheDirectory
+    usage: StatePage
+    goal: Goal | None
+    should_stop: Callable[[], bool]
+    #: The names of the entries that stay because a process uses a view of them.
+    in_use: set[str]
+    #: Victims that stay because their shard was locked, a list for each shard. Threads share it: an append is one step.
+    busy: list[list[Found]]
+
+    def remove_in_shard(self, victims: list[Found]) -> Evicted:
+        """Remove victims of one shard, some under each hold of its lock, until the goal is met or the shard is busy."""
+        done, lock = Evicted(), self.directory.locks
+        for start in range(0, len(victims), _REMOVALS_PER_LOCK):
+            # Read each time: other processes evict, and store, meanwhile.
+            held = self.usage.whole()
+            if (self.goal is not None and self.goal.surplus(total_in(held)) == (0, 0)) or self.should_stop():
+                break
+            try:
+                hold = lock[int(victims[0].name[:2], 16)].try_hold()
+            except PlantedFolderError:
+                break  # a symlink for a folder of the shard: nothing is removed through it
+            except OSError:
+                hold = None  # no inode or descriptor left for a lock file that is not there yet: as good as busy
+            if hold is None:
+                self.busy.append(victims[start:])
+                break
+            try:
+                done += self._remove_locked(victims[start : start + _REMOVALS_PER_LOCK])
+            finally:
+                hold.release()
+        return done
+
+    def _remove_locked(self, victims: list[Found]) -> Evicted:
+        """Remove victims of one shard: two system calls each, and one give-back for all. Requires: shard lock."""
+        change = ShardChange(self.directory.layout, self.usage, int(victims[0].name[:2], 16))
+        reach, has_records, of_file = change.layout.reach, change.has_records, change.space.of_file
+        entries, records, _ = change.layout.shard_folders(change.shard)
+        # The folder is gone, or a symlink is in its place: nothing there is an entry now.
+        gone = contextlib.suppress(FileNotFoundError, PlantedFolderError)
+        with change, gone, reach.at(entries) as folder:
+            for victim in victims:
+                status = _look_again(folder, victim)
+                if status is None or (has_records and self._has_used_view_locked(victim.name, change)):
+                    continue
+                try:
+                    folder.unlink(victim.name[2:])
+                except (FileNotFoundError, IsADirectoryError):
+                    continue
+                change.entries -= 1
+                change.bytes -= of_file(status)
+                if has_records:
+                    with gone, reach.at(records) as record_folder:
+                        change.bytes -= unlink_counted(change.space, record_folder, victim.name[2:])
+        return Evicted(-change.entries, -change.bytes)
+
+    def _has_used_view_locked(self, name: str, change: ShardChange) -> bool:
+        """Remove the views of an entry. Returns whether one is left, because a process uses it. Requires: shard lock.
+
+        They go before their entry: one that is used keeps it, and an entry without a view is whole.
+        """
+        layout = change.layout
+        views = remove_views_locked(layout, name)
+        change.bytes -= views.bytes
+        if views.is_in_use:
+            self.in_use.add(name)
+            # State that the entry is used now: else each sweep would choose it first, and have to keep it.
+            with contextlib.suppress(OSError), layout.reach.open(layout.entry(name), READ) as fd:
+                self.directory.recency.touch(fd)
+        return views.is_in_use
 
 
 def remove_empty_folders(directory: CacheDirectory) -> None:
@@ -144,72 +205,6 @@ def remove_orphan_views(directory: CacheDirectory) -> None:
                 change.bytes = -remove_orphan_views_locked(layout, shard).bytes
         finally:
             hold.release()
-
-
-def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
-    """Returns the victims in lists of one shard each, in their order."""
-    for _, in_shard in groupby(sorted(victims, key=lambda found: found.name[:2]), key=lambda found: found.name[:2]):
-        yield list(in_shard)
-
-
-def _remove_from_shard(
-    directory: CacheDirectory, usage: StatePage, victims: list[Found], in_use: set[str]
-) -> Evicted | None:
-    """Remove these victims of one shard. Returns what was removed; ``None`` if the shard's lock is taken."""
-    layout, shard = directory.layout, int(victims[0].name[:2], 16)
-    try:
-        hold = directory.locks[shard].try_hold()
-        if hold is None:
-            return None
-    except PlantedFolderError:
-        return Evicted()  # a symlink for a folder of the shard: nothing is removed through it
-    except OSError:
-        return None  # no inode or descriptor left for a lock file that is not there yet: as good as busy
-    try:
-        change = ShardChange(layout, usage, shard)
-        if not change.has_records:
-            return _remove_plain_locked(change, victims)
-        done = Evicted()
-        for victim in victims:
-            if _look_again(Folder(layout.entry_shard(shard)), victim) is None:
-                continue
-            # The views first: one that is used keeps its entry, and an entry without a view is whole.
-            with change:
-                views = remove_views_locked(layout, victim.name)
-                change.bytes = -views.bytes
-            if views.is_in_use:
-                in_use.add(victim.name)
-                _state_use(directory, victim.name)
-            elif remove_locked(change, victim.name):
-                done += Evicted(1, victim.size_bytes)
-        return done
-    finally:
-        hold.release()
-
-
-def _state_use(directory: CacheDirectory, name: str) -> None:
-    """State that an entry is used now: else each sweep would choose it first, and have to keep it."""
-    with contextlib.suppress(OSError), directory.layout.reach.open(directory.layout.entry(name), READ) as fd:
-        directory.recency.touch(fd)
-
-
-def _remove_plain_locked(change: ShardChange, victims: list[Found]) -> Evicted:
-    """Remove entries without record files: two system calls each, and one give-back for all. Requires: shard lock."""
-    of_file = change.space.of_file
-    # The folder is gone, or a symlink is in its place: nothing there is an entry now.
-    gone = contextlib.suppress(FileNotFoundError, PlantedFolderError)
-    with change, gone, change.layout.reach.at(change.layout.entry_shard(change.shard)) as folder:
-        for victim in victims:
-            status = _look_again(folder, victim)
-            if status is None:
-                continue
-            try:
-                folder.unlink(victim.name[2:])
-            except (FileNotFoundError, IsADirectoryError):
-                continue
-            change.entries -= 1
-            change.bytes -= of_file(status)
-    return Evicted(-change.entries, -change.bytes)
 
 
 def _look_again(folder: Folder, victim: Found) -> os.stat_result | None:

@@ -28,7 +28,7 @@ from lockcache.filestream.disk import (
     Layout,
     QuarantinedName,
 )
-from lockcache.filestream.entry import remove_locked, remove_views_locked
+from lockcache.filestream.entry import remove_locked, remove_views_locked, unlink_counted
 
 #: Enough to show a pattern; each takes inodes, a name to list at each recount, and a line in `ls`.
 MOST_ENTRIES: Final = 64
@@ -136,7 +136,7 @@ def _move_record_locked(layout: Layout, usage: StatePage, moved: QuarantinedName
             return
         except OSError:
             # The disk is full. No file may stay that a later entry of this name would be taken together with.
-            _unlink_locked(layout, usage, moved.shard, record, records)
+            usage.add_locked(moved.shard, -unlink_counted(space_of(layout), records, record), 0)
 
 
 def _trim(directory: CacheDirectory, most_bytes: int, most_entries: int, *, waits: bool = False) -> None:
@@ -160,22 +160,12 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
     try:
         with directory.layout.reach.opened(directory.layout.quarantine) as folder:
             for each in (name, name._replace(is_record=True)):
-                _unlink_locked(directory.layout, usage, name.shard, str(each), folder)
+                usage.add_locked(name.shard, -unlink_counted(directory.space, folder, str(each)), 0)
     except FileNotFoundError:
         return True  # another process was faster, and removed all of it
     finally:
         hold.release()
     return True
-
-
-def _unlink_locked(layout: Layout, usage: StatePage, shard: int, file: str, folder: Folder) -> None:
-    try:
-        status = folder.stat(file)
-        folder.unlink(file)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return  # another process was faster; or somebody's directory, which is left alone
-    if stat.S_ISREG(status.st_mode):
-        usage.add_locked(shard, -space_of(layout).of_file(status), 0)
 
 
 def _most_bytes(limit_bytes: int | None) -> int:

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
+from lockcache.filestream.accounting import Found
 from lockcache.filestream.compile_once import LeaseTurn, lease
-from lockcache.filestream.disk import Pace, Recency, Waiter, myself
+from lockcache.filestream.disk import Folder, Pace, Recency, Waiter, myself
 from lockcache.filestream.entry import StagedEntry, as_entry, reader
 from lockcache.filestream.eviction import remove
 from lockcache.resource import join_metadata
@@ -83,9 +84,9 @@ def _no_digest() -> None:
 
 
 def _no_second_look() -> None:
-    def take_what_stands_there(path: str, victim: Any, folder_fd: int | None = None) -> os.stat_result | None:
+    def take_what_stands_there(folder: Folder, victim: Found) -> os.stat_result | None:
         try:
-            return os.stat(path, dir_fd=folder_fd, follow_symlinks=False)
+            return folder.stat(victim.name[2:])
         except FileNotFoundError:
             return None
 

@@ -62,7 +62,7 @@ def test_every_key_has_a_name_that_the_parser_takes(key):
 @property_test
 @given(st.text(string.hexdigits + "x.-/\n ", max_size=70))
 def test_only_62_lower_case_hex_digits_are_an_entry_file(name):
-    assert is_entry_file(name) == (len(name) == 62 and set(name) <= set("0123456789abcdef"))
+    assert bool(is_entry_file(name)) == (len(name) == 62 and set(name) <= set("0123456789abcdef"))
 
 
 @pytest.mark.parametrize("bad", ["", "0" * 61, "0" * 63, "A" * 62, "0" * 61 + "\n", "0" * 62 + "\n", "٣" * 62])
