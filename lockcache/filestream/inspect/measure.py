@@ -97,31 +97,29 @@ def find_drift(layout: Layout, after_shard: Callable[[int], object] = lambda sto
 
     ``after_shard`` as for :func:`measured`.
     """
-    total = Drift(0, 0, 0, 0)
-    slots, other_bytes = accounted(layout), bytes_beside(layout)
+    slots, beside = accounted(layout), bytes_beside(layout)
+    doubtful = {}
     for shard, slot in enumerate(slots or ()):
-        # Most shards are as they were a moment ago; the others are measured again, each by itself.
-        held, stored_bytes = measure_shard_in_full(layout, shard, other_bytes[shard])
-        is_right = held == slot
-        found = Slot(0, 0) if is_right else _drift_of(layout, shard)
-        if found is None:
-            total = total._replace(busy_shards=total.busy_shards + 1)
-        elif found != (0, 0):
-            total = Drift(total.bytes + found.bytes, total.entries + found.entries, total.shards + 1, total.busy_shards)
+        held, stored_bytes = measure_shard_in_full(layout, shard, beside[shard])
+        if held != slot:
+            doubtful[shard] = slot, held
         after_shard(stored_bytes)
-    return total
+    return _drift_of(layout, doubtful) if doubtful else Drift(0, 0, 0, 0)
 
 
-def _drift_of(layout: Layout, shard: int) -> Slot | None:
-    before: tuple[Slot, Slot] | None = None
+def _drift_of(layout: Layout, doubtful: dict[int, tuple[Slot, Slot]]) -> Drift:
+    """Returns the drift of shards, given what was accounted for and held: where a second look finds the same."""
+    total = Drift(0, 0, 0, 0)
     for _ in range(_LOOKS):
-        slots = accounted(layout)
-        if slots is None:
-            return Slot(0, 0)
-        now = slots[shard], measure_shard(layout, shard)
-        if now[0] == now[1]:
-            return Slot(0, 0)
-        if now == before:
-            return Slot(now[0].bytes - now[1].bytes, now[0].entries - now[1].entries)
-        before = now
-    return None
+        # Listed once for all shards, in which others may have made any number of names.
+        slots, beside = accounted(layout), bytes_beside(layout)
+        if not doubtful or slots is None:
+            return total
+        for shard, before in list(doubtful.items()):
+            now = doubtful[shard] = slots[shard], measure_shard(layout, shard, beside[shard])
+            if now[0] == now[1] or now == before:
+                del doubtful[shard]
+            if now == before:
+                bytes_, entries = now[0].bytes - now[1].bytes, now[0].entries - now[1].entries
+                total = Drift(total.bytes + bytes_, total.entries + entries, total.shards + 1, 0)
+    return total._replace(busy_shards=len(doubtful))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 from collections import Counter
 from typing import Final
 
@@ -39,53 +40,83 @@ _FOLDER_GRACE_SECONDS: Final = 600.0
 # Staged files of other programs: cuda.core gives its own an hour too.
 _UNKNOWN_GRACE_SECONDS: Final = 3600.0
 
+# Others may put files of any name into a shared directory, and a fleet that was killed leaves thousands: no write looks
+# at more of them, 20 ms, or recounts more shards than so many names are listed for, 50 ms. The next one goes on.
+_MOST_LOOKED_AT: Final = 1024
+_MOST_LISTED: Final = 65536
+
 
 def reserved_and_dead(layout: Layout) -> tuple[Counter[int], set[int]]:
     """Returns by shard what staged writes of living owners reserve, and the shards in which a dead one left a file.
 
-    Removes abandoned files of other programs.
+    Removes abandoned files of other programs. Of very many files some are looked at, and the others are what they say.
     """
     reserved, dead = Counter[int](), set[int]()
     folder = folder_if_there(layout.reach.opened, layout.tmp)
     if folder is None:
         return reserved, dead
     with folder:
-        for file in os.listdir(folder.number):
+        files = os.listdir(folder.number)
+        most_dead = _MOST_LISTED // max(1, len(files))
+        if len(files) > _MOST_LOOKED_AT:
+            files, others = _some_and_others(files)
+            for other in filter(None, map(parse_staged_name, others)):
+                reserved[other.shard] += other.size_bytes
+        for file in files:
             staged, age_seconds = parse_staged_name(file), age_seconds_of(folder.number, file)
             if staged is None:
                 if age_seconds > _UNKNOWN_GRACE_SECONDS:
                     _remove(folder.number, file)
             elif age_seconds >= YOUNG_SECONDS and _is_abandoned(folder.number, file, staged, age_seconds):
                 dead.add(staged.shard)
+                if len(dead) > most_dead:
+                    break
             else:
                 reserved[staged.shard] += staged.size_bytes
     return reserved, dead
 
 
+def _some_and_others(files: list[str]) -> tuple[list[str], list[str]]:
+    """Returns as many files as a write may look at, from a random one on, and the others."""
+    first = random.randrange(len(files))
+    files = files[first:] + files[:first]
+    return files[:_MOST_LOOKED_AT], files[_MOST_LOOKED_AT:]
+
+
 def reap_leases(layout: Layout) -> None:
-    """Remove the lease files of holders that died; a living one holds its lock."""
+    """Remove the lease files of holders that died, or some of very many; a living one holds its lock."""
     folder = folder_if_there(layout.reach.opened, layout.leases)
     if folder is None:
         return
     with folder:
-        for file in os.listdir(folder.number):
+        files = os.listdir(folder.number)
+        if len(files) > _MOST_LOOKED_AT:
+            files, _ = _some_and_others(files)
+        for file in files:
             if age_seconds_of(folder.number, file) > _LEASE_GRACE_SECONDS:
                 reap_lease(folder.number, file)
 
 
-def reap_shard_locked(layout: Layout, shard: int) -> None:
-    """Remove the staged files of dead owners in one shard. Requires: shard lock."""
-    folder = folder_if_there(layout.reach.opened, layout.tmp)
+def reap_shard_locked(layout: Layout, shard: int, *, in_a_moment: bool = False) -> bool:
+    """Remove the staged files of dead owners in one shard. Requires: shard lock.
+
+    Returns whether all were looked at: not of very many ``in_a_moment``.
+    """
+    folder, others = folder_if_there(layout.reach.opened, layout.tmp), list[str]()
     if folder is None:
-        return
+        return True
     prefix = f"{shard:02x}."
     with folder:
-        for file in os.listdir(folder.number):
-            staged = parse_staged_name(file) if file.startswith(prefix) else None
+        files = [file for file in os.listdir(folder.number) if file.startswith(prefix)]
+        if in_a_moment and len(files) > _MOST_LOOKED_AT:
+            files, others = _some_and_others(files)
+        for file in files:
+            staged = parse_staged_name(file)
             if staged is None:
                 continue
             if _is_abandoned(folder.number, file, staged, age_seconds_of(folder.number, file)):
                 _remove_staged(folder.number, file)
+    return not others
 
 
 def _is_abandoned(folder_fd: int, file: str, staged: StagedName, age_seconds: float) -> bool:

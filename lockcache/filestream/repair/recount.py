@@ -46,8 +46,13 @@ def recount_shard(
     shard: int,
     timeout_seconds: float | None = None,
     between: Callable[[], object] = lambda: None,
+    *,
+    in_a_moment: bool = False,
 ) -> Repair:
     """Make one shard's slot say what its disk holds: its entries, and the staged writes of living owners.
+
+    Where dead owners left so many files that they are not removed ``in_a_moment``, the slot stays as it is: whatever
+    others put there, a write is not kept from its room by it.
 
     ``between`` is called after every thousand files, and may raise to give up; nothing is half done then. Raises
     :class:`LockTimeoutError` if the shard's lock is not free in time (``None``: the lock's own timeout).
@@ -56,7 +61,8 @@ def recount_shard(
     lock = directory.locks[shard]
     hold = lock.hold(lock.timeout_seconds if timeout_seconds is None else timeout_seconds)
     try:
-        reap_shard_locked(directory.layout, shard)
+        if not reap_shard_locked(directory.layout, shard, in_a_moment=in_a_moment):
+            return Repair(shard, usage.slot(shard), usage.slot(shard))
         _remove_orphan_records_locked(directory.layout, shard, between)
         remove_orphan_views_locked(directory.layout, shard)
         before, after = usage.slot(shard), measure_shard(directory.layout, shard, between=between)
@@ -125,7 +131,7 @@ def reap(directory: CacheDirectory) -> int:
 def recount_unless_busy(directory: CacheDirectory, shard: int) -> bool:
     """Recount a shard unless it is locked: a writer waits for no other shard. Returns whether the sums changed."""
     try:
-        repair = recount_shard(directory, shard, 0.0)
+        repair = recount_shard(directory, shard, 0.0, in_a_moment=True)
     except (LockTimeoutError, PlantedFolderError):
         return False
     return repair.before != repair.after
