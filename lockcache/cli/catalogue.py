@@ -28,6 +28,7 @@ from lockcache.layouts import (
     measure,
     recognise,
     refuse_unless_cache,
+    with_room,
 )
 from lockcache.lowlevel import (
     SHARDS,
@@ -119,9 +120,13 @@ class Own:
         return total_of(measured(self.layout)) if self._opened is None else self._opened.held()
 
     def begin_removal(self) -> None:
-        self._opened = CacheDirectory(self.layout.root, LOCK_TIMEOUT_SECONDS)
-        self._opened.usage()
-        recount_all(self._opened)
+        self._opened = with_room(self.layout.root, "lockcache", self._open_counted)
+
+    def _open_counted(self) -> CacheDirectory:
+        opened = CacheDirectory(self.layout.root, LOCK_TIMEOUT_SECONDS)
+        opened.usage()
+        recount_all(opened)
+        return opened
 
     def evict(
         self, victims: list[Found], to: int | None, advance: Callable[[int], object], interrupted: Event
@@ -187,6 +192,9 @@ class Guest:
         return evicted
 
     def _open_files(self) -> Files:
+        return with_room(self.layout.root, self.program, self._open_prepared, settle_seconds=SETTLE_SECONDS)
+
+    def _open_prepared(self) -> Files:
         files = self._kind.open_files(self.layout.root, SETTLE_SECONDS, lambda: None)
         try:
             files.prepare()

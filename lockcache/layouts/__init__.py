@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.layouts.first_room import with_room
     from lockcache.layouts.jax_import import import_jax, jax_entries
     from lockcache.layouts.protocol import Files, Held, described, evict_each, measure
     from lockcache.layouts.pyptx import PyptxEntries

@@ -11,6 +11,7 @@ Not promised: a bound between two ticks for writers that do not account, or for 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ from typing import TypeVar
 
 from lockcache.errors import LockcacheError, LockTimeoutError
 from lockcache.filestream.accounting import space_of
+from lockcache.layouts import with_room
 from lockcache.lowlevel import Evicted, Found, Goal, Layout, Slot
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.keeper.max_age import Ageing
@@ -30,7 +32,7 @@ from lockcache_daemon.keeper.single_instance import Instance, Standby, Status
 from lockcache_daemon.observe import Report, Summary, Sweep, UnreportedRepairs
 from lockcache_daemon.settings import Exceeded, Rules, Watermarks, of_namespaces, of_size, own_budgets
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores import KeptDirectory, MakePart, Part, Step, Store, choose_layout, store_of
+from lockcache_daemon.stores import KeptDirectory, MakePart, OpenStore, Part, Step, Store, choose_layout, store_of
 
 T = TypeVar("T")
 
@@ -100,15 +102,9 @@ class Keeper:
         """
         self._mount.check()
         refuse_as_root(self.root, self.rules.group)
-        open_store = store_of(self.choose_layout())
         was_there = os.path.lexists(self.root)
-        store = open_store(self.root, self.rules, self._stop)
-        instance = Instance(store.layout)
-        try:
-            instance.acquire()
-        except BaseException:
-            store.close()
-            raise
+        open_all = partial(self._open_and_lock, store_of(self.choose_layout()))
+        store, instance = self._with_room(open_all)
         ageing = Ageing(store.entries, self.rules)
         self._mount.remember()
         self._open = _Open(store, SafetyCheck(store.layout, self._refuse), instance, ageing, [], not was_there)
@@ -117,10 +113,25 @@ class Keeper:
         if begins:
             self.begin()
 
+    def _with_room(self, step: Callable[[], T]) -> T:
+        """Take a step without which nothing is evicted: on a full disk some entries go first, by themselves."""
+        return with_room(self.root, self.choose_layout(), step, settle_seconds=self.rules.settle_seconds)
+
+    def _open_and_lock(self, open_store: OpenStore) -> tuple[Store, Instance]:
+        store = open_store(self.root, self.rules, self._stop)
+        instance = Instance(store.layout)
+        try:
+            instance.acquire()
+        except BaseException:
+            store.close()
+            raise
+        return store, instance
+
     def begin(self) -> None:
         """Put the cap into the directory, and report the start. Raises :class:`Stopped`. Requires: open."""
         store = self._now.store
-        self.attempt(self._obey_policy)
+        self._with_room(store.held)
+        self.attempt(lambda: self._with_room(self._obey_policy))
         self.attempt(store.begin)
         self.attempt(lambda: self._publish(at_once=True))
         made, budgets, held = self._now.was_made, self.rules.more_in_words(), store.held()
@@ -184,7 +195,7 @@ class Keeper:
         """
         store = self._now.store
         before, repairs = store.held(), store.repairs
-        repaired = store.count_all(advance)
+        repaired = self._with_room(partial(store.count_all, advance))
         evicted = self._meet(own_budgets(self.rules, self._cap.policy, store))
         store.count_again()
         self._stop.raise_if_set()
@@ -236,7 +247,7 @@ class Keeper:
         store = self._now.store
         before = store.held()
         began = time.perf_counter()
-        evicted = exceeded.evict()
+        evicted = self._with_room(partial(self._evict_with_locks, exceeded))
         if evicted.entries:
             milliseconds = round((time.perf_counter() - began) * 1000, 1)
             after = store.held()
@@ -245,6 +256,15 @@ class Keeper:
             self._status.count(done)
         if store.failure is not None:
             raise store.failure
+        return evicted
+
+    def _evict_with_locks(self, exceeded: Exceeded) -> Evicted:
+        """Evict. Raises :class:`OSError` where nothing went and the disk has no inode for the lock of a shard."""
+        evicted = exceeded.evict()
+        if not evicted.entries:
+            disk = os.statvfs(self.root)
+            if disk.f_files and not disk.f_favail:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.root)
         return evicted
 
     @property

@@ -108,6 +108,8 @@ def pass_once(
         shared = SharedBudgets().tick(keeper_set.settings, keepers)
         for keeper, summary in summaries.items():
             more = shared.get(keeper.root, Evicted())
+            if more.entries:
+                keeper.attempt(keeper.store.count_again)  # where eviction has a second step, it is taken
             final = replace(summary, after=keeper.held(), evicted=summary.evicted + more) if more.entries else summary
             report.summed_up(keeper.root, final)
         is_complete = not unsound and len(summaries) == len(keepers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -21,6 +22,7 @@ from lockcache.cli.open_directory import (
 )
 from lockcache.cli.output import cap_in_words, print_facts, seed_in_words, size_in_words
 from lockcache.filestream import PRIORITIES, attach_seed, detach_seed, replace_policy
+from lockcache.layouts import with_room
 from lockcache.lowlevel import (
     CacheDirectory,
     Layout,
@@ -140,7 +142,8 @@ def policy_set(
     keeper = keeper_of(layout)  # before: afterwards the daemon may have reacted already
     if guest is not None and seed is not None:
         raise click.UsageError(f"--seed: {guest.program} reads no bundle")
-    policy = _set_policy(layout, max_size, priority, guest)
+    program = "lockcache" if guest is None else guest.program
+    policy = with_room(layout.root, program, partial(_set_policy, layout, max_size, priority, guest))
     if guest is None:
         policy = _set_seed(layout, policy, seed)
     found = {"path": layout.root, **_fields_of(policy), **_what_follows(layout, policy, guest)}

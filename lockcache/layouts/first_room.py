@@ -1,0 +1,94 @@
+"""First room: on a disk without any, some entries go before anything is made, so that cleaning up needs no room.
+
+A daemon makes a lock and a status, a command a folder, an eviction a mark: each takes an inode and blocks, of which a
+full disk or a quota has none. Then the least recently used entries are unlinked where they are, which needs neither a
+lock nor accounting: first of each what makes it an entry, so that to its program it is a miss. The accounting has too
+much until the next recount, never too little (invariant 3, hard cap).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from lockcache.filestream.disk import DISK_FULL
+from lockcache.layouts.folders.tilelang import TILELANG
+from lockcache.layouts.folders.warp import WARP
+from lockcache.layouts.openat import folder, opened_root, status_in, unlink_in
+from lockcache.layouts.registry import GUESTS
+from lockcache.layouts.tree_scan import names_of
+from lockcache.layouts.triton_scan import GROUP_PREFIX
+from lockcache.lowlevel import Found, Layout, all_entries
+
+T = TypeVar("T")
+
+# Folders, the state, a status, some shards' locks.
+_ENTRIES: Final = 64
+# A lock for each of 256 shards, and what they lie in.
+_MOST_ROUNDS: Final = 16
+_METADATA: Final = (*WARP.metadata, *TILELANG.metadata)
+
+
+def with_room(root: str, program: str, work: Callable[[], T], *, settle_seconds: float = 0.0) -> T:
+    """Returns what ``work`` returns, for which entries go if the disk is full. ``program``: the layout.
+
+    Raises :class:`OSError`, as of a full disk where nothing can go that was not changed in the last ``settle_seconds``.
+    """
+    for _ in range(_MOST_ROUNDS):
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in DISK_FULL or not _remove_some(root, program, settle_seconds):
+                raise
+    return work()
+
+
+def _remove_some(root: str, program: str, settle_seconds: float) -> bool:
+    """Unlink files of the least recently used entries. Returns whether there were any."""
+    guest = GUESTS.get(program)
+    found = all_entries(Layout(root)) if guest is None else guest.view_entries(root, lambda: None)
+    removed = False
+    with opened_root(root) as root_fd:
+        for each in heapq.nsmallest(_ENTRIES, (each for each in found if each.inode)):
+            path, in_it, of_all = _place_of(program, each)
+            with folder(root_fd, path) as fd:
+                if fd is not None:
+                    names = of_all if in_it is None else sorted(filter(in_it, os.listdir(fd)), key=_is_no_metadata)
+                    removed |= _unlink(fd, names, settle_seconds)
+            with contextlib.suppress(OSError):
+                os.rmdir(path, dir_fd=root_fd)  # of what is a folder's: where nothing else is in it
+    return removed
+
+
+def _place_of(program: str, found: Found) -> tuple[str, Callable[[str], bool] | None, Iterable[str]]:
+    """Returns the folder of an entry's files, which of those in it go first, or else their names."""
+    name = found.name
+    if program == "triton":
+        return name, lambda file: file.startswith(GROUP_PREFIX), ()
+    if program in (WARP.name, TILELANG.name):
+        return name, lambda file: True, ()
+    if program == "pyptx":
+        return "", None, [f"{name}.{suffix}" for suffix in ("json", "ptx", "cubin")]
+    if program == "files":
+        return os.path.dirname(name), None, names_of(os.path.basename(name))
+    return f"entries/{name[:2]}", None, [name[2:]]
+
+
+def _is_no_metadata(file: str) -> bool:
+    return not file.endswith(_METADATA)
+
+
+def _unlink(folder_fd: int, names: Iterable[str], settle_seconds: float) -> bool:
+    removed, now = False, time.time()
+    for name in names:
+        status = status_in(folder_fd, name)
+        if status is None or abs(now - status.st_ctime) < settle_seconds:
+            continue
+        with contextlib.suppress(IsADirectoryError):
+            unlink_in(folder_fd, name)
+            removed = True
+    return removed
