@@ -1,7 +1,8 @@
 """Parts of a cache key as they are kept: a name, a short hash, and a value where that may be shown.
 
-Keeps two promises for everyone who may read an entry. A value is shown only if it is one line of plain words and its
-name does not look like a secret's; of anything else, source code above all, the hash is kept. And all parts of a key
+Keeps two promises for everyone who may read an entry. A value is shown only if it is one line of plain words, its name
+does not look like a secret's, and it has not the form of one; of anything else, source code above all, the hash is
+kept. And all parts of a key
 take :data:`MOST_BYTES` at most: first long values are cut, then the last values go, then the last parts become one
 (:data:`OTHERS`).
 
@@ -21,6 +22,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_64_hexdigest
+
+from lockcache.explain.secret_forms import SECRET_NAME, holds_secret
 
 #: The most bytes that the parts of one key take, as written. A record and its parts together fit into ext4's block.
 MOST_BYTES: Final = 1024
@@ -42,9 +45,7 @@ _MOST_PARTS: Final = 64
 # Options, versions, paths, template arguments. Not what a macro's body of code holds: brackets, quotes, semicolons.
 _SHOWABLE: Final = re.compile(r"[\w .,:=+*&<>/@%~-]*", re.ASCII)
 _NAME: Final = re.compile(r"[\w .,:=+*&<>/@%~()-]{1,60}", re.ASCII)
-_SECRET: Final = re.compile(
-    r"secret|token|pass|pwd|credential|auth|bearer|cookie|session|signature|salt|key|private|\bpin\b", re.IGNORECASE
-)
+_SECRET: Final = re.compile(SECRET_NAME, re.IGNORECASE)
 
 
 def looks_secret(text: str) -> bool:
@@ -64,9 +65,10 @@ class Part(NamedTuple):
 
 def make_part(name: str, content: bytes, value: str = "") -> Part:
     """Returns the part of this content. ``value`` is left out unless it may be shown, and a strange name shortened."""
-    is_shown = _SHOWABLE.fullmatch(value) is not None and not looks_secret(name)
-    if _NAME.fullmatch(name) is None:
-        name = f"{name.partition(' ')[0][:20]} {_hash(name.encode(errors='surrogateescape'))}"
+    is_shown = _SHOWABLE.fullmatch(value) is not None and not (looks_secret(name) or holds_secret(value))
+    if _NAME.fullmatch(name) is None or holds_secret(name):
+        kind = name.partition(" ")[0][:20]
+        name = f"{'part' if holds_secret(kind) else kind} {_hash(name.encode(errors='surrogateescape'))}"
     return Part(name, _hash(content), _cut(value, _LONGEST_VALUES[0]) if is_shown else "")
 
 

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from lockcache import metadata
 from lockcache.explain.key_parts import Part, bounded, decode_label, looks_secret, make_part
+from lockcache.explain.secret_forms import holds_secret
 
 _T = TypeVar("_T")
 
@@ -55,8 +56,9 @@ class Stated:
 
     @property
     def label(self) -> str:
-        """A name for people; empty where there is none."""
-        return decode_label(self._label())
+        """A name for people; empty where there is none, or it has the form of a secret."""
+        label: object = self._label()
+        return "" if isinstance(label, str) and holds_secret(label) else decode_label(label)
 
     def labelled(self, label: str) -> Stated:
         """Returns the same with the label of a caller, if there is one."""
@@ -149,7 +151,7 @@ def key_in_words(key: bytes | str) -> str:
     text = key if isinstance(key, str) else bytes(key).decode("ascii", "replace")
     is_text = text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text
     # Others read it: in the lease file, and in the log of those who wait.
-    return text[:_LONGEST_KEY] if is_text and not looks_secret(text) else ""
+    return text[:_LONGEST_KEY] if is_text and not (looks_secret(text) or holds_secret(text)) else ""
 
 
 def remember_digest(digest: bytes, parts: tuple[Part, ...]) -> None:
