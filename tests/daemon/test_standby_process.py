@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from lockcache.filestream.disk.layout import Layout
 from lockcache_daemon.keeper.single_instance import Instance
-from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, until
+from tests.daemon.daemon_process import RunningDaemon, until
 from tests.daemon.directories import bytes_on_disk, fill
 from tests.daemon.pyptx_crowd import store
 
@@ -72,23 +71,6 @@ def test_each_directory_is_taken_over_by_itself_whatever_its_layout(tmp_path: Pa
 
 
 @pytest.mark.long
-def test_of_many_that_wait_one_takes_over_and_the_others_wait_on(cache_path: Path) -> None:
-    with ExitStack() as stack:
-        first = stack.enter_context(RunningDaemon("--max-size", "1M", cache_path))
-        waiting = [stack.enter_context(standby(cache_path)) for _ in range(3)]
-        for each in waiting:
-            each.wait_for("standby")
-        first.end(signal.SIGKILL)
-        by_pid = {each.process.pid: each for each in waiting}
-        until(lambda: status_of(cache_path)["pid"] in by_pid)
-        heir = by_pid.pop(status_of(cache_path)["pid"])
-        heir.wait_for("takeover")
-        for each in by_pid.values():
-            assert each.end(signal.SIGTERM) == 0
-        assert status_of(cache_path)["pid"] == heir.process.pid
-
-
-@pytest.mark.long
 def test_one_that_lost_its_directory_to_another_stands_by_for_it(cache_path: Path, tmp_path: Path) -> None:
     (tmp_path / "other" / "lockcache").mkdir(parents=True, mode=0o700)
     another = Instance(Layout(str(tmp_path / "other")))
@@ -103,15 +85,3 @@ def test_one_that_lost_its_directory_to_another_stands_by_for_it(cache_path: Pat
         another.release()
         first.wait_for("takeover")
         assert first.end(signal.SIGTERM) == 0
-
-
-@pytest.mark.long
-def test_a_standby_goes_on_with_a_sweep_in_the_middle_of_which_the_first_was_killed(cache_path: Path) -> None:
-    fill(cache_path, 5000, 1000)
-    with RunningDaemon("--max-size", "100k", cache_path) as first, standby(cache_path) as second:
-        until(lambda: bytes_on_disk(cache_path) < 5_000_000)
-        first.end(signal.SIGKILL)
-        second.wait_for("start")
-        until(lambda: bytes_on_disk(cache_path) <= HIGH)
-        assert second.end(signal.SIGTERM) == 0
-        assert second.process.wait(HANG_SECONDS) == 0
