@@ -8,6 +8,7 @@ and 7 (never take the job down): nothing is locked, and whatever happens to the 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -96,7 +97,7 @@ class BundleProgramCache(ProgramCacheResource):
         return default if loaded is None else loaded[0]
 
     def view(self, key: bytes | str) -> memoryview | None:
-        """Returns the code stored under ``key``, verified, and not copied if the bundle is mapped; ``None`` for a miss.
+        """Returns the code stored under ``key``, verified, or ``None``. It is a copy: the file may be cut meanwhile.
 
         Read-only. It stays what it is when the cache is closed and when another bundle takes the file's place.
         """
@@ -177,6 +178,8 @@ class BundleProgramCache(ProgramCacheResource):
                 self._counts["refused_entries"] += 1
             elif isinstance(error, ValueError):
                 self._counts["corrupt_entries"] += 1
+            elif error.args[:1] == (errno.EBADF,):
+                self.close()
             self._warn("an entry cannot be read, and is compiled again", str(error) or "it does not fit into memory")
             loaded = None
         self._counts["misses" if loaded is None else "hits"] += 1

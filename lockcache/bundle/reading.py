@@ -68,7 +68,7 @@ class StatedUse(Recency):
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self.last_use_ns = 0
-        self.touch = self._state
+        self.touch = self.touch_new = self._state
 
     def _state(self, fd: int, _: os.stat_result | None = None) -> None:
         try:

@@ -4,16 +4,14 @@ Keeps invariant 1 (a hit is whole): an entry is served only if its record's dige
 name and bytes. Keeps invariant 7 (never take the job down): whatever stands in the file, a read is a hit or a miss, and
 takes no more memory than the file is long.
 
-On a local file system the file is mapped. On a network file system it is read: there, access to a mapped page of a file
-that another host replaced is a SIGBUS, not an error. A local file that is cut while it is mapped is detected by its
-size, just before each read; so replace a bundle by rename, as lockcache does, and never write into it.
+The file is read by pread and never mapped: access to a mapped page of a file that somebody cut, or that another host
+replaced, is a SIGBUS and the end of the program, and no check in front of it can hold. What is read from a file that is
+being written into is a miss; replace a bundle by rename, as lockcache does.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import mmap
 import os
 import shlex
 import stat
@@ -35,7 +33,7 @@ from lockcache.filestream.bundle_format import (
     is_whole,
     read_end,
 )
-from lockcache.filestream.disk import KeptDescriptor, is_network, opened
+from lockcache.filestream.disk import KeptDescriptor, opened
 from lockcache.filestream.entry import (
     HEAD_BYTES,
     LARGEST_RECORD_BYTES,
@@ -60,12 +58,15 @@ _KNOWN_RECORD_BYTES: Final = 512
 # Bytes of a table that are read at once.
 _TABLE_SLOTS: Final = 4096
 
+# Looked up once, for the hit path.
+_pread = os.pread
+
 
 class BundleFile:
-    """An open bundle. Descriptor and mapping live as long as the object, or until :meth:`close`."""
+    """An open bundle. The descriptor lives as long as the object, or until :meth:`close`."""
 
-    # Whether only lockcache writes the file, so that no one cuts it off.
-    _is_own = False
+    # Whether entries are marked in the file while it is in use, so that they are not served.
+    _has_marks = False
 
     def __init__(self, path: str, keys: KeyRing | None = None) -> None:
         """Raises :class:`OSError`; :class:`UnsafeCacheDirError` for a file that others could have changed.
@@ -77,9 +78,8 @@ class BundleFile:
         self._keys = keys
         self._file = self._open()
         self._fd = self._file.number
-        self._map: mmap.mmap | None = None
-        # Entries that were whole, by name: the slot, where the payload begins and ends, and of the record the digested
-        # bytes, the digest, and all of it. Decoded once; compared with the payload each time.
+        # Entries that were whole, by name: the slot, where the payload begins, its length, and of the record the
+        # digested bytes, the digest, and all of it. Decoded once; compared with the payload each time.
         self._known: dict[bytes, tuple[int, int, int, bytes, bytes, bytes]] = {}
         # The flag of an entry that is not served.
         self._met_flag = 0
@@ -104,9 +104,6 @@ class BundleFile:
     def _refuse(self, status: os.stat_result) -> None:
         refuse_unsafe(self.path, status, is_signed=self._keys is not None)
 
-    def _may_be_mapped(self) -> bool:
-        return not is_network(self.path)
-
     def _is_whole(self, start: bytes, table: Table, end: bytes) -> bool:
         return is_whole(start, self._slots_of(table), end)
 
@@ -115,19 +112,18 @@ class BundleFile:
 
         Raises :class:`OSError`, and :class:`ValueError` for an entry that is damaged or not signed with the keys.
         """
-        map_ = self._map
         known = self._known.get(name)
-        if known is not None and map_ is not None and (self._is_own or map_.size() >= self.size_bytes):
-            at, middle, end, bound, digest, blob = known
-            # Copied before it is verified, so that the served bytes are the verified ones, whatever becomes of the
-            # file.
-            payload = map_[middle:end]
-            if _xxh3_128(bound + _xxh3_128(payload)) == digest and not map_[at + HIDDEN_AT]:
+        if known is not None:
+            at, middle, size_bytes, bound, digest, blob = known
+            payload = _pread(self._fd, size_bytes, middle)
+            if _xxh3_128(bound + _xxh3_128(payload)) == digest and not (self._has_marks and self._is_marked(at)):
                 return payload, blob
         return self._load(name)
 
     def _load(self, name: bytes) -> tuple[bytes, bytes] | None:
         """Load like :meth:`load` an entry that was not read before, or that something is wrong with."""
+        if not self._file.is_own(os.fstat(self._fd)):
+            raise OSError(errno.EBADF, "the program closed its descriptor; it is opened again", self.path)
         at, place = self._find(name)
         if place is None:
             return None
@@ -138,22 +134,13 @@ class BundleFile:
         if self._keys is None and len(blob) <= _KNOWN_RECORD_BYTES:  # with keys it is not the digest that proves it
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[name] = at, middle, end, bound_with(blob, name.hex()), digest_of(blob), blob
+            self._known[name] = at, middle, end - middle, bound_with(blob, name.hex()), digest_of(blob), blob
         return payload, blob
 
     def view(self, name: bytes) -> memoryview | None:
-        """Returns the payload that :meth:`load` would, as it stands in the file if that is mapped."""
-        map_ = self._map
-        if map_ is None:
-            loaded = self.load(name)
-            return None if loaded is None else memoryview(loaded[0])
-        place = self.find(name)
-        if place is None:
-            return None
-        start, middle, end = self._bounds(place)
-        payload = memoryview(map_)[middle:end]
-        refuse_unless_whole(name.hex(), payload, map_[start:middle], self._keys)
-        return payload
+        """Returns the payload that :meth:`load` would."""
+        loaded = self.load(name)
+        return None if loaded is None else memoryview(loaded[0])
 
     def _bounds(self, place: tuple[bytes, int, int, int]) -> tuple[int, int, int]:
         """Returns the offsets at which record and payload of an entry begin, and the payload ends."""
@@ -164,25 +151,17 @@ class BundleFile:
             raise ValueError("its place is not in the file")
         return start, middle, end
 
-    def _refuse_cut(self, map_: mmap.mmap) -> None:
-        # By the mapping's own descriptor: another thread may close the file, and its number is then another file's.
-        # Not by os.fstat, of which Python makes an object of twenty fields: 2 us of a hit of 5.
-        if not self._is_own and map_.size() < self.size_bytes:
-            raise OSError(f"{self.path} was cut off while in use; replace a bundle by renaming another one to it")
-
     def find(self, name: bytes) -> tuple[bytes, int, int, int] | None:
         """Returns name, offset, and the bytes of payload and record that the table states for this entry."""
         return self._find(name)[1]
 
     def _find(self, name: bytes) -> tuple[int, tuple[bytes, int, int, int] | None]:
         """Returns the offset of an entry's slot, and what the slot holds."""
-        slots, map_ = self._slots, self._map
-        if slots and map_ is not None:
-            self._refuse_cut(map_)
+        slots = self._slots
         first = int.from_bytes(name[:8], "little")
         for slot in range(first, first + MOST_PROBES) if slots else ():
             offset = self._table + slot % slots * _SLOT_BYTES
-            found = self._read_slot(offset) if map_ is None else map_[offset : offset + _SLOT_BYTES]
+            found = _pread(self._fd, _SLOT_BYTES, offset)
             if len(found) < _SLOT_BYTES or found == _EMPTY:
                 break
             if found[:32] == name:
@@ -216,10 +195,7 @@ class BundleFile:
             yield read[: len(read) // _SLOT_BYTES * _SLOT_BYTES]
 
     def close(self) -> None:
-        """Close the file. Views of its bytes stay valid."""
-        self._map = self._plain = (
-            None  # not close(): it refuses while there are views, and is done when the last one goes
-        )
+        """Close the file."""
         self._slots, self._fd = 0, -1
         self._file.close()
 
@@ -231,14 +207,6 @@ class BundleFile:
         except ValueError as error:
             self.damage = str(error)
             return
-        if self._may_be_mapped():
-            try:
-                # If it cannot be mapped, for lack of address space, say, it is read as on a network file system.
-                with contextlib.suppress(OSError):
-                    self._map = mmap.mmap(self._fd, self.size_bytes, access=mmap.ACCESS_READ)
-            except ValueError:  # longer than the file is by now
-                self.damage = "it was cut off while it was opened"
-                return
         if not self._is_whole(start, table, end):
             self.damage = "it is damaged: its table is not what its digest says"
             return
@@ -246,14 +214,10 @@ class BundleFile:
 
     def _read(self, offset: int, size_bytes: int) -> memoryview:
         """Returns bytes of the file, or fewer at its end. Raises :class:`OSError`."""
-        map_ = self._map
-        if map_ is None:
-            return memoryview(_read_all(self._fd, size_bytes, offset))
-        self._refuse_cut(map_)
-        return memoryview(map_)[offset : offset + size_bytes]
+        return memoryview(_read_all(self._fd, size_bytes, offset))
 
-    def _read_slot(self, offset: int) -> bytes:
-        return os.pread(self._fd, _SLOT_BYTES, offset)
+    def _is_marked(self, slot_at: int) -> bool:
+        return _pread(self._fd, 1, slot_at + HIDDEN_AT) != b"\0"
 
 
 def is_bundle(path: str) -> bool:

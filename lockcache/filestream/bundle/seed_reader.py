@@ -34,7 +34,7 @@ _access = os.access
 class SeedFile(BundleFile):
     """The open seed of a directory."""
 
-    _is_own = True
+    _has_marks = True
 
     @property
     def is_withdrawn(self) -> bool:
@@ -55,10 +55,6 @@ class SeedFile(BundleFile):
         """Refuse what is not a file. The directory was checked, which decides about everything in it."""
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a plain file", self.path)
-
-    def _may_be_mapped(self) -> bool:
-        # A member of the group could cut it off between two of our instructions, which is a SIGBUS.
-        return not self._layout.is_shared and not self._layout.is_network
 
     def _is_whole(self, start: bytes, table: Table, end: bytes) -> bool:
         """Compare nothing: the table was compared when the seed was copied, and marks change it."""
@@ -159,6 +155,8 @@ class SeededReader:
             self._counts.note_corrupt(f"entry {name} of {self._layout.seed}")
         except OSError as error:
             # Often: it was taken away, by somebody else's clear.
+            if error.errno == errno.EBADF:
+                self.close()
             _log.debug("%s: the seed cannot be read: %s", self._layout.root, error)
         return None
 

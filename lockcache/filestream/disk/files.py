@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import os
+import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -120,19 +121,32 @@ def replacing(layout: Layout, path: str, *, fsync: bool = True) -> Iterator[int]
 
 
 def remove_files(folder_fd: int) -> None:
-    """Remove every file in an open folder, and each folder in it with its files (a loader's ``__pycache__``).
+    """Remove every file in an open folder, and each folder in it with all that it holds, however deep.
 
-    Raises :class:`OSError` where something cannot be removed, such as what lies deeper.
+    A folder within a folder is moved up before it is emptied: so no depth needs more descriptors, or a deeper stack,
+    than these two. Raises :class:`OSError` where something cannot be removed.
     """
-    for name in os.listdir(folder_fd):
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=folder_fd)
-        except IsADirectoryError:
-            with opened(name, FOLDER, dir_fd=folder_fd) as inner_fd:
-                for inner in os.listdir(inner_fd):
-                    os.unlink(inner, dir_fd=inner_fd)
-            os.rmdir(name, dir_fd=folder_fd)
+    left = os.listdir(folder_fd)
+    while left:
+        name = left.pop()
+        if _is_unlinked(folder_fd, name):
+            continue
+        with opened(name, FOLDER, dir_fd=folder_fd) as inner_fd:
+            for inner in os.listdir(inner_fd):
+                if not _is_unlinked(inner_fd, inner):
+                    left.append(secrets.token_hex(8))
+                    os.rename(inner, left[-1], src_dir_fd=inner_fd, dst_dir_fd=folder_fd)
+        os.rmdir(name, dir_fd=folder_fd)
+
+
+def _is_unlinked(folder_fd: int, name: str) -> bool:
+    """Unlink a file. Returns False for a folder."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder_fd)
+    except IsADirectoryError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

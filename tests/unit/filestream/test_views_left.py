@@ -43,13 +43,34 @@ def test_views_that_were_held_when_their_entries_went_make_room_again(cache_path
     assert (cache.stats().dropped_writes, _views(cache_path), cache.recount()) == (0, [], [])
 
 
-def test_folders_that_a_loader_left_in_a_view_go_with_it(cache: FileStreamProgramCache, cache_path: Path) -> None:
+def _make_deep(view: str, depth: int) -> None:
+    """Make folders within folders, with a file in each. By descriptors: the path is longer than a path may be."""
+    fd = os.open(view, os.O_RDONLY)
+    for _ in range(depth):
+        os.close(os.open("kernel.pyc", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+        os.mkdir("__pycache__", dir_fd=fd)
+        inner = os.open("__pycache__", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(fd)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 1500])
+@pytest.mark.parametrize("by", ["del", "clear", "a replacement"])
+def test_folders_that_a_program_made_in_a_view_go_with_it(
+    cache: FileStreamProgramCache, cache_path: Path, depth: int, by: str
+) -> None:
     cache.put_files("k", FILES)
-    view = str(cache.view_files("k"))
-    os.mkdir(f"{view}/__pycache__")
-    Path(view, "__pycache__", "kernel.pyc").write_bytes(b"compiled")
-    del cache["k"]
-    assert (_views(cache_path), cache.recount()) == ([], [])
+    _make_deep(str(cache.view_files("k")), depth)
+    if by == "del":
+        del cache["k"]
+    elif by == "clear":
+        cache.clear()
+    else:
+        cache.put_files("k", {"x": b"another"})
+        assert cache.view_files("k") is not None
+    assert len(_views(cache_path)) == (by == "a replacement")
+    assert cache.recount() == []
 
 
 @pytest.mark.parametrize("plant", [Path.touch, lambda path: path.symlink_to("/etc")])
