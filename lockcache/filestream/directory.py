@@ -256,11 +256,33 @@ class CacheDirectory:
 
     def close(self) -> None:
         """Close every descriptor. The next use opens them again."""
+        for shard, lock in [*self.locks.items()]:
+            if lock.is_in_doubt():
+                with contextlib.suppress(OSError):  # a recount finds it
+                    self._count_again(shard, lock)
         with self._attaching:
             if self._usage is not None:
                 self._usage.is_own()
             self._usage = None
         self._close_locks()
+
+    def count_again_locked(self, shard: int, page: StatePage) -> None:
+        """Make a shard's slot say what its disk holds, where its lock's file was removed. Requires: shard lock.
+
+        A purge of old files takes it, and then another process may have changed the slot at the same time.
+        """
+        found = measure_shard(self.layout, shard)
+        if found != page.slot(shard):  # which refuses a descriptor that is the program's by now
+            page.set_locked(shard, found)
+        self.locks[shard].was_removed = False
+
+    def _count_again(self, shard: int, lock: ProcessLock) -> None:
+        page = self.usage()
+        hold = lock.hold(lock.timeout_seconds)
+        try:
+            self.count_again_locked(shard, page)
+        finally:
+            hold.release()
 
     def _close_locks(self) -> None:
         for lock in [*self.locks.values(), self.room_lock, self.lock]:

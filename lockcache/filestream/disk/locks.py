@@ -13,6 +13,7 @@ nobody needs.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -127,6 +128,8 @@ class ProcessLock:
         # mark, that mark (so that no other object gets its id) and the heir's mark.
         self._heirs: dict[int, tuple[Mark, Mark]] = {}
         self._hold: Hold | None = None
+        #: Whether its file was found removed: another process may have had the lock as well, on a new file.
+        self.was_removed = False
         after_fork_in_child(self)
 
     def hold(self, timeout_seconds: float) -> Hold:
@@ -200,6 +203,13 @@ class ProcessLock:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
                 return True
             raise
+
+    def is_in_doubt(self) -> bool:
+        """Returns :attr:`was_removed`, after a look at the file."""
+        if not self.was_removed and self._fd >= 0:
+            with contextlib.suppress(OSError):
+                self.was_removed = not _fstat(self._fd).st_nlink
+        return self.was_removed
 
     def close(self) -> None:
         """Close the descriptor, at once or when the holder releases the lock. The next acquisition opens it again."""
@@ -289,6 +299,7 @@ class ProcessLock:
                     status = _fstat(fd)
                     is_own = (status.st_dev, status.st_ino) == self._file.identity or self._file.is_own(status)
                     is_named = is_own and (status.st_nlink > 0 or not is_locked)
+                    self.was_removed |= is_own and not status.st_nlink
                 else:
                     is_named = self._had_name(fd, self._named_at)
                 if is_named:
@@ -305,7 +316,10 @@ class ProcessLock:
         if not is_fresh(named_at):
             asked_at = time.monotonic()
             status = _fstat(fd)
-            if not self._file.is_own(status) or not status.st_nlink:
+            if not self._file.is_own(status):
+                return False
+            if not status.st_nlink:
+                self.was_removed = True
                 return False
             self._named_at = asked_at
         return True
@@ -330,7 +344,7 @@ class ProcessLock:
         # thread of the parent may have had it. Closing here does not free the parent's lock.
         self._holders, self._heirs = {}, {}
         self._hold = None
-        self._is_to_close = False
+        self._is_to_close = self.was_removed = False
         self._close_locked()
 
 

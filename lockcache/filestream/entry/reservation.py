@@ -95,6 +95,9 @@ class Reservation:
             hold = lock.try_hold() or lock.hold(max(0.0, until - time.monotonic()))
             try:
                 if self.page.was_at(page):
+                    if lock.was_removed:
+                        self._directory.count_again_locked(self.shard, self.page)
+                        self.is_standing |= bool(self.path)  # what is staged has been counted
                     return hold
             except BaseException:
                 hold.release()

@@ -1,0 +1,37 @@
+"""Locks that a purge of old files removes while writers hold them, so that two have one shard's lock at once."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+
+import pytest
+
+from lockcache.filestream.accounting import state
+from lockcache.filestream.disk.layout import Layout, entry_name
+from tests.races.steps import alongside, stop_before
+from tests.unit.material import on_disk
+
+KEYS = [key for key in (b"%d" % number for number in range(3000)) if entry_name(key).startswith("00")]
+
+
+@pytest.mark.parametrize("writer_ends_by", ["its next put", "closing"])
+@pytest.mark.parametrize("step", [0, 1], ids=["reserving", "publishing"])
+def test_a_lock_that_is_removed_in_the_middle_of_a_change_leaves_the_accounting_exact(
+    make, one, other, cache_path, monkeypatch, step, writer_ends_by
+):
+    one[KEYS[0]] = b"x" * 5000
+    changes = count()
+    # It has read the slot, and is about to write it.
+    stop = stop_before(monkeypatch, state, "_pwrite", lambda *_: next(changes) == step)
+    with alongside(one.__setitem__, KEYS[1], b"y" * 9000):
+        stop.wait_until_reached()
+        os.unlink(Layout(str(cache_path)).lock(0))
+        other[KEYS[2]] = b"z" * 20_000
+        stop.go_on()
+    if writer_ends_by == "closing":
+        one.close()
+    else:
+        one[KEYS[3]] = b"w"
+    assert (other.stats().bytes, other.stats().entries) == on_disk(cache_path)
+    assert other.recount() == []
