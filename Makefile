@@ -8,6 +8,8 @@ WORKERS ?= 4
 ARGS ?=
 # Of all scenarios together, and once more of all file systems: an hour in all.
 STRESS_SECONDS ?= 1500
+# On each of three servers.
+CHECKED_SECONDS ?= 200
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -127,7 +129,7 @@ STRESS_PARTS := kill-table power-cut filesystems hosts remote takeover bugs all
 WORDS_power-cut := --if-possible --seconds 60
 WORDS_filesystems = --if-possible --seconds $(STRESS_SECONDS)
 WORDS_hosts := --nfs --if-possible
-WORDS_remote := --if-possible
+WORDS_remote = --if-possible --scenarios cold,takeover,restarts,checked --checked-seconds $(CHECKED_SECONDS)
 WORDS_takeover := --seconds 60
 WORDS_all = --seconds $(STRESS_SECONDS) $(ARGS)
 STRESS_TARGETS := $(STRESS_PARTS:%=stress-%)

@@ -31,7 +31,7 @@ from lockcache_stress.servers import KINDS
     metavar="A,B",
     default="cold,takeover,restarts",
     show_default=True,
-    help="And distant, a server behind 50 ms; million, so many keys in a Valkey that evicts; peers, next to ccache.",
+    help="And checked, each read against the promises; distant, behind 50 ms; million, a Valkey that evicts; peers.",
 )
 @click.option(
     "--processes", type=click.IntRange(1, MOST_PROCESSES), default=8, show_default=True, help="On each of four nodes."
@@ -39,6 +39,7 @@ from lockcache_stress.servers import KINDS
 @click.option("--kernels", type=click.IntRange(1, 1000), default=8, show_default=True, help="Each process wants all.")
 @click.option("--keys", callback=by(parse_count), default="1M", show_default=True, help="Of million.")
 @click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="Of restarts.")
+@click.option("--checked-seconds", type=SECONDS, default=20.0, show_default=True, help="Of checked, on each server.")
 @IF_POSSIBLE
 @with_shell("remote")
 def remote_command(shell: Shell, if_possible: bool, **given: Any) -> int:

@@ -27,6 +27,7 @@ from lockcache.lowlevel import Layout
 from lockcache.remote import read_servers
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.mpi_rank import KILLED, differing, kill_all, said, say
+from lockcache_stress.experiments.remote.checked import run_checked
 from lockcache_stress.experiments.remote.distant import run_distant
 from lockcache_stress.experiments.remote.million import run_million
 from lockcache_stress.experiments.remote.peers import run_peers
@@ -68,6 +69,8 @@ class FleetOptions:
     #: The time during which a server is killed and started again and again.
     seconds: float
     seed: int
+    #: The time of the scenario ``checked``, on each server.
+    checked_seconds: float
 
 
 def why_no_fleet() -> str | None:
@@ -231,8 +234,8 @@ _ON_A_FLEET: Final[dict[str, Callable[[_Fleet], tuple[list[Check], dict[str, Any
     "takeover": _takeover,
     "restarts": _restarts,
 }
-#: The scenarios without nodes: the first runs on each server, the others on one Valkey.
-ALONE: Final = ("distant", "million", "peers")
+#: The scenarios without namespaces: the first two run on each server, the others on one Valkey.
+ALONE: Final = ("checked", "distant", "million", "peers")
 #: The names of all scenarios.
 SCENARIOS: Final = (*_ON_A_FLEET, *ALONE)
 
@@ -267,6 +270,9 @@ def _missing_if_unusable() -> Iterator[None]:
 
 
 def _run_on(kind: str, options: FleetOptions, show: Show) -> Iterator[Tabled]:
+    if "checked" in options.scenarios:
+        with open_workspace(None) as space, _missing_if_unusable():
+            yield run_checked(kind, Path(space.control), options.checked_seconds, options.seed, show)
     if "distant" in options.scenarios:
         with open_workspace(None) as space, _missing_if_unusable():
             yield run_distant(kind, Path(space.control), show)
