@@ -273,21 +273,6 @@ def test_variables_and_copies(cache_path: Path, bundle: Path, monkeypatch: pytes
     assert FileStreamProgramCache(cache_path).get(KEYS[0]) is None
 
 
-@pytest.mark.parametrize("compile_once", [False, True])
-def test_nobody_waits_for_what_the_seed_has(cache_path: Path, bundle: Path, compile_once: bool) -> None:
-    with FileStreamProgramCache(cache_path, seed=bundle, compile_once=compile_once) as cache:
-        assert cache.get(KEYS[0]) == OLDER[KEYS[0]]
-        assert cache.get(b"absent") is None
-        cache[b"absent"] = b"stored"
-        assert cache.get(b"absent") == b"stored"
-
-
-def test_it_can_be_closed_and_used_again(cache: FileStreamProgramCache) -> None:
-    for _ in range(2):
-        assert cache[KEYS[0]] == OLDER[KEYS[0]]
-        cache.close()
-
-
 def test_a_recount_and_a_reaper_leave_it_alone(cache: FileStreamProgramCache, cache_path: Path) -> None:
     assert cache.recount() == []
     reap(open_directory(cache_path))
