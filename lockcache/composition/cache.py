@@ -370,7 +370,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         if self._reader.run is not None:
             label = "" if stated is None else stated.label
             self._reader.run.put(name, label, cost_ns, unreported.origin, is_stored=written.outcome is Outcome.STORED)
-        self._report.note_put(now_ns)
+        if now_ns not in self._report.quiet_ns:
+            self._report.report()
         self._counts["evictions"] += written.evicted.entries
         if written.outcome is Outcome.DROPPED:
             self._dropped.count(written.why)

@@ -127,7 +127,8 @@ class CacheDirectory:
         self._between_shards = between_shards
         self._first_cap_bytes = first_cap_bytes
         self._attaching = threading.RLock()  # a signal handler may ask during it
-        self._usage: StatePage | None = None
+        #: The accounting page, as it was attached last; not checked, as a writer does under a lock.
+        self.page: StatePage | None = None
         # Of the page that was attached last.
         self._identity: tuple[int, int, int] | None = None
         after_fork_in_child(self)
@@ -156,7 +157,7 @@ class CacheDirectory:
         """
         if self.is_read_only:
             self.refuse_if_read_only()
-        usage = self._usage
+        usage = self.page
         if usage is None or not usage.is_at(self.layout.state) or not usage.is_own():
             usage = self._attach(usage)
         return usage
@@ -203,7 +204,7 @@ class CacheDirectory:
         """
         hold = self.lock.hold(patience_seconds)
         try:
-            page = self._usage
+            page = self.page
             if page is None or not page.was_at(self.layout.state):
                 page = self._open_page()
             if page is None:
@@ -235,9 +236,8 @@ class CacheDirectory:
         return self.policy.current().entries_limit_bytes(self.space)
 
     def attached(self) -> StatePage:
-        """Returns :meth:`usage`, but does not check a page that is attached: a writer does so under a lock."""
-        usage = self._usage
-        return self.usage() if usage is None else usage
+        """Returns :attr:`page`, or :meth:`usage` where there is none yet."""
+        return self.page or self.usage()
 
     def check(self) -> None:
         """Refuse the directory as opening it now would, and make nothing: it may have been opened to others since."""
@@ -261,9 +261,9 @@ class CacheDirectory:
                 with contextlib.suppress(OSError):  # a recount finds it
                     self._count_again(shard, lock)
         with self._attaching:
-            if self._usage is not None:
-                self._usage.is_own()
-            self._usage = None
+            if self.page is not None:
+                self.page.is_own()
+            self.page = None
         self._close_locks()
 
     def count_again_locked(self, shard: int, page: StatePage) -> None:
@@ -317,14 +317,14 @@ class CacheDirectory:
 
     def _attach(self, seen: StatePage | None) -> StatePage:
         with self._attaching:
-            if self._usage is not None and self._usage is not seen:
-                return self._usage  # another thread was faster
+            if self.page is not None and self.page is not seen:
+                return self.page  # another thread was faster
             if seen is not None:
                 seen.is_own()
                 self._close_locks()  # they may be those of a directory that was moved away
             before, older = self.policy.latest, self._identity
             usage = self._open_page() or self._create_page()
-            self._usage, self._identity = usage, usage.identity
+            self.page, self._identity = usage, usage.identity
             if older not in (None, usage.identity) and self.policy.latest == Policy():
                 # Deleted underneath, and made again by a process that did not know the policy.
                 self.policy.replace(before)
@@ -489,7 +489,7 @@ class _OwnPolicy(StatedPolicy):
 
     def _image(self) -> bytes:
         directory = self._directory()
-        usage = None if directory is None else directory._usage
+        usage = None if directory is None else directory.page
         is_there = usage is not None and usage.is_at(self._layout.state)
         return usage.image() if usage is not None and is_there else super()._image()
 

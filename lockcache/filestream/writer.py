@@ -201,18 +201,15 @@ class _Write:
 
     def _attempt(self) -> Outcome:
         writer, directory, placement = self._writer, self._directory, self._writer.placement
-        packed = self._packed
-        if packed is None:
-            packed = self._packed = placement.pack(writer.pack, self._name, self._payload, self._record, self._note)
+        packed = self._packed or placement.pack(writer.pack, self._name, self._payload, self._record, self._note)
+        self._packed = packed
         space = directory.layout.space or directory.space
         has_block = packed.inode_bytes > placement.fits_bytes and space.has_block_of_attribute(len(self._payload))
         size = space.most_of_entry(len(self._payload), len(packed.file), has_block=has_block)
         limit_bytes = directory.policy.stated.limit_bytes
         # By the policy as last read, which costs no call; if that refuses, it is read again.
         if limit_bytes is not None and size > limit_bytes:
-            limit_bytes = directory.limit_bytes()
-            if limit_bytes is not None and size > limit_bytes:
-                raise _too_large(limit_bytes, size)
+            _refuse_above(directory.limit_bytes(), size)
         staged = StagedEntry(directory, self._name, size, self._deadline)
         is_published = False
         try:
@@ -225,9 +222,8 @@ class _Write:
                 return Outcome.NO_ROOM
             staged.set_attributes(packed.attribute, packed.note)
             # Other threads may have learned it since; what we reserved is what we have to give back.
-            if has_block and staged.fits_inode():
+            if has_block and staged.spares_block():
                 placement.learn_fit(packed.attribute, packed.note)
-                staged.expect_less(space.block_bytes)
             staged.write(self._payload, packed.file, fsync=writer.fsync)
             is_published = staged.publish(fsync=writer.fsync, replaces=self._replaces)
         finally:
@@ -236,8 +232,7 @@ class _Write:
         return Outcome.STORED if is_published else Outcome.IS_THERE
 
     def _has_room(self, staged: StagedEntry, limit_bytes: int, image: bytes, size_bytes: int) -> bool:
-        if size_bytes > limit_bytes:
-            raise _too_large(limit_bytes, size_bytes)
+        _refuse_above(limit_bytes, size_bytes)
         if bytes_in(image) > limit_bytes:
             staged.reservation.give_way()
             if self._admission is None:
@@ -276,9 +271,10 @@ class _Write:
         return f"evicted {self._evictions} times for a full disk" if evicted.entries else None
 
 
-def _too_large(limit_bytes: int, size_bytes: int) -> RefusedError:
-    """Returns the error for so many bytes, which can never be stored, however long the write waits."""
-    return RefusedError(f"{size_bytes} bytes on disk are more than the directory's cap leaves ({limit_bytes})")
+def _refuse_above(limit_bytes: int | None, size_bytes: int) -> None:
+    """Raise :class:`RefusedError` for so many bytes, if they can never be stored, however long the write waits."""
+    if limit_bytes is not None and size_bytes > limit_bytes:
+        raise RefusedError(f"{size_bytes} bytes on disk are more than the directory's cap leaves ({limit_bytes})")
 
 
 # Of descriptors that are stale, or that the program closed: a file, a folder or a pipe may have the number.

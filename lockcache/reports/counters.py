@@ -85,7 +85,7 @@ class CountersReport:
     made whenever this one is. ``nothing``: the zeros of another kind of counters.
     """
 
-    __slots__ = ("_began", "_counts", "_due_ns", "_hold", "_keep", "_misses", "_others", "_reported", "failures")
+    __slots__ = ("_began", "_counts", "_hold", "_keep", "_misses", "_others", "_reported", "failures", "quiet_ns")
 
     def __init__(
         self,
@@ -100,7 +100,9 @@ class CountersReport:
         self._keep = keep
         self._others = others
         self._began = self._reported = nothing
-        self._due_ns = time.time_ns() + _INTERVAL_NS
+        #: The times, in ns since the epoch, at which no report is due: each put asks for its own. Before them the clock
+        #: was set back.
+        self.quiet_ns = range((now_ns := time.time_ns()) - _INTERVAL_NS, now_ns + _INTERVAL_NS)
         #: Reports that failed. Their content is part of the next one.
         self.failures = 0
         self._misses: deque[tuple[Any, ...]] = deque(maxlen=_MOST_NOTED)
@@ -110,17 +112,11 @@ class CountersReport:
         if self._hold is not None:
             self._misses.append(miss)
 
-    def note_put(self, now_ns: int) -> None:
-        """Report if the interval is over. Each put calls this with the time that it has anyhow: two comparisons."""
-        # The second one: the clock was set back.
-        if now_ns >= self._due_ns or now_ns < self._due_ns - 2 * _INTERVAL_NS:
-            self.report()
-
     def report(self, patience_seconds: float = 0.0) -> None:
         """Add what is new, unless another process holds the page for longer than that. Raises nothing."""
         for report in self._others:
             report(patience_seconds)
-        self._due_ns = time.time_ns() + _INTERVAL_NS
+        self.quiet_ns = range((now_ns := time.time_ns()) - _INTERVAL_NS, now_ns + _INTERVAL_NS)
         if self._hold is None or self._now() == self._reported:
             return
         try:

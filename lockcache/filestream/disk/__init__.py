@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.descriptors import DISK_FULL, FOLDER, NOATIME, READ, UPDATE, WRITE, Descriptor
     from lockcache.filestream.disk.descriptors import KeptDescriptor, close_inherited, close_quietly, opened, opening
     from lockcache.filestream.disk.files import TAG_NAME, age_seconds_of, append_below, fsync_folder_of, is_alone
-    from lockcache.filestream.disk.files import leave_tag, naming, parse_json, read_json, read_small, remove_files
+    from lockcache.filestream.disk.files import (
+        leave_tag,
+        naming,
+        parse_json,
+        read_all,
+        read_json,
+        read_small,
+        remove_files,
+    )
     from lockcache.filestream.disk.files import replace_file, replacing, truncate_below, write_all
     from lockcache.filestream.disk.folders import Folder, PlantedFolderError, is_shared, make_private_folder
     from lockcache.filestream.disk.folders import folder_if_there, open_folder, refuse_symlink, share_file

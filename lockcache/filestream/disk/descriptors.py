@@ -134,8 +134,13 @@ class KeptDescriptor(Descriptor):
         found = status.st_dev, status.st_ino
         if self.identity is None:
             self.identity = found
-            left = _if_still(found, self._left, self._numbers)
-            self.__del__ = partial(deque, map(os.closerange, left, map(_NEXT, self._numbers)), 0)
+            # When the owner is dropped, it is closed unless another file has the number by then, or nothing: that is
+            # asked by the number's name, because a call with a number that nothing has is an error.
+            numbers = self._numbers
+            names = map(f"{_TABLE}/{{}}".format, numbers)
+            there = compress(numbers, map(os.access, names, repeat(os.F_OK)) if _HAS_TABLE else repeat(True))
+            is_same = map(found.__eq__, map(attrgetter("st_dev", "st_ino"), map(os.fstat, there)))
+            self.__del__ = partial(deque, map(os.closerange, compress(self._left, is_same), map(_NEXT, numbers)), 0)
         if found == self.identity:
             return True
         self.forget()
@@ -159,15 +164,6 @@ class KeptDescriptor(Descriptor):
         """Have no descriptor, and leave the number to whom it belongs now."""
         deque(self._left, 0)
         self._numbers, self.number, self.identity = (), -1, None
-
-
-def _if_still(identity: tuple[int, int], left: Iterator[int], numbers: Sequence[int]) -> Iterator[int]:
-    """Returns the descriptor, unless another file has its number by then, or nothing: for an owner that is dropped."""
-    # Asked by its name, because a call with a number that nothing has is an error.
-    there = compress(
-        numbers, map(os.access, map(f"{_TABLE}/{{}}".format, numbers), repeat(os.F_OK)) if _HAS_TABLE else repeat(True)
-    )
-    return compress(left, map(identity.__eq__, map(attrgetter("st_dev", "st_ino"), map(os.fstat, there))))
 
 
 def opened(name: str, flags: int, *, dir_fd: int | None = None) -> Descriptor:

@@ -174,6 +174,16 @@ def write_all(fd: int, content: bytes) -> None:
         written += os.write(fd, memoryview(content)[written:])
 
 
+def read_all(fd: int, size_bytes: int) -> bytes:
+    """Returns up to ``size_bytes``; less only at the end of the file. A single read stops at 2 GiB."""
+    parts = [os.read(fd, size_bytes)]
+    missing = size_bytes - len(parts[0])
+    while missing and parts[-1]:
+        parts.append(os.read(fd, missing))
+        missing -= len(parts[-1])
+    return b"".join(parts)
+
+
 def append_below(layout: Layout, path: str, content: bytes) -> int:
     """Append to a file, and return its previous length."""
     file = layout.reach.open(path, _CHANGE | os.O_APPEND)

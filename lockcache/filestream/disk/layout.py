@@ -54,6 +54,10 @@ def entry_name(key: bytes) -> str:
     return _sha256(key, usedforsecurity=False).hexdigest()
 
 
+#: Returns the name of a staged file, of the fields of a :class:`StagedName`: for writers, of whom each makes one.
+name_staged: Final = "{:02x}.{}.{}.{}.{}.{:x}".format
+
+
 class StagedName(NamedTuple):
     """The name of a staged file, by which any process can account for it and tell whether its owner lives."""
 
@@ -74,7 +78,7 @@ class StagedName(NamedTuple):
         return self.shard == 0 and self.size_bytes == 0
 
     def __str__(self) -> str:
-        return f"{self.shard:02x}.{self.size_bytes}.{self.host}.{self.pid}.{self.start_ticks}.{self.serial:x}"
+        return name_staged(*self)
 
 
 def version_of(state: bytes) -> int:

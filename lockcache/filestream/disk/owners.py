@@ -25,7 +25,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk.layout import Layout, StagedName, next_serial
+from lockcache.filestream.disk.layout import Layout, name_staged, next_serial
 
 #: A write takes milliseconds. Reaping skips younger files, which saves a look at each owner (0.1 ms) while many
 #: processes write.
@@ -82,7 +82,7 @@ def myself() -> Owner:
 
 def staged_path(layout: Layout, shard: int, size_bytes: int) -> str:
     """Returns a new path for something that this process stages for a shard, and for which it reserves so much."""
-    return f"{layout.tmp}/{StagedName(shard, size_bytes, *myself(), next_serial())}"
+    return f"{layout.tmp}/{name_staged(shard, size_bytes, *myself(), next_serial())}"
 
 
 def is_alive(owner: Owner) -> bool | None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, is_fresh, opening
+from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, is_fresh, opening, read_all
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_COST_NS,
@@ -270,7 +270,7 @@ class EntryReader:
             self._refuse(records)
             # Not if the length is wrong: another member may have made the file a hole of a terabyte.
             fitting = [blob for blob in records if may_have(blob, status.st_size)]
-            payload = _read_exactly(fd, status.st_size) if fitting or not records else b""
+            payload = read_all(fd, status.st_size) if fitting or not records else b""
             for blob in fitting:
                 if self._vouches(blob, name, payload):
                     self._recency.touch(fd, status)
@@ -326,16 +326,6 @@ class _Shards(dict[str, str]):
         if os.path.islink(path):
             return "/dev/null/"  # nothing can be below it; not kept, for the symlink may go
         return self.setdefault(digits, f"{path}/")
-
-
-def _read_exactly(fd: int, size_bytes: int) -> bytes:
-    """Returns up to ``size_bytes``; less only at the end of the file. A single read stops at 2 GiB."""
-    parts = [_read_fd(fd, size_bytes)]
-    missing = size_bytes - len(parts[0])
-    while missing and parts[-1]:
-        parts.append(_read_fd(fd, missing))
-        missing -= len(parts[-1])
-    return b"".join(parts)
 
 
 class Loader(Protocol):

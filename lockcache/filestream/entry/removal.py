@@ -117,8 +117,7 @@ def remove_locked(change: ShardChange, name: str) -> bool:
 
 def remove_views_locked(layout: Layout, name: str) -> Removed:
     """Remove the views of an entry that nobody uses. Requires: shard lock. The caller accounts for the bytes."""
-    views = [view for view in scan_views(layout, int(name[:2], 16)) if view.entry == name]
-    return _remove_views_locked(layout, views)
+    return _remove_views_locked(layout, [view for view in scan_views(layout, int(name[:2], 16)) if view.entry == name])
 
 
 def remove_orphan_views_locked(layout: Layout, shard: int) -> Removed:

@@ -14,6 +14,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final, Protocol
 
 from filelock import lock_descriptor
@@ -45,13 +46,16 @@ class Reservation:
 
     _abandon_seconds = _ABANDON_SECONDS
 
+    #: What a shard is accounted for on, while its lock is held. A property without a function: each put asks for it.
+    account = property(attrgetter("page"))
+
     def __init__(self, directory: CacheDirectory, shard: int, size_bytes: int, deadline: float | None = None) -> None:
         """Reserve nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: a lock timeout)."""
         self._directory = directory
         self.shard = shard
         self.size_bytes = size_bytes
         #: The page that holds the reservation.
-        self.page: StatePage = directory.attached()
+        self.page: StatePage = directory.page or directory.attached()
         self._lock = lock = directory.locks[shard]
         self._deadline = time.monotonic() + lock.timeout_seconds if deadline is None else deadline
         #: Of what is staged; empty before, and once it is in its place.
@@ -107,10 +111,6 @@ class Reservation:
                 raise LockTimeoutError(f"{page}: replaced again and again", page)
             self.page = self._directory.usage()
 
-    def add_locked(self, shard: int, bytes_: int, entries: int) -> None:
-        """Account for so much more. Requires: shard lock."""
-        self.page.add_locked(shard, bytes_, entries)
-
     def give_back(self, remove: Callable[[str], bool]) -> None:
         """Remove what is staged, by ``remove`` with its path, and account for it no more.
 
@@ -134,7 +134,7 @@ class Reservation:
             # A missing file was taken for a dead owner's, and its reservation was given back with it.
             if discard(path, remove) and self.is_standing:
                 try:
-                    self.add_locked(self.shard, -self.size_bytes, 0)
+                    self.account.add_locked(self.shard, -self.size_bytes, 0)
                 except OSError:  # by now another host may have replaced the page, with this on it
                     leave_to_reap(self._directory.layout, self.shard)
         finally:
@@ -189,7 +189,12 @@ class NetworkReservation(Reservation):
             self._hold = super().hold(deadline)
         return self
 
+    @property
+    def account(self) -> NetworkReservation:
+        return self
+
     def add_locked(self, shard: int, bytes_: int, entries: int) -> None:
+        """Account for so much more. Requires: shard lock."""
         ahead, self._ahead = self._ahead, 0
         if bytes_ or entries != ahead:
             self._slot = self.page.add_locked(shard, bytes_, entries - ahead, self._slot)

@@ -44,7 +44,7 @@ _MOST_RENAMES: Final = 5
 class StagedEntry:
     """A reserved, staged write. Ends by :meth:`publish` or :meth:`abandon`, whichever comes first."""
 
-    __slots__ = ("_directory", "_fd", "_file", "_name", "_record_path", "_surplus", "reservation", "space")
+    __slots__ = ("_directory", "_fd", "_file", "_name", "_record_path", "_remove", "_surplus", "reservation", "space")
 
     def __init__(self, directory: CacheDirectory, name: str, size_bytes: int, deadline: float | None = None) -> None:
         """Stage nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: one lock timeout)."""
@@ -56,6 +56,7 @@ class StagedEntry:
         self._surplus = FOLDER_BLOCKS * self.space.block_bytes if self.space.shows_blocks else 0
         self._record_path = ""
         self._file = Descriptor()
+        self._remove = partial(unlink_entry_file, directory.layout)
         # While the staged file is open.
         self._fd = -1
         kind = RESERVATIONS[directory.layout.is_network]
@@ -65,16 +66,13 @@ class StagedEntry:
         """Make the staged file and reserve its size, in one critical section."""
         self._fd = self.reservation.take(partial(self._directory.layout.reach.create, flags=WRITE, made=self._file))
 
-    def _remove(self, path: str) -> bool:
-        return unlink_entry_file(self._directory.layout, path)
+    def spares_block(self) -> bool:
+        """Returns whether the attribute took no block: then its block is given back when the entry is published.
 
-    def fits_inode(self) -> bool:
-        """Returns whether the attribute took no block. Requires: nothing written yet, and a space that shows blocks."""
-        return os.fstat(self._fd).st_blocks == 0
-
-    def expect_less(self, surplus_bytes: int) -> None:
-        """Give back so many more bytes when the entry is published: it will not take them."""
-        self._surplus += surplus_bytes
+        Requires: nothing written yet, and a space that shows blocks.
+        """
+        self._surplus += self.space.block_bytes * (is_spared := os.fstat(self._fd).st_blocks == 0)
+        return is_spared
 
     def set_attributes(self, attribute: bytes, note: bytes = b"") -> None:
         """Give the staged file its record, and its note for people; either may be empty.
@@ -116,7 +114,7 @@ class StagedEntry:
         path = layout.entry(self._name)
         hold = reserved.hold()
         try:
-            change = ShardChange(layout, reserved, reserved.shard, makes=replaces)
+            change = ShardChange(layout, reserved.account, reserved.shard, makes=replaces)
             # Most puts are of a key that missed, and asking is cheaper than an exception (1.2 us).
             is_there = not change.is_new and os.access(path, os.F_OK, effective_ids=True)
             replaced = change.bytes_of(self._name, path) if is_there else None
@@ -186,7 +184,7 @@ class StagedEntry:
             older = b""  # one that two publishes were cut off in; with the new one in front it would pass for damage
         older_bytes = self.space.of_bytes(len(older)) if older else 0
         if older:  # until the rename both files hold it
-            reserved.add_locked(reserved.shard, older_bytes, 0)
+            reserved.account.add_locked(reserved.shard, older_bytes, 0)
         try:
             record_bytes = append_below(layout, self._record_path, older) if older else None
             reserved.is_standing = False  # the record's bytes are reserved with the payload's
@@ -197,7 +195,7 @@ class StagedEntry:
             raise
         finally:
             if older:
-                reserved.add_locked(reserved.shard, -older_bytes, 0)
+                reserved.account.add_locked(reserved.shard, -older_bytes, 0)
         return record_bytes
 
 

@@ -168,7 +168,7 @@ class StagedView:
         layout = self._layout
         hold = self.reservation.hold()
         try:
-            change = ShardChange(layout, self.reservation, self.reservation.shard)
+            change = ShardChange(layout, self.reservation.account, self.reservation.shard)
             if not _is_stored(layout, view.entry, blob):
                 return None
             # Rarely, another process was faster. Otherwise nothing is compared, which would take long under this lock.
