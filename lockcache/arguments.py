@@ -364,7 +364,8 @@ def coerce_file(name: str, path: object, accepted: str = "a str") -> str:
 def coerce_group(group: object) -> bool | str:
     """Returns the group to share a directory with: none, its own, or a name or number. ``None``: $LOCKCACHE_GROUP.
 
-    In the variable, and for options of programs, ``1`` or ``yes`` is the directory's own and ``0`` or ``no`` none.
+    In the variable, and for options of programs, ``1`` or ``yes`` is the directory's own and ``0`` or ``no`` none. Of a
+    caller ``"0"`` is the group with that number, root's, as under OpenShift; its name is ``root`` in the variable too.
     Raises :class:`TypeError` or :class:`ValueError` naming the value.
     """
     if group is None:
@@ -374,4 +375,4 @@ def coerce_group(group: object) -> bool | str:
         raise TypeError(f"group must be True, False, a group's name or number as a str, or None, got {group!r}")
     if isinstance(group, str) and (not group or "\0" in group):
         raise ValueError(f"group must not be empty or contain NUL, got {group!r}")
-    return group if isinstance(group, bool) else _SWITCH_WORDS.get(group.lower(), group)
+    return group if isinstance(group, bool) or group == "0" else _SWITCH_WORDS.get(group.lower(), group)

@@ -20,6 +20,7 @@ counted, logged miss or dropped write. What is misconfigured raises when the cac
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 
@@ -75,8 +76,15 @@ def in_words(error: Exception) -> str:
         return str(error)
     if isinstance(error, io.UnsupportedOperation):
         return "standard output is closed"  # what stands in its place refuses, see lockcache.cli
-    words = error.strerror or str(error)
+    words = f"{error.strerror or error}{more_to_do(error)}"
     return words if error.filename is None else f"{os.fsdecode(error.filename)}: {words}"
+
+
+def more_to_do(error: OSError) -> str:
+    """Returns what to do about an error whose own words do not say it; empty for most."""
+    if error.errno == errno.EMFILE:
+        return "; this process may open no more: raise the limit by ulimit -n"
+    return ""
 
 
 class _PathError(LockcacheError):

@@ -10,8 +10,12 @@ larger than someone expects who reads G as 2**30.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
+
+# Half of a surrogate pair, as Python has a byte of a name that is not UTF-8.
+_HALF: Final = re.compile("[\ud800-\udfff]")
 
 #: For ``--help``.
 SIZES_IN_WORDS: Final = (
@@ -128,6 +132,24 @@ def printable(text: object, encoding: str | None = None) -> str:
     if not line.isprintable():
         line = "".join(each if each.isprintable() else _escaped(each) for each in line)
     return line.encode(encoding or "utf-8", "backslashreplace").decode(encoding or "utf-8")
+
+
+def json_text(body: object) -> str:
+    """Returns JSON that strict readers accept too: bytes of a name that are not UTF-8 are escaped, as ``\\xff``.
+
+    The one rule for all that prints or serves JSON. Python's own would be half of a surrogate pair.
+    """
+    import json  # where sizes are parsed, hardly anybody prints it
+
+    return json.dumps(_decodable(body))
+
+
+def _decodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return _HALF.sub(lambda half: _escaped(half[0]), value)
+    if isinstance(value, Mapping):
+        return {_decodable(key): _decodable(each) for key, each in value.items()}
+    return [_decodable(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _escaped(character: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 import signal
@@ -24,7 +23,7 @@ from lockcache.errors import in_words
 from lockcache.filestream import Seed
 from lockcache.filestream.disk import denial
 from lockcache.lowlevel import Described
-from lockcache.sizes import counted, format_size, printable
+from lockcache.sizes import counted, format_size, json_text, printable
 
 
 def plain(text: object) -> str:
@@ -64,7 +63,7 @@ def ask(question: str) -> None:
 
 def print_json(found: object) -> None:
     """Print one JSON document to stdout."""
-    click.echo(json.dumps(found))
+    click.echo(json_text(found))
 
 
 def print_facts(

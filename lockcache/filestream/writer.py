@@ -14,6 +14,7 @@ import os
 import time
 from typing import Final, NamedTuple, Protocol
 
+from lockcache.errors import more_to_do
 from lockcache.filestream.accounting import bytes_in, scan_shard
 from lockcache.filestream.admission import Admission, reap_if_possible
 from lockcache.filestream.directory import CacheDirectory
@@ -119,7 +120,7 @@ class EntryWriter:
         try:
             outcome = write.run()
         except OSError as error:
-            outcome, why = Outcome.DROPPED, str(error)
+            outcome, why = Outcome.DROPPED, f"{error}{more_to_do(error)}"
             if replaces:
                 why += self._remove_older(name)
         self._puts += 1

@@ -105,6 +105,7 @@ def test_a_path_or_group_that_cannot_be_is_an_error_that_names_and_shows_it(tmp_
         ("yes", True),
         ("NO", False),
         ("1", True),
+        ("0", "0"),
     ],
 )
 def test_a_group_is_a_yes_a_no_or_a_name(given, meant):

@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import json
 import socket
 import threading
 import time
@@ -35,6 +34,7 @@ from typing import Any, Final, NamedTuple
 
 from lockcache import __version__
 from lockcache.remote import ServerSeen
+from lockcache.sizes import json_text
 from lockcache_daemon.observe.board import Board, DirectoryView, shown
 from lockcache_daemon.observe.metrics import Metrics
 from lockcache_daemon.observe.status_page import render_page
@@ -304,7 +304,7 @@ _JSON: Final = "application/json"
 
 
 def _encoded(body: dict[str, Any]) -> bytes:
-    return json.dumps(body).encode() + b"\n"
+    return json_text(body).encode() + b"\n"
 
 
 def _described_server(seen: ServerSeen) -> dict[str, Any]:

@@ -6,7 +6,6 @@ lines, which are counted, and nothing else. Errors go to stderr in lines for peo
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -19,9 +18,9 @@ from typing import Any, Final, TextIO
 from lockcache.arguments import unknown_in_words
 from lockcache.errors import in_words
 from lockcache.lowlevel import Evicted, Policy, Slot, Verdict
-from lockcache.sizes import counted, format_size, printable
+from lockcache.sizes import counted, format_size, json_text, printable
 from lockcache_daemon.errors import AlreadyServedError
-from lockcache_daemon.observe.board import Board, Repairs, Summary, Sweep, of_directory, shown
+from lockcache_daemon.observe.board import Board, Repairs, Summary, Sweep, of_directory
 from lockcache_daemon.settings import Watermarks
 
 # The time between two lines about repairs: drift is not repaired in silence, and a log stays readable next to programs
@@ -215,7 +214,7 @@ class Report:
             # monotonic_ns: the clock of the whole machine, which cannot be set; it orders the lines of several daemons.
             clock = {"time": now, "monotonic_ns": time.monotonic_ns()}
             said = {**clock, "level": level, "event": event, "directory": root, **fields}
-            self._write(self._out, json.dumps(_as_text(said)))
+            self._write(self._out, json_text(said))
         else:
             text = text if root is None else of_directory(root, text)
             stream = self._out if level == "info" else self._err
@@ -265,15 +264,6 @@ class UnreportedRepairs:
         self._due = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
         return unreported
-
-
-def _as_text(value: Any) -> Any:
-    """Returns ``value`` with names as on the page: strict readers refuse JSON with half of a surrogate pair."""
-    if isinstance(value, str):
-        return shown(value)
-    if isinstance(value, Mapping):
-        return {key: _as_text(each) for key, each in value.items()}
-    return [_as_text(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _holding(held: Slot) -> str:

@@ -157,7 +157,7 @@ def _parse_rate(text: str) -> int:
 
 
 def _parse_group(text: str) -> bool | str:
-    group = coerce_group(text)
+    group = False if text == "0" else coerce_group(text)
     resolve_sharing(group)  # an unknown group is better reported now
     return group
 

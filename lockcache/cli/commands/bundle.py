@@ -25,7 +25,7 @@ from lockcache.filestream.disk import open_output, turn_to_replace
 from lockcache.filestream.inspect import describe_bytes
 from lockcache.lowlevel import Described, Selection, load_keys
 from lockcache.remote.manifest import read_manifest
-from lockcache.sizes import counted
+from lockcache.sizes import counted, json_text
 
 # A screen is enough to see what it is.
 _MOST_SHOWN: Final = 20
@@ -244,7 +244,6 @@ def _described(bundle: BundleFile) -> Iterator[Described]:
 
 
 def _json_line(entry: Described) -> str:
-    import json
 
     shown = ("name", "size_bytes", "record", "created_ns", "cost_ns", "kind", "arch", "compiler", "label")
-    return json.dumps({name: getattr(entry, name) for name in shown})
+    return json_text({name: getattr(entry, name) for name in shown})

@@ -7,7 +7,6 @@ sorted whole by size, use or name holds the listing only; each entry's record is
 from __future__ import annotations
 
 import heapq
-import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -23,7 +22,7 @@ from lockcache.cli.output import elapsed, entry_heading, entry_line, plain
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.inspect import read_ahead
 from lockcache.lowlevel import SHARDS, Described, Found, Selection, StatedPolicy
-from lockcache.sizes import format_size
+from lockcache.sizes import format_size, json_text
 
 # Ascending; each gives what people ask for first: the largest, the latest, the oldest, the most expensive.
 _BY_LISTING: Final[dict[str, Callable[[Found], Any]]] = {
@@ -148,4 +147,4 @@ def _as_path(entry: Described) -> str:
 def _as_json(entry: Described) -> str:
     body = entry._asdict()
     del body["metadata"], body["inode"]
-    return json.dumps(body)
+    return json_text(body)

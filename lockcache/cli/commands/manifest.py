@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from lockcache.filestream.inspect import Census, describe_bytes
 from lockcache.lowlevel import CacheDirectory, Layout, Selection, describe_entry, find_entry, load_keys
 from lockcache.remote import Backing, Fetched, RemoteUrl
 from lockcache.remote.manifest import MOST_KEYS, format_manifest, read_manifest
-from lockcache.sizes import counted
+from lockcache.sizes import counted, json_text
 
 _MAKE_HELP: Final = f"""List the keys of the programs that a directory, or a bundle, has.
 
@@ -103,7 +102,7 @@ def manifest_ls(file: str, directory: str | None, as_json: bool) -> None:
     keys = sorted(_read(file))
     if directory is None:
         for name in keys:
-            click.echo(json.dumps({"name": name}) if as_json else name)
+            click.echo(json_text({"name": name}) if as_json else name)
         return
     layout, show = look(directory), entry_line(full=True)
     if not as_json:
@@ -113,7 +112,7 @@ def manifest_ls(file: str, directory: str | None, as_json: bool) -> None:
         entry = None if found is None else describe_entry(layout, found)
         if as_json:
             body = {} if entry is None else entry._asdict()
-            click.echo(json.dumps({"name": name, "is_here": entry is not None, **_without(body)}))
+            click.echo(json_text({"name": name, "is_here": entry is not None, **_without(body)}))
         else:
             click.echo(f"{name}  {'-':>8}" if entry is None else show(entry))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sys
 import time
@@ -18,11 +17,10 @@ from lockcache.cli.keyboard import single_keys, wait_for_key
 from lockcache.cli.output import paint
 from lockcache.cli.top.sample import Watch, watch
 from lockcache.cli.top.view import Line, draw
+from lockcache.sizes import json_text, parse_duration
 
 
 def _parse_interval(text: str) -> float:
-    from lockcache.sizes import parse_duration
-
     seconds = parse_duration(text)
     if not 0.1 <= seconds <= 3600:
         raise ValueError(f"{text!r} is out of range; accepted: 100ms to 1h, such as 2s")
@@ -71,7 +69,7 @@ def command(directories: tuple[str, ...], interval: float, once: bool, as_json: 
 def _stream(watches: list[Watch], interval: float | None) -> None:
     while True:
         for each in watches:
-            click.echo(json.dumps(each.look().as_json()))
+            click.echo(json_text(each.look().as_json()))
         if interval is None:
             return
         time.sleep(interval)

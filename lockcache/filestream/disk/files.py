@@ -230,6 +230,7 @@ def leave_tag(layout: Layout, names: Iterable[str]) -> None:
     A mistyped path makes a cache among other files, which should not happen silently.
     """
     ours, found = {path.removeprefix(f"{layout.root}/") for path in layout.directories()}, {*names}
+    found.discard("lost+found")  # of the file system whose root this is
     if not found <= {*ours, TAG_NAME}:
         _log.warning("%s holds other files; a cache is made among them, in entries, tmp and lockcache", layout.root)
     elif found and found <= ours:

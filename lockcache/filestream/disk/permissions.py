@@ -216,13 +216,19 @@ def _wrong(path: str, status: os.stat_result) -> str:
     # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
     if status.st_uid not in (me, 0):
         fix = (
-            f"Use a directory of your own, or, if you trust what is in it, run: chown -R {me} {quoted}"
+            f"Use a directory of your own, or, if you trust what is in it, run: chown -R {me} {quoted}. Where another "
+            "user makes it for you (an image, OpenShift's random uid), share it by a group: LOCKCACHE_GROUP=1 for both"
             if me
             else f"Run this command as its owner, {user_name(status.st_uid)}"
         )
         return f"belongs to uid {status.st_uid}, not to you (uid {me}): its owner could plant programs in it. {fix}"
     if not mode & (stat.S_IWGRP | stat.S_IWOTH):
         return ""
+    if mode & stat.S_ISVTX and mode & stat.S_IWOTH:
+        own = shlex.quote(f"{path}/lockcache-{me}")
+        return (
+            f"(mode {stat.S_IMODE(mode):04o}) is a place for files of all users. Use a folder of your own in it: {own}"
+        )
     shared = (
         ""
         if mode & stat.S_IWOTH
