@@ -125,20 +125,23 @@ class Admission:
         #: The entries evicted for this write.
         self.evicted = Evicted()
 
-    def make_room(self, limit_bytes: int, reserved_bytes: int) -> bool:
+    def make_room(self, limit_bytes: int, reserved_bytes: int, usage: StatePage | None = None) -> bool:
         """Evict until all that is accounted for is at most ``limit_bytes``, if it is this write's turn.
 
-        Returns whether it is. Requires: the write's reservation of ``reserved_bytes`` stands, and no shard lock is
-        held. After ``False`` the caller gives the reservation back, calls :meth:`wait`, and reserves again: else two
-        writes of a third of the cap and that of the head would exclude each other. A small write sleeps with its
-        reservation, from which the head knows for how much to evict, as long as there is something to evict.
+        Returns whether it is. Requires: the write's reservation of ``reserved_bytes`` stands, on the page ``usage`` or
+        the one in force, and no shard lock is held. After ``False`` the caller gives the reservation back, calls
+        :meth:`wait`, and reserves again: else two writes of a third of the cap and that of the head would exclude each
+        other. A small write sleeps with its reservation, from which the head knows for how much to evict, as long as
+        there is something to evict.
         """
         self._limit_bytes, self._reserved_bytes = limit_bytes, reserved_bytes
         is_small = reserved_bytes * _SMALL_SHARE <= limit_bytes
         give_back_at = min(self._deadline, time.monotonic() + _LONGEST_RESERVED_SECONDS)
         bell: Waiter | None = None
         while True:
-            usage = self._directory.usage()
+            # The page of the reservation, which is on another one if the directory is replaced meanwhile.
+            if usage is None or not usage.is_at(self._layout.state):
+                usage = self._directory.usage()
             image = usage.whole()
             limit_now = self._directory.policy.stated_in(image).limit_bytes
             if limit_now is not None and limit_now < limit_bytes:
@@ -243,6 +246,7 @@ class Admission:
             limit_bytes,
             ahead_bytes=min(others_bytes, limit_bytes // _LARGEST_BATCH_SHARE),
             should_stop=lambda: time.monotonic() >= until,
+            usage=usage,
         )
         self.evicted += evicted
         if evicted.entries or usage.total_bytes() <= limit_bytes:

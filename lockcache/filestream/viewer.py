@@ -125,4 +125,4 @@ def _has_room_for(staged: StagedView, admission: Admission, limit_bytes: int | N
     if limit_bytes is None or staged.reservation.page.total_bytes() <= limit_bytes:
         return True
     staged.reservation.give_way()
-    return admission.make_room(limit_bytes, size_bytes)
+    return admission.make_room(limit_bytes, size_bytes, staged.reservation.page)

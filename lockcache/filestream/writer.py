@@ -238,7 +238,7 @@ class _Write:
             staged.reservation.give_way()
             if self._admission is None:
                 self._admission = Admission(self._directory, self._deadline)
-            if not self._admission.make_room(limit_bytes, size_bytes):
+            if not self._admission.make_room(limit_bytes, size_bytes, staged.reservation.page):
                 return False
         if self._admission is not None:
             self._admission.leave()  # before the write: the next writer need not wait until it is done

@@ -20,9 +20,9 @@ from lockcache.filestream.disk import (
     Folder,
     Layout,
     QuarantinedName,
+    Reach,
     StagedName,
     ViewName,
-    folder_if_there,
     is_entry_file,
     last_use_ns,
     parse_quarantined_name,
@@ -60,33 +60,32 @@ class ShardFolders:
     Make a new one after a wait: a folder that was deleted and made again meanwhile looks empty in this one.
     """
 
-    __slots__ = ("_entries", "_layout", "_of_file", "_records", "_restated_by", "_views")
+    __slots__ = ("_entries", "_of_file", "_reach", "_records", "_restated_by", "_views")
 
     def __init__(self, layout: Layout, *, evicts: bool = False) -> None:
         """``evicts``: uses that are dated to come are dated to now, so that their entries age like the others."""
-        self._layout = layout
+        self._reach = layout.reach
         self._restated_by = layout.tmp if evicts else None
         self._of_file = (layout.space or space_of(layout)).of_file
-        opened = layout.reach.opened
-        self._entries = folder_if_there(opened, layout.entries)
+        opened = self._reach.opened_if_there
+        self._entries = opened(layout.entries)
         # Mostly there are no record files, and asking is cheaper than an exception. A dangling symlink leads nowhere.
         has_records = os.access(layout.records, os.F_OK, effective_ids=True)
-        self._records = folder_if_there(opened, layout.records) if has_records else None
+        self._records = opened(layout.records) if has_records else None
         # A shard without a folder of records has no views either: see :meth:`.Space.of_shard_folders`.
         has_views = has_records and os.access(layout.views, os.F_OK, effective_ids=True)
-        self._views = folder_if_there(opened, layout.views) if has_views else None
+        self._views = opened(layout.views) if has_views else None
 
     def scan(
         self, shard: int, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
     ) -> Iterator[Found]:
         """Yields the entries of one shard: see :func:`scan_shard`."""
-        of_file = self._of_file
-        prefix = f"{shard:02x}"
-        records = dict(_files(self._records, prefix, between=between))
+        of_file, prefix = self._of_file, f"{shard:02x}"
+        records = dict(_files(self._reach, self._records, prefix, between=between))
         views = Counter[str]()
         for view in self.views(shard) if self._views is not None else ():
             views[view.entry[2:]] += view.size_bytes
-        for file, status in _files(self._entries, prefix, latest_ns, between, self._restated_by):
+        for file, status in _files(self._reach, self._entries, prefix, latest_ns, between, self._restated_by):
             size, stored = of_file(status), status.st_size
             if records and file in records:
                 size += of_file(records[file])
@@ -97,19 +96,20 @@ class ShardFolders:
 
     def entries(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result]]:
         """Yields the files of entries, by their names in the shard's folder."""
-        return _files(self._entries, f"{shard:02x}", between=between)
+        return _files(self._reach, self._entries, f"{shard:02x}", between=between)
 
     def records(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result]]:
         """Yields the record files, by the same names."""
-        return _files(self._records, f"{shard:02x}", between=between)
+        return _files(self._reach, self._records, f"{shard:02x}", between=between)
 
     def views(self, shard: int) -> list[ViewName]:
         """Returns the views of entries, also of those that are gone."""
-        folder = self._views and folder_if_there(self._views.inner, f"{shard:02x}")
+        views = self._views
+        folder = views and self._reach.opened_if_there(f"{views.path}/{shard:02x}", views)
         if folder is None:
             return []
         with folder:
-            return _view_names(shard, folder.names())
+            return _view_names(shard, os.listdir(folder.number))
 
 
 def scan_shard(
@@ -124,8 +124,8 @@ def scan_shard(
 
 def count_shard(layout: Layout, shard: int) -> int:
     """Returns the number of entries in one shard, without a call for each (the directory states their type)."""
-    entries = folder_if_there(layout.reach.opened, layout.entries)
-    folder = entries and folder_if_there(entries.inner, f"{shard:02x}")
+    entries = layout.reach.opened_if_there(layout.entries)
+    folder = entries and layout.reach.opened_if_there(layout.entry_shard(shard), entries)
     if folder is None:
         return 0
     with folder, os.scandir(folder.number) as found:
@@ -212,12 +212,12 @@ def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedNam
 
 def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tuple[QuarantinedName, int]]:
     """Yields the files in quarantine and what they count for, in no order; with ``shard``, those from that one."""
-    folder = folder_if_there(layout.reach.opened, layout.quarantine)
+    folder = layout.reach.opened_if_there(layout.quarantine)
     if folder is None:
         return
     of_file = space_of(layout).of_file
     with folder:
-        for file in folder.names():
+        for file in os.listdir(folder.number):
             name = parse_quarantined_name(file)
             if name is not None and shard in (None, name.shard):
                 try:
@@ -231,14 +231,15 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
 
 def names_in(layout: Layout, path: str) -> list[str]:
     """Returns the names in a folder below the root: none where there is no folder, or a symlink."""
-    folder = folder_if_there(layout.reach.opened, path)
+    folder = layout.reach.opened_if_there(path)
     if folder is None:
         return []
     with folder:
-        return folder.names()
+        return os.listdir(folder.number)
 
 
 def _files(
+    reach: Reach,
     parent: Folder | None,
     name: str,
     latest_ns: int = ANY_TIME_NS,
@@ -249,7 +250,7 @@ def _files(
 
     Those that are dated to come are among them; see :func:`restate` for ``restated_by``.
     """
-    folder = parent and folder_if_there(parent.inner, name)
+    folder = parent and reach.opened_if_there(f"{parent.path}/{name}", parent)
     if folder is None:
         return
     now_ns = time.time_ns()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from lockcache.filestream.disk.files import replace_file, replacing, truncate_below, write_all
     from lockcache.filestream.disk.folders import Folder, PlantedFolderError, is_shared, make_private_folder
-    from lockcache.filestream.disk.folders import folder_if_there, open_folder, refuse_symlink, share_file
+    from lockcache.filestream.disk.folders import open_folder, refuse_symlink, share_file
     from lockcache.filestream.disk.layout import (
         FORMAT_MAGIC,
         FORMAT_VERSION,

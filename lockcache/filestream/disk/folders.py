@@ -30,7 +30,8 @@ _SHARED_FILE: Final = 0o660
 # The errors of opening a symlink or a file in a folder's place: ELOOP for a symlink, which O_NOFOLLOW refuses (Linux
 # says ENOTDIR where O_DIRECTORY is asked for too).
 _NO_FOLDER: Final = (errno.ENOTDIR, errno.ELOOP)
-_NOT_THERE: Final = (errno.ENOENT, *_NO_FOLDER)
+#: The same, and that of a missing folder.
+NOT_THERE: Final = (errno.ENOENT, *_NO_FOLDER)
 _NAMELESS: Final = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -90,16 +91,6 @@ class Folder(contextlib.AbstractContextManager["Folder"]):
         file = Descriptor() if file is None else file
         file.open(self._prefix + name, flags | os.O_NOFOLLOW, dir_fd=self.fd)
         return file
-
-    def inner(self, name: str) -> Folder:
-        """Returns a folder in it, with a descriptor, for lists of that one. Raises :class:`OSError` for a symlink."""
-        file = Descriptor()
-        file.open(self._prefix + name, FOLDER, dir_fd=self.fd)
-        return Folder(f"{self.path}/{name}", file)
-
-    def names(self) -> list[str]:
-        """Returns the names in it. Requires: a descriptor."""
-        return os.listdir(self.number)
 
     def stat(self, name: str) -> os.stat_result:
         """Returns the status of what is called so, and of no symlink's target."""
@@ -252,21 +243,6 @@ def open_folder(root: str, *names: str) -> Descriptor:
             raise PlantedFolderError(path) from None
         raise
     return folder
-
-
-def folder_if_there(opening: Callable[[str], Folder], path: str) -> Folder | None:
-    """Returns a folder, opened by ``opening`` (:meth:`.Reach.opened`, :meth:`Folder.inner`), for lists of it.
-
-    ``None`` where there is none, or a symlink. Any other error is raised: a folder that cannot be read now (EIO,
-    ESTALE, no descriptors left) is not an empty one, and a recount that took it for one would let the directory grow
-    past its cap by as much.
-    """
-    try:
-        return opening(path)
-    except OSError as error:
-        if error.errno in _NOT_THERE:
-            return None
-        raise
 
 
 def rename_patiently(rename: Callable[[], None]) -> None:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from lockcache.filestream.disk.descriptors import FOLDER, Descriptor
 from lockcache.filestream.disk.folders import (
+    NOT_THERE,
     PRIVATE_FILE,
     PRIVATE_FOLDER,
     Folder,
@@ -60,11 +61,27 @@ class Reach:
         """Returns a folder, for names in it."""
         return Folder(path)
 
-    def opened(self, path: str) -> Folder:
-        """Returns a folder with a descriptor, for lists of it."""
+    def opened(self, path: str, within: Folder | None = None) -> Folder:
+        """Returns a folder with a descriptor, for lists of it. ``within``: the folder that it is in, opened before."""
         file = Descriptor()
-        file.open(path, FOLDER)
+        if within is None:
+            file.open(path, FOLDER)
+        else:
+            file.open(os.path.basename(path), FOLDER, dir_fd=within.fd)
         return Folder(path, file)
+
+    def opened_if_there(self, path: str, within: Folder | None = None) -> Folder | None:
+        """Returns a folder like :meth:`opened`; ``None`` where there is none, or a symlink.
+
+        Any other error is raised: a folder that cannot be read now (EIO, ESTALE, no descriptors left) is not an empty
+        one, and a recount that took it for one would let the directory grow past its cap by as much.
+        """
+        try:
+            return self.opened(path, within)
+        except OSError as error:
+            if error.errno in NOT_THERE:
+                return None
+            raise
 
     def open(self, path: str, flags: int, file: Descriptor | None = None) -> Descriptor:
         """Open a file or folder, in ``file`` if that is given: so it has an owner from the start."""
@@ -158,8 +175,8 @@ class FromRoot(Reach):
         inner = path[len(self._root) :].strip("/")
         return Folder(path, open_folder(self._root, *(inner.split("/") if inner else ())))
 
-    def opened(self, path: str) -> Folder:
-        return self.at(path)
+    def opened(self, path: str, within: Folder | None = None) -> Folder:
+        return self.at(path) if within is None else super().opened(path, within)
 
     def open(self, path: str, flags: int, file: Descriptor | None = None) -> Descriptor:
         parent, _, name = path.rpartition("/")

@@ -90,11 +90,11 @@ def ring(layout: Layout, path: str, *, is_queue: bool = False) -> None:
 
     Where nobody waits, this is one call that finds no file. A file of another kind, which somebody planted, is removed.
     """
+    if not os.path.lexists(path):
+        return
     with contextlib.suppress(OSError):
         try:
             bell = layout.reach.open(path, WRITE)
-        except FileNotFoundError:
-            return
         except OSError:
             layout.reach.unlink(path)  # nobody has it open for reading
             return

@@ -20,7 +20,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from lockcache.filestream.accounting import ANY_TIME_NS, Found, ShardFolders, Slot, bytes_in, slots_in
+from lockcache.filestream.accounting import ANY_TIME_NS, Found, ShardFolders, Slot, StatePage, bytes_in, slots_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, Layout
 from lockcache.filestream.entry import Prices
@@ -59,15 +59,16 @@ def evict_to_limit(
     *,
     ahead_bytes: int = 0,
     should_stop: Callable[[], bool] = lambda: False,
+    usage: StatePage | None = None,
 ) -> Evicted:
     """Remove entries until all that is accounted for is at most ``limit_bytes``; then a batch of ``ahead_bytes``.
 
     The batch is at least a sixteenth of the sampled entries. The directory's policy says which entries go first. May
     remove less: entries in busy shards stay, reservations of other writes cannot be evicted, and ``should_stop`` is
-    called as by :func:`sweep`. Raises :class:`OSError` where the disk gives no answer; what was removed by then is
-    accounted for.
+    called as by :func:`sweep`. ``usage``: the page, of a caller that has just asked whether it is in force. Raises
+    :class:`OSError` where the disk gives no answer; what was removed by then is accounted for.
     """
-    usage, layout = directory.usage(), directory.layout
+    usage, layout = usage or directory.usage(), directory.layout
     if os.access(layout.quarantine, os.F_OK, effective_ids=True):
         trim_quarantine(directory, limit_bytes)
     if os.access(layout.views, os.F_OK, effective_ids=True):
@@ -80,11 +81,8 @@ def evict_to_limit(
         empty_quarantine(directory)  # it counts too, and an entry of nearly the whole cap must find room
         remove_empty_folders(directory)
     done, in_use = Evicted(), set[str]()
-    while True:
-        image = usage.whole()
-        needed = bytes_in(image) - limit_bytes
-        if needed <= 0:  # another process made room while we looked
-            break
+    # Not positive: another process made room while we looked.
+    while (needed := bytes_in(image := usage.whole()) - limit_bytes) > 0:
         priority = directory.policy.stated_in(image).policy.priority
         cost_of = Prices(layout).cost_ns if priority == "cost" else _unknown_cost
         ordered = order_by_priority(sample, priority, cost_of, time.time_ns())
@@ -92,7 +90,7 @@ def evict_to_limit(
         victims, batch_bytes = first_enough(ordered, need)
         goal = Goal(limit_bytes - ahead_bytes - batch_bytes)
         before = len(in_use)
-        done += remove_victims(directory, victims, goal, should_stop=should_stop, in_use=in_use)
+        done += remove_victims(directory, victims, goal, should_stop=should_stop, in_use=in_use, usage=usage)
         if len(in_use) == before:
             break
         # Entries whose views are in use stayed: others have to go.

@@ -60,15 +60,18 @@ def remove_victims(
     should_stop: Callable[[], bool] = lambda: False,
     threads: int = 1,
     in_use: set[str] | None = None,
+    usage: StatePage | None = None,
 ) -> Evicted:
     """Remove ``victims`` that nobody used since they were chosen, until ``goal`` is met; ``None``: all of them.
 
-    Entries whose view a process uses stay; their names are added to ``in_use``.
+    Entries whose view a process uses stay; their names are added to ``in_use``. ``usage``: as for
+    :func:`.evict_to_limit`.
 
     ``should_stop`` is called between lock holds. Several ``threads`` work on one shard each: each holds one lock and
     waits for none; shards that were locked are tried again after all others.
     """
-    removal = _Removal(directory, directory.usage(), goal, should_stop, set() if in_use is None else in_use, [])
+    in_use = set() if in_use is None else in_use
+    removal = _Removal(directory, usage or directory.usage(), goal, should_stop, in_use, [])
     shards: dict[str, list[Found]] = {}
     for victim in victims:
         shards.setdefault(victim.name[:2], []).append(victim)
@@ -99,14 +102,13 @@ class _Removal(NamedTuple):
 
     def remove_in_shard(self, victims: list[Found]) -> Evicted:
         """Remove victims of one shard, some under each hold of its lock, until the goal is met or the shard is busy."""
-        done, lock = Evicted(), self.directory.locks
+        done, locks, goal = Evicted(), self.directory.locks, self.goal
         for start in range(0, len(victims), _REMOVALS_PER_LOCK):
             # Read each time: other processes evict, and store, meanwhile.
-            held = self.usage.whole()
-            if (self.goal is not None and self.goal.surplus(total_in(held)) == (0, 0)) or self.should_stop():
+            if (goal and goal.surplus(total_in(self.usage.whole())) == (0, 0)) or self.should_stop():
                 break
             try:
-                hold = lock[int(victims[0].name[:2], 16)].try_hold()
+                hold = locks[int(victims[0].name[:2], 16)].try_hold()
             except PlantedFolderError:
                 break  # a symlink for a folder of the shard: nothing is removed through it
             except OSError:

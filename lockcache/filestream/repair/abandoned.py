@@ -25,7 +25,6 @@ from lockcache.filestream.disk import (
     Owner,
     StagedName,
     age_seconds_of,
-    folder_if_there,
     forget_given_up,
     is_abandoned,
     opened,
@@ -52,7 +51,7 @@ def reserved_and_dead(layout: Layout) -> tuple[Counter[int], set[int]]:
     Removes abandoned files of other programs. Of very many files some are looked at, and the others are what they say.
     """
     reserved, dead = Counter[int](), set[int]()
-    folder = folder_if_there(layout.reach.opened, layout.tmp)
+    folder = layout.reach.opened_if_there(layout.tmp)
     if folder is None:
         return reserved, dead
     with folder:
@@ -85,7 +84,7 @@ def _some_and_others(files: list[str]) -> tuple[list[str], list[str]]:
 
 def reap_leases(layout: Layout) -> None:
     """Remove the lease files of holders that died, or some of very many; a living one holds its lock."""
-    folder = folder_if_there(layout.reach.opened, layout.leases)
+    folder = layout.reach.opened_if_there(layout.leases)
     if folder is None:
         return
     with folder:
@@ -102,7 +101,7 @@ def reap_shard_locked(layout: Layout, shard: int, *, in_a_moment: bool = False) 
 
     Returns whether all were looked at: not of very many ``in_a_moment``.
     """
-    folder, others = folder_if_there(layout.reach.opened, layout.tmp), list[str]()
+    folder, others = layout.reach.opened_if_there(layout.tmp), list[str]()
     if folder is None:
         return True
     prefix = f"{shard:02x}."
