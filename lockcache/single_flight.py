@@ -49,7 +49,7 @@ class Turn(Generic[_Entry]):
         # Whether another process failed with it a moment ago, so that nobody needs to wait for this turn.
         self._after_failure = False
         # The cache and the key, while a task is in the computation: see :func:`computing`.
-        self._computes: tuple[object, bytes] | None = None
+        self._computes: tuple[object, bytes] = (None, b"")
         self._began_ns = time.perf_counter_ns()
 
     def store(self, value: object, cost_ns: int | None = None) -> _Entry:
@@ -124,10 +124,8 @@ def refuse_reentrance(cache: object, key: bytes) -> None:
     """Raise :class:`ReentrantComputeError` where this task is :func:`computing` the same key. For after a miss."""
     for mark in _computing.get():
         turn = mark()
-        if turn is not None and turn._publish is not None and turn._computes is not None:
-            computed, its_key = turn._computes
-            if computed is cache and its_key == key:
-                raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
+        if turn and turn._publish and turn._computes[0] is cache and turn._computes[1] == key:
+            raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
 
 
 class Flight:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -24,7 +25,7 @@ from lockcache.errors import in_words
 from lockcache.filestream import CacheDirectory, Outcome, Writer, Written, has_seed
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeedFile
-from lockcache.filestream.disk import Layout, ProcessLock, read_small, replace_file
+from lockcache.filestream.disk import UPDATE, Layout, ProcessLock, is_alone, read_small
 from lockcache.filestream.entry import KeyRing
 from lockcache.filestream.eviction import Evicted
 from lockcache.fork import after_fork_in_child
@@ -136,7 +137,8 @@ class Prefetch:
         self._signing = signing
         self._layout = writer.directory.layout
         self._mark = f"{folder}/prefetched"
-        self._lock = ProcessLock(f"{folder}/prefetch.lock", 0.0, layout=self._layout)
+        # The lock is the mark's file, and who has it writes there when it is done.
+        self._lock = ProcessLock(self._mark, 0.0, layout=self._layout)
         self._path = path
         self._identity = hashlib.sha256(path.encode(errors="surrogateescape"), usedforsecurity=False).hexdigest()[:16]
         self._counts = counts
@@ -169,7 +171,9 @@ class Prefetch:
             self._fetch()
             if self._is_ended:
                 return  # what is left is for the next process, and at once
-            replace_file(self._layout, self._mark, b"%d %s" % (time.time(), self._identity.encode()), fsync=False)
+            with self._layout.reach.open(self._mark, UPDATE) as fd:
+                if is_alone(fd):  # else the file has another name, which somebody planted
+                    os.pwrite(fd, b"%d %s" % (time.time(), self._identity.encode()), 0)
         except FileNotFoundError as error:
             _log.debug("%s: there is no manifest yet: %s", self._path, in_words(error))
         except (OSError, ValueError) as error:

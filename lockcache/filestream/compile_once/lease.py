@@ -170,7 +170,9 @@ class LeaseTurn:
         if self._turns.get(self.name) is self:
             self._turns.pop(self.name, None)
         if self._held:
-            leaves_note = was_dropped or (failed and self._is_waited_for())
+            # Whether another caller may wait for the lease is not known on a network file system.
+            layout = self._layout
+            leaves_note = was_dropped or (failed and (layout.is_network or os.path.lexists(layout.bell(self.name))))
             self.release(failed_ns=time.time_ns() if leaves_note else 0, is_published=was_stored)
         joined, self._joined = self._joined, None
         if joined is not None:
@@ -257,10 +259,6 @@ class LeaseTurn:
         if _is_at(os.fstat(fd), self._path):
             self._layout.reach.unlink(self._path)  # only this name of it
         return _Locked.NAMELESS
-
-    def _is_waited_for(self) -> bool:
-        """Returns whether another caller may wait for this lease: on a network file system that is not known."""
-        return self._layout.is_network or os.path.lexists(self._layout.bell(self.name))
 
     def _after_fork_in_child(self) -> None:
         # The lease is the parent's alone: the child's copy of the descriptor would keep it alive past the parent.

@@ -19,6 +19,7 @@ from filelock import lock_descriptor
 from lockcache.filestream.compile_once import reap_lease
 from lockcache.filestream.disk import (
     FOLDER,
+    FOREIGN_GRACE_SECONDS,
     UPDATE,
     YOUNG_SECONDS,
     Layout,
@@ -32,8 +33,6 @@ from lockcache.filestream.disk import (
     remove_files,
 )
 
-# A lease file without a holder may say that a write was dropped, which counts for ten seconds.
-_LEASE_GRACE_SECONDS: Final = 60.0
 # The folder changes with each file that is put into it.
 _FOLDER_GRACE_SECONDS: Final = 600.0
 # Staged files of other programs: cuda.core gives its own an hour too.
@@ -92,7 +91,8 @@ def reap_leases(layout: Layout) -> None:
         if len(files) > _MOST_LOOKED_AT:
             files, _ = _some_and_others(files)
         for file in files:
-            if age_seconds_of(folder.number, file) > _LEASE_GRACE_SECONDS:
+            # A file without a holder may say that a write was dropped, which counts for ten seconds.
+            if age_seconds_of(folder.number, file) > FOREIGN_GRACE_SECONDS:
                 reap_lease(folder.number, file)
 
 
