@@ -41,7 +41,7 @@ class _NoDirectory(CacheDirectory):
     is_nowhere = True
 
     def __init__(self) -> None:
-        self.layout = Layout(NOWHERE)
+        self.layout = Layout(NOWHERE, is_shared=False)
         self.layout.space = Space(1)
         self.is_shared = False
         self.policy = StatedPolicy(self.layout)

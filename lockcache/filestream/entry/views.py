@@ -184,10 +184,8 @@ class StagedView:
         layout, reserved = self._layout, self.reservation
         change.make_records()
         with change:
-            for folder in (
-                *(layout.records, layout.record_shard(reserved.shard)),
-                *(layout.views, layout.view_shard(reserved.shard)),
-            ):
+            _, records, views = layout.shard_folders(reserved.shard)
+            for folder in (layout.records, records, layout.views, views):
                 layout.reach.make_folder(folder)
             # Views of older versions, and this one if it is damaged.
             change.bytes = -remove_views_locked(layout, view.entry).bytes

@@ -178,7 +178,7 @@ def test_on_a_network_file_system_each_hit_looks_at_the_folder_and_a_miss_once_a
     now = [1000.0]
     with FileStreamProgramCache(cache_path) as cache:
         cache["k"] = b"v"
-        monkeypatch.setattr(NetworkReach, look, lambda reach, path: looked.append(path) or True)
+        monkeypatch.setattr(NetworkReach, look, lambda reach, path, **_: looked.append(path) or True)
         monkeypatch.setattr("lockcache.filestream.entry.reader.time.monotonic", lambda: now[0])
         folder = entry_path(cache.path) if kind == "nfs" else os.path.dirname(entry_path(cache.path))
         assert [cache.get("k"), cache.get("k")] == [b"v", b"v"]
