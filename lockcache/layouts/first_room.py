@@ -50,6 +50,8 @@ def with_room(root: str, program: str, work: Callable[[], T], *, settle_seconds:
 def _remove_some(root: str, program: str, settle_seconds: float) -> bool:
     """Unlink files of the least recently used entries. Returns whether there were any."""
     guest = GUESTS.get(program)
+    if guest is None:
+        settle_seconds = 0.0  # what is whole is renamed into place, here and by cuda.core
     found = all_entries(Layout(root)) if guest is None else guest.view_entries(root, lambda: None)
     removed = False
     with opened_root(root) as root_fd:
