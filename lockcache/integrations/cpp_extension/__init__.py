@@ -22,11 +22,15 @@ it does without lockcache.
 May use: adapter, framework_keys, key_parts, staged.
 """
 
+# mypy: implicit-reexport
+
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.integrations.cpp_extension.adapting import install
+    from lockcache.integrations.cpp_extension.keys import describe_toolkit
+    from lockcache.integrations.cpp_extension.libraries import BUILD_FILE, Libraries, read_whole
 else:
     __getattr__, __dir__ = door(__name__)

@@ -15,6 +15,7 @@ from lockcache.integrations.adapter import (
 )
 from lockcache.integrations.cpp_extension.builds import Builds
 from lockcache.integrations.cpp_extension.keys import Torch
+from lockcache.integrations.cpp_extension.libraries import Libraries
 
 __all__ = ["install"]
 
@@ -47,7 +48,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     shared = open_shared(
         "cpp_extension", torch.__version__, path, cap_bytes, runs_code=True, patience_seconds=_PATIENCE_SECONDS
     )
-    builds = Builds(shared, described, own_run)
+    builds = Builds(Libraries(shared, described), own_run)
 
     @functools.wraps(own_run)
     def run(build_directory: str, verbose: bool, error_prefix: str) -> None:

@@ -1,30 +1,33 @@
-"""Keys of torch's extensions: everything that can change the library, and no private path.
+"""Keys of libraries that ninja builds: everything that can change the library, and no private path.
 
-Keeps invariant 1 (a hit is whole, and is what was stored under that key). Torch itself has no key: the name that the
-program gave is the folder, and ninja compares times. A key has the commands of the build file, without the paths of
-folders; the bytes of sources, objects and static libraries; the headers that the sources can reach in folders of the
-user's; the compilers, torch, Python and the C library, which stand for their own headers; the processor, if a flag says
+Keeps invariant 1 (a hit is whole, and is what was stored under that key). Torch and FlashInfer have no key: a name is
+the folder, and ninja compares times. A key has the commands of the build file, without the paths of folders; the bytes
+of sources, objects and static libraries; the headers that the sources can reach in folders of the user's; the
+compilers, the framework, Python and the C library, which stand for their own headers; the processor, if a flag says
 ``native``; and variables that compilers read. The paths of sources are in it only where they can be in the output: with
 debug information, and where a text asks for its own path.
 
-Not in it: headers of torch, Python and CUDA, one by one. Torch passes their folders as those of the system, so that
-ninja does not look at them either. Where another folder may shadow one of them, or torch was built here, all are read.
+Not in it: headers of the framework, Python and CUDA, one by one. Torch passes their folders as those of the system, so
+that ninja does not look at them either. Where another folder may shadow one of them, or torch was built here, all are
+read.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from lockcache.headers import PathUse
 from lockcache.integrations.cpp_extension.recipe import Recipe, Step
 from lockcache.integrations.framework_keys import (
     Command,
     UnkeyableError,
+    describe_binary,
     describe_compiler,
     describe_environment,
     describe_processor,
@@ -33,7 +36,7 @@ from lockcache.integrations.framework_keys import (
     read_file,
 )
 
-__all__ = ["Torch", "parts_of"]
+__all__ = ["Framework", "Torch", "describe_toolkit", "parts_of"]
 
 _ASK_SECONDS: Final = 60.0
 # In front of the compiler; what they find is what it makes.
@@ -43,7 +46,10 @@ _OF_NVCC: Final = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "CUDAHOSTCXX")
 _OF_CUDA: Final = (
     *("version.json", "include/cuda.h", "include/cuda_runtime_api.h"),
     *("include/cccl/cuda/std/__cccl/version.h", "include/cuda/std/__cccl/version.h"),
+    *("include/cublas_api.h", "include/curand.h", "include/cudnn_version.h"),
 )
+# Those that nvcc starts, which may be of other packages than nvcc.
+_PROGRAMS_OF_CUDA: Final = ("nvvm/bin/cicc", "bin/ptxas", "bin/cudafe++")
 _HAS_DEBUG: Final = re.compile(r"(?:^|[\s,=])(?:-g(?!encode|0\b)|-G\b|-lineinfo|--generate-line-info|--device-debug)")
 #: With these a compiler leaves more than the library, or reads what an earlier run left.
 _LEAVES_MORE: Final = re.compile(
@@ -54,8 +60,26 @@ _FOLDER_FLAGS: Final = ("-I", "-isystem", "-iquote", "-idirafter", "-L", "-B")
 _SYSTEM_LIBRARIES: Final = ("/usr/local/lib", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
 
 
+class Framework(Protocol):
+    """A framework that has libraries built, whose parts stand for its headers and libraries."""
+
+    #: The part of the key.
+    name: str
+
+    def roots(self) -> dict[str, str]:
+        """Returns the private folders of this machine, with a name for each."""
+
+    def known(self) -> list[str]:
+        """Returns the folders of headers that :meth:`describe` stands for."""
+
+    def describe(self, *, has_cuda: bool) -> str:
+        """Returns what it is, and the toolkit, if that is used. Raises :class:`UnkeyableError`."""
+
+
 class Torch:
-    """The torch of this process, whose parts stand for its headers and libraries."""
+    """The torch of this process."""
+
+    name = "torch"
 
     def __init__(self, torch: Any, module: Any) -> None:
         self.root: str = module._TORCH_PATH
@@ -84,14 +108,20 @@ class Torch:
 
     def describe(self, *, has_cuda: bool) -> str:
         """Returns what torch is, and the toolkit, if that is used. Raises :class:`UnkeyableError`."""
-        found = [self._parts]
-        if has_cuda:
-            paths = [f"{self.cuda}/{name}" for name in _OF_CUDA]
-            found += [digest(read_file(path)) for path in paths if os.path.isfile(path)]
-        return repr(found)
+        return repr([self._parts, *(describe_toolkit(self.cuda) if has_cuda else [])])
 
 
-def parts_of(recipe: Recipe, folder: str, torch: Torch) -> dict[str, str]:
+def describe_toolkit(path: str) -> list[str]:
+    """Returns which CUDA toolkit is in a folder. Raises :class:`UnkeyableError` or :class:`OSError`."""
+    texts = [f"{path}/{name}" for name in _OF_CUDA]
+    programs = [f"{path}/{name}" for name in _PROGRAMS_OF_CUDA]
+    return [
+        *(digest(read_file(text)) for text in texts if os.path.isfile(text)),
+        *(describe_binary(program) for program in programs if os.path.isfile(program)),
+    ]
+
+
+def parts_of(recipe: Recipe, folder: str, framework: Framework) -> dict[str, str]:
     """Returns the parts of the key of one library, which is built in ``folder``.
 
     Raises :class:`UnkeyableError`, :class:`OSError`, and what :func:`lockcache.headers.fingerprint` does.
@@ -100,7 +130,7 @@ def parts_of(recipe: Recipe, folder: str, torch: Torch) -> dict[str, str]:
     made = {name for step in recipe.steps for name in (step.output, f"{step.output}.d")}
     parts = {
         "system": describe_system(),
-        "torch": torch.describe(has_cuda=any(step.rule.startswith("cuda") for step in recipe.steps)),
+        framework.name: framework.describe(has_cuda=any(step.is_cuda for step in recipe.steps)),
         "compiler": repr(sorted({_describe_program(step) for step in recipe.steps})),
         "environment": describe_environment(_OF_NVCC),
         **({"processor": describe_processor()} if is_native else {}),
@@ -108,9 +138,9 @@ def parts_of(recipe: Recipe, folder: str, torch: Torch) -> dict[str, str]:
     paths: list[object] = []
     for step in recipe.steps:
         words = _plain_words(step, made, folder)
-        libraries = _libraries(words, torch)
+        libraries = _libraries(words, tuple(f"{path}/" for path in framework.roots()))
         # Where libraries are searched for is not in the output; those that were found are, if they are static.
-        command = Command(_without_places(words), step.output, torch.roots(), {}, torch.known())
+        command = Command(_without_places(words), step.output, framework.roots(), {}, framework.known())
         parts[step.output] = repr((command.read(), libraries))
         if command.paths & (PathUse.USED | PathUse.PIECES) or any(map(_HAS_DEBUG.search, words)):
             paths.append((step.inputs, words))
@@ -119,8 +149,11 @@ def parts_of(recipe: Recipe, folder: str, torch: Torch) -> dict[str, str]:
 
 def _describe_program(step: Step) -> str:
     program = _program(step.words)
+    after = step.words[step.words.index(program) + 1]
+    if not after.startswith("-") and shutil.which(after):
+        raise UnkeyableError(f"{program:.80} starts another compiler")
     found = describe_compiler(program, _ask)
-    if step.rule.startswith("cuda"):  # compiles for the CPU too, by a compiler that it searches for, unless it is named
+    if step.is_cuda:  # compiles for the CPU too, by a compiler that it searches for, unless it is named
         found += describe_compiler(_host_compiler(step.words), _ask)
     return found
 
@@ -182,10 +215,11 @@ def _without_places(words: Sequence[str]) -> list[str]:
     return found
 
 
-def _libraries(words: Sequence[str], torch: Torch) -> list[str]:
+def _libraries(words: Sequence[str], known: tuple[str, ...]) -> list[str]:
     """Returns what the libraries are that a command copies from, with static ones and scripts by their bytes.
 
-    Of a shared library the output has the name alone; the loader searches for it again.
+    ``known``: folders whose libraries another part of the key stands for. Of a shared library the output has the name
+    alone; the loader searches for it again.
     """
     places, names = [], []
     for at, word in enumerate(words):
@@ -198,7 +232,6 @@ def _libraries(words: Sequence[str], torch: Torch) -> list[str]:
     variable = filter(None, os.environ.get("LIBRARY_PATH", "").split(os.pathsep))
     places = [*places, *variable, machine, *_SYSTEM_LIBRARIES]
     wants_static = any("static" in word for word in words)
-    known = tuple(f"{path}/" for path in torch.roots())
     return [_library(name, places, known, wants_static=wants_static) for name in names]
 
 

@@ -1,6 +1,7 @@
-"""The ``build.ninja`` that torch writes for one library: the commands in it, as a shell is given them.
+"""The ``build.ninja`` that torch or FlashInfer writes for one library: the commands in it, as a shell is given them.
 
-Reads what torch writes, and no more of ninja's language: another text has no recipe, and torch builds it by itself.
+Reads what these two write, and no more of ninja's language: for another text there is no recipe, and they build it
+without lockcache.
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ from lockcache.integrations.framework_keys import UnkeyableError
 
 __all__ = ["Recipe", "Step", "read_recipe"]
 
-#: What torch has C++ and CUDA compilers do. It has other rules for HIP and SYCL, which were not tried.
-_RULES: Final = ("compile", "cuda_compile", "cuda_devlink", "link")
+_OF_NVCC: Final = ("cuda_compile", "cuda_devlink", "nvcc_link")
+#: What C++ and CUDA compilers do. Torch has other rules for HIP and SYCL, which were not tried; FlashInfer has one that
+#: runs a program of Python.
+_RULES: Final = ("compile", "link", *_OF_NVCC)
+
+# A dollar at the end of a line, unless another one escapes it.
+_CONTINUED: Final = re.compile(r"(?<!\$)((?:\$\$)*)\$\n *")
 
 _ESCAPE: Final = re.compile(r"\$(?:([$ :])|\{([\w.-]+)\}|([\w-]+))")
 _QUOTED: Final = re.compile(r"\\.|'[^']*'|\"[^\"$`\\]*\"", re.DOTALL)
+_QUOTES: Final = re.compile(r"[\"'\\]|[^\t\r\n -~]")
 # Outside of quotes a shell does more with these than to pass them on.
 _SHELL: Final = re.compile(r"[$`;|&<>*?\[~#\n]")
 
@@ -30,6 +37,11 @@ class Step(NamedTuple):
     output: str
     inputs: tuple[str, ...]
     words: tuple[str, ...]
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether nvcc does it."""
+        return self.rule in _OF_NVCC
 
 
 class Recipe(NamedTuple):
@@ -49,25 +61,28 @@ def read_recipe(text: str) -> Recipe:
     """Returns the recipe. Raises :class:`UnkeyableError` for a text that makes another thing than one library."""
     variables: dict[str, str] = {}
     commands: dict[str, str] = {}
-    builds: list[tuple[str, str, tuple[str, ...]]] = []
+    builds: list[tuple[tuple[str, str, tuple[str, ...]], dict[str, str]]] = []
     target = rule = ""
-    for line in text.splitlines():
+    for line in _CONTINUED.sub(r"\1", text).splitlines():
         if line.startswith("  "):
             name, _, value = line.strip().partition(" = ")
-            if rule and name == "command":
+            if not rule:  # a variable of this build alone
+                builds[-1][-1][name] = _expand(value, variables)
+            elif name == "command":
                 commands[rule] = value
         elif line.startswith("rule "):
             rule = line.removeprefix("rule ").strip()
         elif line.startswith("build "):
-            builds.append(_read_build(line.removeprefix("build "), variables))
+            rule = ""
+            builds.append((_read_build(line.removeprefix("build "), variables), {}))
         elif line.startswith("default "):
             target = _expand(line.removeprefix("default ").strip(), variables)
         elif " =" in line:
             name, _, value = line.partition(" =")
             variables[name] = _expand(value.strip(), variables)
-    if not target or "/" in target or target not in [output for output, _, _ in builds]:
-        raise UnkeyableError("torch builds no library here")
-    return Recipe(target, tuple(_step(*build, commands, variables) for build in builds))
+    if not target or "/" in target or target not in [called[0] for called, _ in builds]:
+        raise UnkeyableError("no library is built here")
+    return Recipe(target, tuple(_step(*called, commands, {**variables, **own}) for called, own in builds))
 
 
 def _read_build(line: str, variables: Mapping[str, str]) -> tuple[str, str, tuple[str, ...]]:
@@ -75,7 +90,7 @@ def _read_build(line: str, variables: Mapping[str, str]) -> tuple[str, str, tupl
     # Spaces and colons that are part of a name have a dollar in front.
     words = [_expand(word, variables) for word in re.split(r"(?<!\$) +", line.strip())]
     if len(words) < 3 or not words[0].endswith(":"):
-        raise UnkeyableError(f"torch's build file has an unknown line: {line:.80}")
+        raise UnkeyableError(f"the build file has an unknown line: {line:.80}")
     return words[0].removesuffix(":"), words[1], tuple(words[2:])
 
 
@@ -83,13 +98,15 @@ def _step(
     output: str, rule: str, inputs: tuple[str, ...], commands: Mapping[str, str], variables: Mapping[str, str]
 ) -> Step:
     if rule not in _RULES or rule not in commands:
-        raise UnkeyableError(f"torch's build file has an unknown rule: {rule:.80}")
+        raise UnkeyableError(f"the build file has an unknown rule: {rule:.80}")
     files = {"in": " ".join(map(shlex.quote, inputs)), "out": shlex.quote(output)}
     command = _expand(commands[rule], {**variables, **files})
     if _SHELL.search(_QUOTED.sub("", command)):
         raise UnkeyableError("a shell changes the flags")
     try:
-        return Step(rule, output, inputs, tuple(shlex.split(command)))
+        # A hit waits for this, and shlex looks at each letter.
+        words = shlex.split(command) if _QUOTES.search(command) else command.split()
+        return Step(rule, output, inputs, tuple(words))
     except ValueError as error:
         raise UnkeyableError(f"the flags cannot be parted: {error}") from error
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.integrations.framework_keys.cpp import Command, UnkeyableError, describe_compiler
+    from lockcache.integrations.framework_keys.cpp import Command, UnkeyableError, describe_binary, describe_compiler
     from lockcache.integrations.framework_keys.cpp import describe_environment, describe_machine, describe_processor
     from lockcache.integrations.framework_keys.cpp import describe_system, digest, key_of, parts_of, read_file
     from lockcache.integrations.framework_keys.cupy import Request, SharedKey, restricts, shared_key

@@ -28,6 +28,7 @@ from lockcache.headers import PathUse, examine
 __all__ = [
     "Command",
     "UnkeyableError",
+    "describe_binary",
     "describe_compiler",
     "describe_environment",
     "describe_machine",
@@ -202,10 +203,11 @@ class Command:
 
     def _searched(self) -> list[str]:
         """Returns the folders to read. Known ones are among them where one of the others may shadow their headers."""
-        known = {os.path.realpath(path) for path in self._known}
-        others = [path for path in self._folders if os.path.realpath(path) not in known]
-        if not (others and known):
+        others = [path for path in self._folders if path not in self._known]
+        if not (others and self._known):
             return others
+        known = {os.path.realpath(path) for path in self._known}
+        others = [path for path in others if os.path.realpath(path) not in known]
         named = {name for path in known for name in _listed(path)}
         return self._folders if any(named & _listed(path) for path in others) else others
 
@@ -243,7 +245,15 @@ def _described(program: str, ask: Callable[[str], str], path: str, *_: int) -> s
     said = linked or ask(program)
     if not said:
         raise UnkeyableError(f"{program} does not say which compiler it is")
-    return linked or f"{digest(read_file(path))} {said}"
+    # nvcc says the number of its build, and has 30 MB.
+    is_numbered = os.path.basename(path) == "nvcc"
+    return linked or f"{describe_binary(path) if is_numbered else digest(read_file(path))} {said}"
+
+
+def describe_binary(path: str) -> str:
+    """Returns which build of a program a file is: its size, and its head, which has the places of all parts of it."""
+    with open(path, "rb") as file:
+        return f"{os.fstat(file.fileno()).st_size} {digest(file.read(_HEAD_BYTES))}"
 
 
 def _linked_gcc(path: str) -> str:
