@@ -45,7 +45,7 @@ test-rest: $(STAMP) ## what make test leaves out: what takes long, and the rest 
 test-all: test test-rest ## all tests
 
 # Each in a virtual environment of its own, which stays until `make distclean`.
-LOCKCACHE_FRAMEWORKS ?= jax triton triton-oldest cupy numba numba_mlir warp inductor inductor-2.13 inductor-oldest cute cutile cutile-oldest helion tilelang cpp_extension
+LOCKCACHE_FRAMEWORKS ?= jax triton triton-oldest cupy numba numba_mlir warp inductor inductor-2.13 inductor-oldest cute cutile cutile-oldest helion tilelang cpp_extension flashinfer
 FRAMEWORKS ?= $(LOCKCACHE_FRAMEWORKS)
 
 frameworks: $(STAMP) $(FRAMEWORKS:%=build/frameworks/%/stamp) ## real frameworks on lockcache (FRAMEWORKS="triton inductor inductor-2.13 inductor-oldest", 1 GB each)

@@ -22,6 +22,7 @@ FRAMEWORKS: dict[str, Mapping[str, str]] = {
     "cupy": {},
     "cute": {},
     "cutile": {},
+    "flashinfer": {},
     "helion": {},
     "inductor": {},
     "jax": _JAX,

@@ -38,6 +38,7 @@ ENVIRONMENT = {
     "helion": {},
     "tilelang": {},
     "cpp_extension": {},
+    "flashinfer": {},
 }
 
 #: The number of processes that begin together, and the kernels that each of them wants.
@@ -52,6 +53,7 @@ HERDS = {
     "cute": (8, range(6)),
     "cutile": (8, range(6)),
     "cpp_extension": (8, range(6)),
+    "flashinfer": (8, range(6)),
 }
 
 
@@ -132,6 +134,7 @@ class Programs:
             "CUDA_TILE_CACHE_DIR": str(self._tmp_path / "own"),
             "TILELANG_CACHE_DIR": str(self._tmp_path / "own"),
             "TORCH_EXTENSIONS_DIR": str(self._tmp_path / "own"),
+            "FLASHINFER_WORKSPACE_BASE": str(self._tmp_path / "own"),
             "TMPDIR": str(self._tmp_path),
             "LOCKCACHE_DIR": str(self.directory),
             **ENVIRONMENT[self.name],
@@ -156,6 +159,21 @@ def answer(process: Any) -> dict[str, Any]:
     assert line, "a program died"
     found: dict[str, Any] = json.loads(line)
     return found
+
+
+@contextlib.contextmanager
+def building(programs: Programs, tmp_path: Path, *words: str) -> Iterator[Any]:
+    """A program whose C++ compiler is under way, and waits for whatever is written to a pipe."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with programs.started(1, *words, COMPILER_WAITS_FOR=str(gate)) as [process]:
+        tell(process, [0])
+        # Opens when the compiler reads it; the killed one's ends then, and goes nowhere.
+        fd = os.open(gate, os.O_WRONLY)
+        try:
+            yield process
+        finally:
+            os.close(fd)
 
 
 def total(answers: Sequence[dict[str, Any]], what: str) -> int:

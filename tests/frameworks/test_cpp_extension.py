@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.frameworks.support import PROGRAMS, Programs, answer, tell, total
+from tests.frameworks.support import PROGRAMS, Programs, answer, building, tell, total
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -122,28 +120,13 @@ def test_entries_have_the_names_of_their_extensions_and_costs(programs: Programs
     assert listed["cost_ns"] > 0
 
 
-@contextlib.contextmanager
-def _building(programs: Programs, tmp_path: Path, *words: str, **variables: str) -> Iterator[Any]:
-    """A program whose compiler is under way, and waits for whatever is written to a pipe."""
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    with programs.started(1, *words, COMPILER_WAITS_FOR=str(gate), **variables) as [process]:
-        tell(process, [0])
-        # Opens when the compiler reads it; the killed one's ends then, and goes nowhere.
-        fd = os.open(gate, os.O_WRONLY)
-        try:
-            yield process
-        finally:
-            os.close(fd)
-
-
 @pytest.mark.parametrize("words", [(), ("one-folder",)], ids=["own-folders", "one-folder"])
 def test_a_builder_that_is_killed_frees_its_turn_at_once(
     words: tuple[str, ...], programs: Programs, tmp_path: Path
 ) -> None:
     """Torch itself would wait for ever for the file ``lock`` that the killed one left."""
     variables = {"LOCKCACHE_LEASE_TIMEOUT": "1h"}
-    with _building(programs, tmp_path, *words) as builder, programs.started(2, *words, **variables) as waiting:
+    with building(programs, tmp_path, *words) as builder, programs.started(2, *words, **variables) as waiting:
         for process in waiting:
             tell(process, [0])
         builder.kill()
@@ -154,7 +137,7 @@ def test_a_builder_that_is_killed_frees_its_turn_at_once(
 
 
 def test_what_a_killed_builder_left_goes_with_the_next_build(programs: Programs, tmp_path: Path) -> None:
-    with _building(programs, tmp_path, "one-folder") as builder:
+    with building(programs, tmp_path, "one-folder") as builder:
         builder.kill()
         builder.wait()
     folder = tmp_path / "own" / "extension0"
@@ -166,7 +149,7 @@ def test_what_a_killed_builder_left_goes_with_the_next_build(programs: Programs,
 
 
 def test_the_lock_that_a_killed_torch_left_is_no_obstacle(programs: Programs, tmp_path: Path) -> None:
-    with _building(programs, tmp_path, "own") as builder:
+    with building(programs, tmp_path, "own") as builder:
         builder.kill()
         builder.wait()
     lock = tmp_path / "own" / "extension0" / "lock"

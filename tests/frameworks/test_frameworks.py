@@ -78,9 +78,10 @@ def test_where_compiling_fails_the_next_one_has_its_own_error_at_once(programs: 
 def test_under_lockcache_run_a_program_without_a_line_of_it_compiles_once(programs: Programs, tmp_path: Path) -> None:
     run = (sys.executable, "-m", "lockcache", "run", "-q", "--")
     for compiled in (len(KERNELS), 0):
-        # Inductor's own directory, in which it looks first, is not shared, nor is that of torch's extensions.
-        own = str(tmp_path / f"own-{compiled}")
-        [found] = programs.run(1, KERNELS, "own", prefix=run, TORCHINDUCTOR_CACHE_DIR=own, TORCH_EXTENSIONS_DIR=own)
+        # Inductor looks in its own directory first, which is not shared, nor are those of libraries that ninja builds.
+        names = ("TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE")
+        own = dict.fromkeys(names, str(tmp_path / f"own-{compiled}"))
+        [found] = programs.run(1, KERNELS, "own", prefix=run, **own)
         assert (found["wrong"], found["failed"], found["compiled"]) == (0, 0, compiled)
     with FileStreamProgramCache(programs.directory) as cache:
         assert cache.stats().entries >= len(KERNELS)

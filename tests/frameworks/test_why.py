@@ -26,6 +26,7 @@ DIFFERENT = {
     "numba": ("code", {"function", "argument types", "compute capability", "CUDA", "settings"}),
     "triton": ("constant constant", {"code", "argument types", "target", "option num_warps", "files of Triton"}),
     "warp": ("code", {"module", "target", "option mode", "instructions of the CPU"}),
+    "flashinfer": ("code", {"steps", "system", "FlashInfer", "compiler", "environment"}),
 }
 
 

@@ -110,14 +110,14 @@ def command(
 ) -> int:
     """Run CMD so that its frameworks use lockcache, without changes to CMD.
 
-    JAX, Triton, Inductor, CuPy, numba-cuda, numba-cuda-mlir, Warp, CuTe DSL, cuTile and torch's C++ extensions store
-    what they compile, and Helion what it tuned, in one directory, which all processes share: each kernel is compiled
-    once. Variables that you set yourself take precedence. Signals go to CMD, and its exit code is returned. At the end,
-    one line shows what the processes of CMD did: programs that they found, compiled and waited for, the processor time
-    that was not spent, and frameworks that went on with their own cache. Under srun or mpiexec, the last rank of a node
-    prints it, for all of them. If the directory cannot be used, a warning says why, and CMD runs without lockcache.
-    Options that can only be a mistake are an error, and CMD does not run: --dir is a file or holds other files, --seed
-    or --manifest is in a missing folder.
+    JAX, Triton, Inductor, CuPy, numba-cuda, numba-cuda-mlir, Warp, CuTe DSL, cuTile, FlashInfer and torch's C++
+    extensions store what they compile, and Helion what it tuned, in one directory, which all processes share: each
+    kernel is compiled once. Variables that you set yourself take precedence. Signals go to CMD, and its exit code is
+    returned. At the end, one line shows what the processes of CMD did: programs that they found, compiled and waited
+    for, the processor time that was not spent, and frameworks that went on with their own cache. Under srun or mpiexec,
+    the last rank of a node prints it, for all of them. If the directory cannot be used, a warning says why, and CMD
+    runs without lockcache. Options that can only be a mistake are an error, and CMD does not run: --dir is a file or
+    holds other files, --seed or --manifest is in a missing folder.
 
     --max-size counts as LOCKCACHE_MAX_SIZE does: below what a program states, and below a cap that an operator set. It
     stays the directory's cap until a program states another one, or 'lockcache policy set' does.

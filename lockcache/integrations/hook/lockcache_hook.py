@@ -23,6 +23,7 @@ _MODULES = {
     "cpp_extension": "torch.utils.cpp_extension",
     "cute": "cutlass.cute",
     "cutile": "cuda.tile",
+    "flashinfer": "flashinfer.jit.core",
     "inductor": "torch._inductor.compile_fx",
     "numba": "numba.cuda",
     "numba_mlir": "numba_cuda_mlir.cuda",

@@ -1,4 +1,4 @@
-"""Parts of the key of a library that torch builds from C++ sources."""
+"""Parts of the key of a library that torch or FlashInfer builds from C++ and CUDA sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockcache.explain import Hashed
 
 __all__ = ["parts_of_extension"]
 
-_STATED: Final = ("system", "processor", "torch", "compiler", "environment", "paths")
+_STATED: Final = ("system", "processor", "torch", "FlashInfer", "compiler", "environment", "paths")
 
 
 def parts_of_extension(parts: Mapping[str, str]) -> dict[str, object]:

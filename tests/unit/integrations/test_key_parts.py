@@ -42,10 +42,11 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "frameworks.md"
 SILENT: Final[dict[str, str]] = {}
 #: The rows of the table in the guide.
 ROWS: Final = {
-    "cpp_extension": "C++ extensions of torch",
+    "cpp_extension": "C++ extensions of torch, FlashInfer",
     "cupy": "CuPy",
     "cute": "CuTe DSL",
     "cutile": "cuTile",
+    "flashinfer": "C++ extensions of torch, FlashInfer",
     "helion": "Helion",
     "inductor": "Inductor",
     "jax": "JAX",
@@ -75,6 +76,10 @@ def cutile(code: bytes = b"bytecode", sm_arch: str = "sm_90") -> dict[str, objec
 def cpp_extension(code: str = "int f();", compiler: str = "g++ 13") -> dict[str, object]:
     steps = {"main.o": code, "my.so": "-lc"}
     return parts_of_extension({"system": "linux", "torch": "2.13", "compiler": compiler, "environment": "", **steps})
+
+
+def flashinfer(code: str = "int f();", wheel: str = "a digest") -> dict[str, object]:
+    return parts_of_extension({"system": "linux", "FlashInfer": wheel, "compiler": "g++ 13", "main.o": code})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +169,7 @@ def warp(kernel: bytes = b"\1", mode: str = "release") -> dict[str, object]:
 #: Of each framework: the parts of a key, of one with other code, and of one with another option, with that part's name.
 SAMPLES: Final[dict[str, tuple[Callable[..., dict[str, object]], dict[str, Any], dict[str, Any], list[str]]]] = {
     "cpp_extension": (cpp_extension, {"code": "int g();"}, {"compiler": "clang++ 19"}, ["compiler"]),
+    "flashinfer": (flashinfer, {"code": "int g();"}, {"wheel": "another"}, ["FlashInfer"]),
     "cupy": (cupy, {"source": "another"}, {"define": "-DN=2"}, ["define N"]),
     "cute": (cute, {"code": b"another"}, {"level": 2}, ["option opt-level"]),
     "cutile": (cutile, {"code": b"another"}, {"sm_arch": "sm_100"}, ["sm arch"]),
