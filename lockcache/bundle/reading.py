@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from lockcache.filestream import has_seed
-from lockcache.filestream.bundle import SeededReader
+from lockcache.filestream.bundle import SeedSource
 from lockcache.filestream.disk import Recency
 from lockcache.filestream.entry import EntryReader, loader_of
 from lockcache.lowlevel import KeyRing, Layout
@@ -24,13 +24,13 @@ class Onlooker:
         """``is_seeded``: also those that only the seed of the directory has, if there is one."""
         self._reader = EntryReader(layout, Unused(layout.root), keys)
         loader = loader_of(layout, self._reader, is_shared=layout.is_shared)
-        self._seeded = SeededReader(layout, loader, self._reader, keys) if is_seeded and has_seed(layout) else None
-        self._load = (self._seeded or loader).load
+        self._load = loader.load
+        self._seed = SeedSource(layout, self._reader, keys) if is_seeded and has_seed(layout) else None
 
     @property
     def seeded_names(self) -> list[str]:
         """The names of the entries that only the seed has, in order."""
-        return [] if self._seeded is None else sorted(self._seeded.names())
+        return [] if self._seed is None else sorted(self._seed.names())
 
     @property
     def damaged(self) -> int:
@@ -44,7 +44,8 @@ class Onlooker:
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """Returns payload and record (empty if it has none), verified; ``None`` for a missing or damaged entry."""
-        return self._load(name)
+        loaded = self._load(name)
+        return self._seed.load(name) if loaded is None and self._seed is not None else loaded
 
 
 class Unused(Recency):

@@ -17,10 +17,11 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 from lockcache import serving
 from lockcache.arguments import coerce_seconds, default_cap
-from lockcache.composition.modes import renew
-from lockcache.composition.parts import DroppedWrites, Parts, coerce_arguments, reopen
+from lockcache.composition.modes import open_in_mode, renew
+from lockcache.composition.null_store import NullStore
+from lockcache.composition.parts import Parts, coerce_arguments, reopen
 from lockcache.explain import Stated, key_in_words, known_statement, statement_of
-from lockcache.filestream import Outcome, stated_policy
+from lockcache.filestream import Outcome
 from lockcache.filestream.accounting import Slot, count_shard
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
@@ -34,7 +35,6 @@ from lockcache.resource import (
     ProgramCacheResource,
     coerce_entry,
     coerce_key,
-    coerce_max_size_bytes,
     coerce_value,
     computed_entry,
     in_namespace,
@@ -124,18 +124,19 @@ class FileStreamProgramCache(ProgramCacheResource):
         seed: str | os.PathLike[str] | None = None,
         read_only: bool | Literal["auto"] = "auto",
     ) -> None:
-        self._arguments = coerce_arguments(dict(locals()))
+        arguments = coerce_arguments(dict(locals()))
         serving.obey_variables()
-        cap, priority = stated_policy(coerce_max_size_bytes(max_size_bytes))
-        parts = Parts(self._arguments, cap, priority, default_cap(path))
+        directory = open_in_mode(arguments, default_cap(path))
+        parts = self._parts = NullStore(arguments) if directory is None else Parts(arguments, directory)
+        # What a pickled copy opens with. Not the policy: it is the directory's, and may have been changed by then.
+        self._arguments = {name: arguments[name] for name in arguments.keys() - {"max_size_bytes", "priority"}}
         self._directory, self._counts, self._report = parts.directory, parts.counts, parts.report
-        self._once, self._implicit, self._renewed = parts.once, parts.implicit, parts.renewed
+        self._implicit, self._renewed = parts.implicit, parts.renewed
         self._backing, self._backed, self._seeded = parts.backing, parts.backed, parts.seeded
         # Bound once: a hit spares the choice.
-        self._reader, self._load, self._writer = parts.reader, parts.load, parts.writer
-        self._viewer, self._closures, self._misses = parts.viewer, parts.closures, parts.misses
+        self._reader, self._load = parts.reader, parts.load
         self._entries = f"{self._directory.layout.entries}/"
-        self._dropped, self._held = DroppedWrites(self.path, self._arguments, self._directory, self._counts), Slot(0, 0)
+        self._held = Slot(0, 0)
         reports.add(self, self._report, counted=self._report.counted)
 
     @property
@@ -152,6 +153,10 @@ class FileStreamProgramCache(ProgramCacheResource):
     def is_forgeable(self) -> bool:
         """Whether other members of a group can forge what this cache serves: it is shared, and no key signs."""
         return self._directory.is_shared and not self._arguments["signing_key_file"]
+
+    @property
+    def _closures(self) -> Any:
+        return self._parts.closures
 
     @property
     def _is_only_read(self) -> bool:  # type: ignore[override]
@@ -198,7 +203,7 @@ class FileStreamProgramCache(ProgramCacheResource):
     def _load_without_turn(self, name: str) -> tuple[bytes, bytes] | None:
         if self._implicit is None:
             return self._load(name)
-        return self._once.load(name) or (None if self._backed is None else self._backed.found(name))
+        return self._parts.here(name) or (None if self._backed is None else self._backed.found(name))
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
         raw = key if type(key) is bytes else coerce_key(key)
@@ -223,7 +228,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         ``None`` if there are no files under ``key``, or they cannot be shown: there is no room for them twice, the
         directory may not be written, the disk is full. Then there is :meth:`get_files`.
         """
-        return self._viewer.view(entry_name(coerce_key(key)), self._load_without_turn)
+        return self._parts.viewer.view(entry_name(coerce_key(key)), self._load_without_turn)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """Returns the entry, or the caller's turn to compute it; one across all processes that share the directory."""
@@ -240,10 +245,10 @@ class FileStreamProgramCache(ProgramCacheResource):
         if reader.expects_miss and not _access(self._directory.layout.entry(name), _EXISTS):  # as in get
             reader.misses += 1
         else:
-            loaded = self._once.load(name)
+            loaded = self._parts.once.load(name)
         if loaded is None:
             refuse_reentrance(self, raw)
-            outcome = self._once.wait_or_turn(name, label, partial(key_in_words, key))
+            outcome = self._parts.once.wait_or_turn(name, label, partial(key_in_words, key))
             if isinstance(outcome, LeaseTurn) and self._backed is not None:
                 outcome = self._backed.joined(outcome)
             if isinstance(outcome, LeaseTurn):
@@ -257,24 +262,24 @@ class FileStreamProgramCache(ProgramCacheResource):
         return self._entry(loaded) or serving.unawaited(self, raw, label, computed_entry)
 
     def _missed(self, key: bytes) -> serving.Missed:
-        return self._misses.missed(entry_name(key), statement_of(key))
+        return self._parts.missed(entry_name(key), statement_of(key))
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """Returns the entry once the process or thread that has its turn stores it. Takes no turn."""
         if self._directory.is_read_only or self._renewed is not None:
             return super().wait(key, timeout_seconds)
         name, seconds = entry_name(coerce_key(key)), coerce_seconds("timeout_seconds", timeout_seconds)
-        return self._entry(self._once.load(name) or self._once.wait(name, seconds))
+        return self._entry(self._parts.once.load(name) or self._parts.once.wait(name, seconds))
 
     def __delitem__(self, key: bytes | str) -> None:
         name = entry_name(key if type(key) is bytes else coerce_key(key))
-        if not self._writer.remove(name):
+        if not self._parts.writer.remove(name):
             raise KeyError(key)
 
     def __len__(self) -> int:
         """Returns the number of entries on disk, which it lists (0.1 ms for 100), and of those in a seed."""
         own = sum(count_shard(self._directory.layout, shard) for shard in range(SHARDS))
-        return own + (0 if self._seeded is None else self._seeded.count())
+        return own + (0 if self._seeded is None else len(self._seeded.names()))
 
     def clear(self) -> None:
         """Remove every entry, quarantined ones too, and detach a seed. Safe next to writers.
@@ -283,10 +288,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         its file is another one.
         """
         self._directory.refuse_if_read_only()
-        self._writer.remove_all()
-        if not self._directory.is_nowhere:
-            detach_seed(self._directory)  # behind the entries, which may have to make room on a full disk
-        self._closures.clear()
+        self._parts.writer.remove_all()
+        if self._parts.closures is None:
+            return  # there is no directory
+        detach_seed(self._directory)  # behind the entries, which may have to make room on a full disk
+        self._parts.closures.clear()
         empty_quarantine(self._directory, waits=True)
 
     def recount(self) -> list[Repair]:
@@ -295,7 +301,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         Needed only after processes were killed, or where other programs write the directory, and no daemon runs (which
         does this all the time). Returns the shards that were wrong, and by how much.
         """
-        return [] if self._directory.is_nowhere else recount_all(self._directory)
+        return [] if self._parts.is_nowhere else recount_all(self._directory)
 
     def stats(self) -> CacheStats:
         """Returns this object's counters, and bytes and entries of the directory as accounted (staged writes included).
@@ -329,13 +335,13 @@ class FileStreamProgramCache(ProgramCacheResource):
             entry = computed_entry(value, cost_ns)
             code, tail, cost_ns = split_metadata(entry.code, {**entry.metadata})
             # Another process has taken the turn over while this one was overdue.
-            if (loaded := self._once.look(turn.name)) is not None:
+            if (loaded := self._parts.once.look(turn.name)) is not None:
                 # Not counted as a hit: this one computed it, and was counted as a miss.
-                self._once.counts.take_back_computed(turn.name, loaded)
+                self._parts.once.counts.take_back_computed(turn.name, loaded)
                 if (published := self._entry(loaded)) is not None:
                     return published
             was_dropped = not (was_stored := self._write(turn.name, code, tail, cost_ns, stated))
-            self._once.costs.remember(turn.name, cost_ns)
+            self._parts.once.costs.remember(turn.name, cost_ns)
             return entry
         finally:
             turn.end(was_stored=was_stored, was_dropped=was_dropped)
@@ -362,11 +368,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         """Store one entry. Returns whether it was stored."""
         now_ns = time.time_ns()
         if stated is not None:
-            self._misses.note(now_ns, name, stated)
+            self._parts.note_miss(now_ns, name, stated)
         note = b"" if stated is None else stated.note()
         if self._renewed is not None:
             renew(self._reader, self._renewed, name, code, "" if stated is None else stated.label)
-        written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail), note)
+        written = self._parts.writer.store(name, code, Record(len(code), now_ns, cost_ns, tail), note)
         if self._reader.run is not None:
             label = "" if stated is None else stated.label
             self._reader.run.put(name, label, cost_ns, unreported.origin, is_stored=written.outcome is Outcome.STORED)
@@ -374,7 +380,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             self._report.report()
         self._counts["evictions"] += written.evicted.entries
         if written.outcome is Outcome.DROPPED:
-            self._dropped.count(written.why)
+            self._parts.count_dropped(written.why)
             return False
         self._counts["puts"] += 1
         return True

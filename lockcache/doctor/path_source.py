@@ -5,18 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from lockcache.arguments import (
-    SWITCHES,
-    coerce_compile_once,
-    coerce_key_file,
-    coerce_lease_timeout,
-    coerce_seed,
-    configured_file,
-    configured_switch,
-    unknown_variables,
-)
+from lockcache.arguments import SWITCHES, configured_file, configured_switch, unknown_variables
+from lockcache.composition import coerce_arguments
 from lockcache.doctor.findings import NOTE, UNUSABLE, Finding
-from lockcache.filestream import stated_policy
 from lockcache.remote import configured_url
 from lockcache.serving import configured_seal
 
@@ -49,12 +40,8 @@ def origin(given: str | None, root: str) -> Finding:
 
 def check_variables() -> list[str]:
     """Returns the switches that are on. Raises :class:`ValueError` for a variable with which no cache can be opened."""
-    stated_policy(None)
+    coerce_arguments({"path": os.sep})
     is_on = [name for name in SWITCHES if configured_switch(name)]
-    coerce_compile_once(None)
-    coerce_lease_timeout(None)
-    coerce_seed(None)
-    coerce_key_file(None)
     configured_file("LOCKCACHE_MANIFEST")
     configured_url()
     configured_seal()

@@ -2,11 +2,11 @@
 
 Keeps invariant 3 (hard cap) for writers: a write goes on only after the sum of everything accounted for, with the
 reservation of this write in it, was at or under the cap. A program's ``max_size_bytes`` becomes the directory's when
-the program opens it (:func:`apply_policy`), unless an operator set one, and entries over it are evicted before anything
-else is done. Keeps invariant 5 (death is free) without a daemon: reservations of killed writers are reclaimed before
-anything is evicted. Keeps invariant 4 (readers never wait): every wait ends at the write's deadline. A
-pass of eviction ends there too, but the first one may last a second. Keeps invariant 7 (never take the job down):
-a disk that is too full for a new policy is a warning, not an error.
+the program opens it (:func:`apply_policy`), unless an operator set one, and entries over a new one are evicted before
+anything else is done. Keeps invariant 5 (death is free) without a daemon: reservations of killed writers are reclaimed
+before anything is evicted. Keeps invariant 4 (readers never wait): every wait ends at the write's deadline. A pass of
+eviction ends there too, but the first one may last a second. Keeps invariant 7 (never take the job down): a disk that
+is too full for a new policy is a warning, not an error.
 
 Where many processes write into a full cache, one at a time evicts, the head, for all writers that have reserved by then
 and a batch for the next ones. The others sleep: small writes with their reservations, at a bell that the head rings
@@ -269,18 +269,21 @@ class Admission:
 def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority | None = None) -> Evicted:
     """Set the directory's cap and priority (``None``: unchanged), and evict down to the cap. Returns what was evicted.
 
+    Looks at what is stored only where that may be over the cap since this opening: it changed the policy, or counted
+    the directory. The process that stated the policy before has evicted; if it died first, the next write does.
+
     A program's ``priority`` counts only if the directory has the default: so programs that differ do not alternate.
     """
-    done, root = Evicted(), directory.layout.root
-    is_writable = directory.usage_if_writable() is not None
-    if is_writable and not directory.layout.is_network:
-        reap_if_possible(directory)  # a network file system is spared that until something is written
+    root = directory.layout.root
     wanted = policy = directory.policy.latest  # which opening has read a moment ago
     if priority is not None and policy.priority == Policy.priority and not policy.states_priority:
         wanted = replace(wanted, priority=priority)
     if cap is not None:
         wanted = replace(wanted, max_size_bytes=cap, is_default=False)
-    if wanted != policy and is_writable:
+    if (wanted == policy and not directory.was_counted) or directory.usage_if_writable() is None:
+        return Evicted()
+    done = Evicted()
+    if wanted != policy:
         if not policy.by_operator:
             done += _replace_policy(directory, wanted)
         elif cap is not None and cap != policy.max_size_bytes:

@@ -48,7 +48,7 @@ class ClosureFile:
         self._directory, self._keys = directory, keys
         cap = directory.policy.latest.max_size_bytes
         most = _MOST_SLOTS if cap is None else cap // _PART_OF_CAP // _SLOT_BYTES
-        self._slots = 0 if directory.is_nowhere else min(most, _MOST_SLOTS)
+        self._slots = min(most, _MOST_SLOTS)
 
     def evidence(self, path: bytes) -> Evidence:
         """Returns what it takes on the file system that a file is on to notice each change of it."""

@@ -11,45 +11,33 @@ import contextlib
 import errno
 import logging
 import os
-import re
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
+from lockcache.asked_once import AskedOnce
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import (
-    NOT_COUNTED,
+    FirstCount,
     Head,
     HeldCounters,
-    NfsPage,
-    ReopenedPage,
     Slot,
     StatedPolicy,
     StatePage,
     bytes_beside,
     decode_head,
     encode_head,
-    encode_page,
     folder_of,
-    is_of,
     measure_shard,
     measure_shard_in_full,
-    names_in,
-    read_state,
-    replace_state,
+    open_page,
     space_of,
     total_of,
-    write_state,
 )
 from lockcache.filestream.disk import (
-    DISK_FULL,
-    FRESH_SECONDS,
+    PRIVATE,
     SHARDS,
-    UPDATE,
-    KeptDescriptor,
     Layout,
     ProcessLock,
     Recency,
@@ -59,12 +47,8 @@ from lockcache.filestream.disk import (
     UnstatedRecency,
     check_folders,
     check_format,
-    check_root,
     close_inherited,
-    leave_tag,
     make_root,
-    probe_space,
-    refuse_newer,
     resolve_sharing,
 )
 from lockcache.filestream.policy import Policy
@@ -75,19 +59,12 @@ _log = logging.getLogger("lockcache")
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Invariant 7 (never take the job down): on a full disk, existing entries can be read.
 _NOT_WRITABLE: Final = (*_READ_ONLY, errno.ENOSPC, errno.EDQUOT)
-_DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
-# Errors of a mount that does not support O_DIRECT, or only for whole blocks.
-_NOT_DIRECT: Final = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 # Pages, each of which is replaced before it can be changed.
 _MOST_PAGES: Final = 3
-_SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
 
 class CacheDirectory:
     """One cache directory, open: its paths, policy, accounting page, locks, and how it states recency."""
-
-    #: Whether this stands for a directory that a cache does without; see ``lockcache.composition.modes``.
-    is_nowhere = False
 
     def __init__(
         self,
@@ -113,17 +90,17 @@ class CacheDirectory:
         """
         #: Whether nothing may be made or changed: asked for, or decided by :meth:`only_read`.
         self.is_read_only, self.why_read_only = is_read_only, ""
-        self._sharing = resolve_sharing(group)
+        self._sharing = PRIVATE if group is False else resolve_sharing(group)
         self.layout = Layout(root, is_shared=self._sharing.is_shared)
         #: Whether a group shares it, so that files must be made for all of its members.
         self.is_shared = self._sharing.is_shared
-        self.policy: StatedPolicy = _OwnPolicy(self)
+        self.policy = _OwnPolicy(self.layout)
+        self.policy.directory = weakref.ref(self)
         #: The shard locks, by shard number.
         self.locks = ShardLocks(self.layout, lock_timeout_seconds, is_shared=self.is_shared)
-        #: Of the head of the queue for room.
-        self.room_lock = ProcessLock(self.layout.room_lock, lock_timeout_seconds, layout=self.layout)
-        #: Of what the directory states of itself, and of its counters.
-        self.lock = ProcessLock(self.layout.directory_lock, lock_timeout_seconds, layout=self.layout)
+        self.lock_timeout_seconds = lock_timeout_seconds
+        #: Whether this object has counted what the directory holds, which may be over its cap: a copied one, say.
+        self.was_counted = False
         self._between_shards = between_shards
         self._first_cap_bytes = first_cap_bytes
         self._attaching = threading.RLock()  # a signal handler may ask during it
@@ -138,6 +115,16 @@ class CacheDirectory:
             self.only_read()
         if self.usage_if_writable() is None:
             self.policy.load()
+
+    @AskedOnce
+    def room_lock(self) -> ProcessLock:
+        """The lock of the head of the queue for room."""
+        return ProcessLock(self.layout.room_lock, self.lock_timeout_seconds, layout=self.layout)
+
+    @AskedOnce
+    def lock(self) -> ProcessLock:
+        """The lock of what the directory states of itself, and of its counters."""
+        return ProcessLock(self.layout.directory_lock, self.lock_timeout_seconds, layout=self.layout)
 
     def only_read(self, why: str = "it was asked for") -> None:
         """Make and change nothing from now on: :meth:`usage` raises, and uses of entries are not stated."""
@@ -185,7 +172,7 @@ class CacheDirectory:
         for _ in range(_MOST_PAGES):
             usage, hold = self.usage(), None
             with contextlib.suppress(OSError):
-                hold = self.lock.hold(self.lock.timeout_seconds)
+                hold = self.lock.hold(self.lock_timeout_seconds)
             try:
                 if usage.is_at(self.layout.state):
                     yield usage
@@ -206,7 +193,7 @@ class CacheDirectory:
         try:
             page = self.page
             if page is None or not page.was_at(self.layout.state):
-                page = self._open_page()
+                page = open_page(self.layout, self.policy)
             if page is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no page to count on", self.layout.state)
             yield HeldCounters(page)
@@ -241,7 +228,6 @@ class CacheDirectory:
 
     def check(self) -> None:
         """Refuse the directory as opening it now would, and make nothing: it may have been opened to others since."""
-        check_root(self.layout.root, self._sharing)
         check_folders(self.layout, self._sharing)
         check_format(self.layout)
 
@@ -285,7 +271,7 @@ class CacheDirectory:
             hold.release()
 
     def _close_locks(self) -> None:
-        for lock in [*self.locks.values(), self.room_lock, self.lock]:
+        for lock in [*self.locks.values(), *(vars(self)[name] for name in ("room_lock", "lock") if name in vars(self))]:
             lock.close()
 
     def _after_fork_in_child(self) -> None:
@@ -298,10 +284,9 @@ class CacheDirectory:
             os.stat(root)
         else:
             make_root(root, self._sharing)
-        check_root(root, self._sharing)  # before anything is made in it
+        missing = check_folders(self.layout, self._sharing)  # before anything is made in it
         if self.is_shared:  # made again later, it is for the same group
             self._sharing = Sharing(True, os.stat(root).st_gid)
-        missing = check_folders(self.layout, self._sharing)
         try:
             for path in missing if not self.is_read_only else ():
                 self.layout.reach.make_folder(path)
@@ -322,93 +307,13 @@ class CacheDirectory:
             if seen is not None:
                 seen.is_own()
                 self._close_locks()  # they may be those of a directory that was moved away
-            before, older = self.policy.latest, self._identity
-            usage = self._open_page() or self._create_page()
+            before, older = self.policy.stated.policy, self._identity
+            usage = open_page(self.layout, self.policy) or self._create_page()
             self.page, self._identity = usage, usage.identity
             if older not in (None, usage.identity) and self.policy.latest == Policy():
                 # Deleted underneath, and made again by a process that did not know the policy.
                 self.policy.replace(before)
             return usage
-
-    def _open_page(self) -> StatePage | None:
-        """Returns the page, unless it has to be made: it is missing, damaged, or a copy of another directory's."""
-        layout = self.layout
-        for is_last in (False, False, True):
-            try:
-                page = self._opened_page()
-                image = page.image()
-                head = decode_head(image)
-                if head is None:
-                    refuse_newer(layout, image)
-                if head is None or not is_of(layout, head.folder) or not page.is_ours_alone():
-                    return None
-                if not page.is_at(layout.state):
-                    return None
-                layout.space = head.space
-                self.policy.stated_in(image)
-                page.note_beginning(image)
-                page.keep_young()
-                return page
-            except FileNotFoundError:
-                return None
-            except OSError as error:
-                if error.errno != errno.ESTALE or is_last:
-                    raise
-            layout.reach.look(layout.own)  # another host replaced it while we opened it
-        return None
-
-    def _opened_page(self) -> StatePage:
-        layout = self.layout
-        if layout.is_fuse:
-            return ReopenedPage(self._kept(UPDATE))
-        if layout.is_network:
-            # The client of such a file system caches reads and writes of an open file, even if another file is locked.
-            try:
-                page = self._page_of(self._kept(UPDATE | _DIRECT))
-                if not layout.is_nfs:
-                    page.slot(1)  # refused where only whole blocks can be read so
-                return page
-            except OSError as error:
-                # After any other error (a stale handle), this process would not see others change the page.
-                if error.errno not in _NOT_DIRECT:
-                    raise
-        return self._page_of(self._kept(UPDATE))
-
-    def _kept(self, flags: int) -> KeptDescriptor:
-        file = KeptDescriptor()
-        self.layout.reach.open(self.layout.state, flags, file)
-        return file
-
-    def _page_of(self, file: KeptDescriptor) -> StatePage:
-        return NfsPage(file, self.layout) if self.layout.is_nfs else StatePage(file)
-
-    def _is_new(self) -> bool:
-        """Returns whether no shard was ever locked and none has anything that counts, so that none has to be measured.
-
-        Measuring all 256 takes 4,000 system calls. Locks are listed first: a writer that takes one later waits for the
-        page that is being made.
-        """
-        layout = self.layout
-        if any(_SHARD.fullmatch(name) for name in names_in(layout, layout.locks)):
-            return False
-        folders = (layout.entries, layout.records, layout.tmp, layout.quarantine)
-        return not any(names_in(layout, folder) for folder in folders)
-
-    def _measure(self, shard: int) -> Slot:
-        """Measure a shard while no process is between a change of its files and their accounting."""
-        self._between_shards()
-        if not os.path.exists(self.layout.lock(shard)):
-            # The shard was not accounted for yet, and a writer that comes now waits for us.
-            return measure_shard(self.layout, shard, between=self._between_shards)
-        try:
-            lock = self.locks[shard]
-            lock.acquire(lock.timeout_seconds)
-        except OSError:  # a hanging holder, or a symlink for a folder: measured without the lock
-            return measure_shard(self.layout, shard, between=self._between_shards)
-        try:
-            return measure_shard(self.layout, shard, between=self._between_shards)
-        finally:
-            lock.release()
 
     def _create_page(self) -> StatePage:
         """Make the page at the first use of this directory by any lockcache: count what cuda.core, say, has stored.
@@ -424,77 +329,32 @@ class CacheDirectory:
         with self.lock:
             # The process before us may be on another host, and this host may remember its files as missing.
             self.layout.reach.look(self.layout.own)
-            page = self._open_page()
+            page = open_page(self.layout, self.policy)
             if page is not None:
                 return page
-            self._replace_page_locked()
-            page = self._open_page()
+            count = FirstCount(self.layout, self.policy, self.locks, self._between_shards, self._first_cap_bytes)
+            count.replace_page_locked()
+            self.was_counted = True
+            page = open_page(self.layout, self.policy)
         if page is None:
             raise FileNotFoundError(errno.ENOENT, "the directory is being deleted underneath", self.layout.state)
         return page
-
-    def _replace_page_locked(self) -> None:
-        """Replace the page. Requires: the directory's lock.
-
-        First by one that says that it is not counted, which its writers notice, and which has the policy: a death while
-        this counts must not lose the cap. On NFS its writers notice within a second.
-        """
-        layout = self.layout
-        older = read_state(layout)
-        head = self._next_head(older)
-        uncounted = encode_page(head._replace(folder=NOT_COUNTED), older=older)
-        try:
-            replace_state(layout, uncounted)
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            # It may well be this cache that fills the disk, and nothing can be evicted without a page.
-            with contextlib.suppress(FileNotFoundError):
-                layout.reach.unlink(layout.state)
-            replace_state(layout, uncounted)
-        layout.space = head.space
-        is_new = self._is_new()
-        if layout.is_nfs and not is_new:
-            time.sleep(FRESH_SECONDS)  # until no writer relies on a look at the older page, see NfsPage.was_at
-        slots = [Slot(0, 0)] * SHARDS if is_new else [self._measure(shard) for shard in range(SHARDS)]
-        if is_new:
-            leave_tag(layout, names_in(layout, layout.root))
-        if self._first_cap_bytes is not None and head.policy == Policy() and not any(slot.bytes for slot in slots):
-            head = head._replace(policy=Policy(self._first_cap_bytes, is_default=True))
-        # In place: on a full disk there may be no room for a second one.
-        write_state(layout, encode_page(head, slots, older))
-
-    def _next_head(self, older: bytes) -> Head:
-        """Returns the head of the next page: what the older one stated, or else this process knows.
-
-        The sizes that count are those of the file system, unless it is the same directory.
-        """
-        stated, folder = decode_head(older), folder_of(self.layout)
-        if stated is None:
-            if older:
-                _log.warning("%s is damaged: what the directory holds is counted again", self.layout.state)
-            return Head(folder, probe_space(self.layout.root), replace(self.policy.latest, seed=None))
-        if stated.folder == NOT_COUNTED or is_of(self.layout, stated.folder):
-            return stated._replace(folder=folder)
-        return Head(folder, probe_space(self.layout.root), stated.policy)
 
 
 class _OwnPolicy(StatedPolicy):
     """The policy of an open directory, read and published by way of its page."""
 
-    def __init__(self, directory: CacheDirectory) -> None:
-        super().__init__(directory.layout)
-        # Weak: the directory's descriptors are closed once nothing else refers to it.
-        self._directory = weakref.ref(directory)
+    #: Weak: the directory's descriptors are closed once nothing else refers to it.
+    directory: weakref.ref[CacheDirectory]
 
     def _image(self) -> bytes:
-        directory = self._directory()
+        directory = self.directory()
         usage = None if directory is None else directory.page
         is_there = usage is not None and usage.is_at(self._layout.state)
         return usage.image() if usage is not None and is_there else super()._image()
 
     def _change(self, change: Callable[[Policy], Policy]) -> None:
-        directory = self._directory()
+        directory = self.directory()
         if directory is None:
             raise ReferenceError(f"{self._layout.root}: the directory is gone that this is the policy of")
         with directory.locked() as usage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from lockcache.arguments import coerce_choice, configured_cap
+from lockcache.arguments import coerce_choice
 from lockcache.filestream.disk import SHARDS, Space
 
 #: The order of eviction: the less recently used entry goes first, or the one that is worth less.
@@ -81,9 +81,6 @@ class Policy:
         return cap if self.seed is None else max(0, cap - self.seed.bytes)
 
 
-def stated_policy(cap: int | None) -> tuple[int | None, Priority | None]:
-    """Returns the cap and the priority that a program states: ``cap`` or else by variables.
-
-    Raises :class:`ValueError` naming the variable.
-    """
-    return cap or configured_cap(), coerce_choice("LOCKCACHE_POLICY", PRIORITIES)
+def configured_priority() -> Priority | None:
+    """Returns the priority in ``$LOCKCACHE_POLICY``, or ``None``. Raises :class:`ValueError` naming the variable."""
+    return coerce_choice("LOCKCACHE_POLICY", PRIORITIES)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from lockcache.calling import parted_files
@@ -20,6 +20,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import ViewName
 from lockcache.filestream.entry import (
     KeyRing,
+    Load,
     StagedView,
     ViewPath,
     as_entry,
@@ -53,11 +54,11 @@ class Viewer:
         self._directory = directory
         self._writer = writer
         self._timeout_seconds = timeout_seconds
-        self._has_views = not (directory.is_nowhere or (directory.is_shared and keys is not None))
+        self._has_views = not (directory.is_shared and keys is not None)
         self._counts = counts
         self._is_seeded = is_seeded
 
-    def view(self, name: str, load: Callable[[str], tuple[bytes, bytes] | None]) -> ViewPath | None:
+    def view(self, name: str, load: Load) -> ViewPath | None:
         """Returns the view of the files that ``load`` reads under ``name``; ``None`` without files, or without room."""
         for _ in range(_MOST_VIEWS):
             loaded = load(name)

@@ -107,8 +107,8 @@ class EntryWriter:
         self.timeout_seconds = timeout_seconds
         self.fsync = fsync
         self.placement = RecordPlacement(use_files=use_record_files)
-        # Opening has reaped, but on a network file system, where the first put does.
-        self._puts = _PUTS_BETWEEN_REAPS - 1 if directory.layout.is_network else 0
+        # The first put reaps, so that a program that only reads pays nothing for what others left.
+        self._puts = _PUTS_BETWEEN_REAPS - 1
 
     def store(self, name: str, payload: bytes, record: Record, note: bytes = b"", *, replaces: bool = True) -> Written:
         """Store ``payload`` and its record under ``name``, or drop the write and the older value with it.

@@ -184,7 +184,7 @@ class Shared:
         """As :meth:`view`, of what this process has just stored or found, which is not another hit."""
         with _NeverRaising(self):
             name = entry_name((self._prefix + key).encode())
-            return self.cache._viewer.view(name, self._load_uncounted)
+            return self.cache._parts.viewer.view(name, self._load_uncounted)
         return None
 
     def _load_uncounted(self, name: str) -> tuple[bytes, bytes] | None:
@@ -329,7 +329,7 @@ def open_shared(
     stated = coerce_lease_timeout(None)
     patience = patience_seconds if stated is None else stated
     cache = FileStreamProgramCache(path, max_size_bytes=cap_bytes, compile_once=False, lease_timeout_seconds=patience)
-    if cache._directory.is_nowhere:
+    if cache._parts.is_nowhere:
         raise UnsupportedError(f"{cache.path} has no place to store anything")
     if runs_code and cache.is_forgeable:
         why = "is shared with a group, and loading its values runs code: sign them (lockcache key new)"

@@ -18,11 +18,11 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.remote.backed import with_backing
-    from lockcache.remote.backing import BackedReads, BackedWriter, Backing, backing_of
+    from lockcache.remote.backing import BackedWriter, Backing, backing_of
     from lockcache.remote.bulk import clear_server, read_bulk
     from lockcache.remote.cache import RemoteProgramCache
     from lockcache.remote.counters import ServerCounters, ServerSeen, read_servers, reset_servers_locked
-    from lockcache.remote.prefetching import Fetched
+    from lockcache.remote.prefetching import Fetched, fetch_missing
     from lockcache.remote.sealing import seal, unseal
     from lockcache.remote.servers import Answer, LeaseAnswer, RemoteError, RemoteUrl, Transport, call_within
     from lockcache.remote.servers import configured_url, open_transport, parse_url, refuse_settings, require_client

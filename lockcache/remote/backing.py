@@ -13,27 +13,21 @@ digests of content. Promised is that a process reads no older value than its own
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Collection
 from typing import Final
 
 from lockcache.arguments import warn_once
 from lockcache.filestream import CacheDirectory, Outcome, Writer, Written
 from lockcache.filestream.accounting import has_entry
-from lockcache.filestream.compile_once import ImplicitTurns, LeaseTurn
-from lockcache.filestream.entry import EntryReader, KeyRing, Record
+from lockcache.filestream.entry import KeyRing, Record
 from lockcache.remote.counters import report_of
 from lockcache.remote.node_state import SharedBreaker, make_server_folder
-from lockcache.remote.prefetching import Fetched, Prefetch, fetch_missing
+from lockcache.remote.prefetching import Prefetch
 from lockcache.remote.servers import RemoteUrl, UrlSettingError, configured_url, require_client
 from lockcache.remote.store import RemoteStore
-from lockcache.remote.turns import RemoteTurn, take_turn
 from lockcache.remote.wait_limits import Breaker
 from lockcache.reports import reports
 
 _log = logging.getLogger("lockcache")
-
-Load = Callable[[str], "tuple[bytes, bytes] | None"]
 
 
 class Backing:
@@ -59,19 +53,6 @@ class Backing:
             prefetch = Prefetch(writer, self.store, self._keys, self._folder, path, counts)
             self._prefetches[path] = prefetch
             prefetch.begin()
-
-    def fetch(
-        self,
-        directory: CacheDirectory,
-        writer: Writer,
-        keys: Collection[str],
-        seconds: float,
-        progress: Callable[[int, int], object],
-    ) -> Fetched:
-        """Fetch what the directory lacks of ``keys`` now, as :func:`fetch_missing`, whether the server rests or not."""
-        return fetch_missing(
-            directory, self.store, keys, self._keys, writer.store_copy, seconds=seconds, progress=progress
-        )
 
 
 class BackedWriter:
@@ -107,88 +88,6 @@ class BackedWriter:
     def remove_all(self) -> None:
         """Remove all entries of the directory. The server is left alone."""
         self._writer.remove_all()
-
-
-class BackedReads:
-    """The reads and turns of one cache object, with a server behind its directory."""
-
-    def __init__(
-        self,
-        store: RemoteStore,
-        writer: Writer,
-        load: Load,
-        lookups: EntryReader,
-        implicit: ImplicitTurns | None,
-        timeout_seconds: float | None,
-        counts: dict[str, int],
-    ) -> None:
-        """Count look-ups in ``lookups`` and evictions in ``counts``."""
-        self._store = store
-        self._writer = writer
-        self._load = load
-        self._lookups = lookups
-        self._implicit = implicit
-        self._timeout_seconds = timeout_seconds
-        self._counts = counts
-
-    def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Load from the directory, and ask the server for what is not there."""
-        loaded = self._load(name)
-        if loaded is not None:
-            return loaded
-        turn = None if self._implicit is None else self._implicit.mine(name)
-        loaded = self.found(name) if turn is None else self.load_or_join(turn)
-        if loaded is not None and self._implicit is not None:
-            self._implicit.stored(name, was_dropped=False)
-        return loaded
-
-    def load_or_join(self, turn: LeaseTurn) -> tuple[bytes, bytes] | None:
-        """Returns the server's entry; else ``None``, and ``turn`` holds for all nodes if the server keeps leases."""
-        loaded = self.found(turn.name)
-        if loaded is not None:
-            return loaded
-        waits, began = self._lookups.waits, time.monotonic()
-        outcome = take_turn(self._store, turn.name, self._timeout_seconds, counts=self._lookups)
-        if isinstance(outcome, RemoteTurn):
-            if outcome.after_failure:
-                turn.end(failed=True)  # on this node nobody waits for it either
-            else:
-                turn.join(outcome.end)
-            return None
-        kept = self._kept(turn.name, outcome)
-        if self._lookups.run is not None and self._lookups.waits > waits:
-            self._lookups.run.waited(turn.name, int((time.monotonic() - began) * 1e9))
-        return kept
-
-    def joined(self, turn: LeaseTurn) -> tuple[bytes, bytes] | LeaseTurn:
-        """Returns what the server has, after ending ``turn``; else ``turn``, like :meth:`load_or_join`.
-
-        After a failure on this node, no other node is waited for either.
-        """
-        try:
-            loaded = self.found(turn.name) if turn.after_failure else self.load_or_join(turn)
-        except BaseException:
-            turn.end()
-            raise
-        if loaded is None:
-            return turn
-        turn.end(was_stored=True)
-        return loaded
-
-    def found(self, name: str) -> tuple[bytes, bytes] | None:
-        loaded = self._store.load(name)
-        if loaded is None:
-            return None
-        self._lookups.misses -= 1  # as the directory alone counted it
-        return self._kept(name, loaded)
-
-    def _kept(self, name: str, loaded: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-        """Store what the server has, unless the directory has an entry by now; return it either way."""
-        written = self._writer.store_copy(name, loaded)
-        self._counts["evictions"] += written.evicted.entries
-        self._lookups.hits += 1
-        self._lookups.note_found(name, loaded)
-        return loaded
 
 
 _backings: Final[dict[tuple[str, RemoteUrl, str, bool], Backing]] = {}

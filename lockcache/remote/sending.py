@@ -86,11 +86,6 @@ class Sender:
         self._current: _Job | None = None
         self._answered_at = 0.0
 
-    @property
-    def waiting_bytes(self) -> int:
-        """The bytes that wait to be sent."""
-        return self._bytes
-
     def send(self, run: Callable[[], bool], drop: Callable[[], None], size_bytes: int = 0) -> None:
         """Call ``run`` later, and ``drop`` if it returns False or there is no time for it. Neither may raise."""
         job = _Job(run, drop, size_bytes)
@@ -217,6 +212,10 @@ def flush_all() -> None:
     until = _end.until = time.monotonic() + _FLUSH_SECONDS
     for sender in list(_senders):
         sender.end(until)
+
+
+def do_nothing() -> None:
+    """Do nothing: for a job that is dropped without harm."""
 
 
 # At the import, which the opening of a cache with a server brings: a handler that a program registers afterwards runs

@@ -24,7 +24,7 @@ from lockcache.fork import after_fork_in_child, unforked
 from lockcache.remote.failures import READING, SENDING, Failures
 from lockcache.remote.node_state import BoundedNames, UnsentWrites
 from lockcache.remote.sealing import seal, unseal
-from lockcache.remote.sending import Sender
+from lockcache.remote.sending import Sender, do_nothing
 from lockcache.remote.servers import (
     LARGEST_VALUE_BYTES,
     Answer,
@@ -34,6 +34,7 @@ from lockcache.remote.servers import (
     call_within,
     open_transport,
 )
+from lockcache.remote.turns import Lookups, RemoteTurn, take_turn
 from lockcache.remote.wait_limits import Breaker, patience_with
 
 __all__ = ["RemoteCounts", "RemoteStore"]
@@ -181,6 +182,10 @@ class RemoteStore:
         if not self.is_given_up():
             is_over.wait(self.patience.for_call())
             self.patience.charge(time.monotonic() - began, is_answered=name not in self.unsent)
+
+    def turn(self, name: str, timeout_seconds: float | None, counts: Lookups) -> tuple[bytes, bytes] | RemoteTurn:
+        """Returns the entry once another host stored it, or this process's turn: :func:`.turns.take_turn`."""
+        return take_turn(self, name, timeout_seconds, counts=counts)
 
     def sender(self) -> Sender:
         """Returns the sender, which works in the background."""
@@ -402,7 +407,3 @@ def _abort(transport: Transport) -> None:
 
 def _bytes_of(values: dict[str, bytes]) -> int:
     return sum(map(len, values.values()))
-
-
-def do_nothing() -> None:
-    """Do nothing: for a job that is dropped without harm."""

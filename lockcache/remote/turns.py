@@ -20,11 +20,14 @@ import time
 import weakref
 from collections.abc import Iterable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lockcache.fork import after_fork_in_child
+from lockcache.remote.sending import do_nothing
 from lockcache.remote.servers import LeaseAnswer, Transport, read_in_parallel
-from lockcache.remote.store import RemoteStore, do_nothing
+
+if TYPE_CHECKING:
+    from lockcache.remote.store import RemoteStore
 
 __all__ = ["RemoteTurn", "take_turn"]
 
@@ -141,7 +144,7 @@ def _release(name: str, token: str, failed_seconds: float, transport: Transport)
     transport.release(name, token, failed_seconds)
 
 
-class _Lookups(Protocol):
+class Lookups(Protocol):
     """Counters of look-ups."""
 
     misses: int
@@ -153,7 +156,7 @@ def take_turn(
     name: str,
     timeout_seconds: float | None = None,
     *,
-    counts: _Lookups | None = None,
+    counts: Lookups | None = None,
     has_waited: bool = False,
 ) -> tuple[bytes, bytes] | RemoteTurn:
     """Returns the entry once the node that computes it stored it, or this process's turn to compute it.
@@ -198,7 +201,7 @@ def take_turn(
             _recount(missed, misses=1)
 
 
-def _recount(lookups: Iterable[_Lookups], *, misses: int, waits: int = 0) -> None:
+def _recount(lookups: Iterable[Lookups], *, misses: int, waits: int = 0) -> None:
     for each in lookups:
         each.misses += misses
         each.waits += waits

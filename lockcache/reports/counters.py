@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from operator import add, sub
 from typing import Any, Final, NamedTuple, Protocol
 
 __all__ = ["Counters", "CountersReport", "Held", "Numbers", "difference", "total"]
@@ -117,7 +118,7 @@ class CountersReport:
         for report in self._others:
             report(patience_seconds)
         self.quiet_ns = range((now_ns := time.time_ns()) - _INTERVAL_NS, now_ns + _INTERVAL_NS)
-        if self._hold is None or self._now() == self._reported:
+        if self._hold is None or self._counts() == self._reported or self._now() == self._reported:
             return
         try:
             # This may run in the garbage collector, in the thread that holds the lock: then it is refused.
@@ -136,7 +137,7 @@ class CountersReport:
 
     def counted(self) -> Counters:
         """Returns what was counted in this process."""
-        return Counters._make(difference(self._counts(), self._began))
+        return Counters._make(map(sub, self._counts(), self._began))
 
     def restart(self) -> None:
         """Begin with nothing to add, in a forked child: what its parent counted is added by the parent alone."""
@@ -151,9 +152,9 @@ class CountersReport:
 
 def difference(now: Numbers, before: Numbers) -> Numbers:
     """Returns the difference of each number."""
-    return tuple(new - old for new, old in zip(now, before, strict=True))
+    return tuple(map(sub, now, before))
 
 
 def total(one: Numbers, other: Numbers) -> Numbers:
     """Returns each number added to the other's."""
-    return tuple(mine + more for mine, more in zip(one, other, strict=True))
+    return tuple(map(add, one, other))

@@ -92,7 +92,9 @@ class Reports:
         kept = self._kept[number]
         kept.first()
         kept.report.report_patiently()
-        self._ended = self._ended.plus(kept.counted())
+        counted = kept.counted()
+        if any(counted):
+            self._ended = self._ended.plus(counted)
         del self._kept[number]
 
     def _counted(self) -> Counters:

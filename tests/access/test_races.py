@@ -70,7 +70,7 @@ def _fill(cache: FileStreamProgramCache) -> None:
     for key in KEYS + NEIGHBOURS:
         cache.put_entry(key, Entry(b"x" * 300, {"label": "x" * 50}))
     cache.get_or_compute(b"computed", lambda: b"1")
-    cache._once.costs.remember(entry_name(b"computed"), 2 * 10**9)
+    cache._parts.once.costs.remember(entry_name(b"computed"), 2 * 10**9)
     cache.stats()
     for path in (cache._directory.layout.quarantine, cache._directory.layout.leases):
         os.makedirs(path, 0o2770, exist_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.accounting.pages import FirstCount
 from lockcache.lowlevel import entry_name
 from tests.daemon.daemon_process import until
 
@@ -43,14 +43,14 @@ def test_two_clients_account_for_what_either_stored_whatever_an_open_file_shows(
 def test_two_clients_that_make_a_directory_at_once_have_one_page(
     mount_faulty: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[CacheDirectory] = []
-    make = CacheDirectory._replace_page_locked
+    made: list[FirstCount] = []
+    make = FirstCount.replace_page_locked
 
-    def note_and_make(directory: CacheDirectory) -> None:
-        made.append(directory)
-        make(directory)
+    def note_and_make(count: FirstCount) -> None:
+        made.append(count)
+        make(count)
 
-    monkeypatch.setattr(CacheDirectory, "_replace_page_locked", note_and_make)
+    monkeypatch.setattr(FirstCount, "replace_page_locked", note_and_make)
     names = "missing names are remembered"
     mounts = [mount_faulty(names, server="faulty_client.py", backing=tmp_path / "server") for _ in range(2)]
     locks = {str(path / "lockcache" / "locks" / "directory") for path in mounts}

@@ -35,7 +35,7 @@ Prepare = Callable[[FileStreamProgramCache], Action]
 
 
 def _absent(cache: FileStreamProgramCache) -> None:
-    cache._writer.remove(entry_name(KEY))
+    cache._parts.writer.remove(entry_name(KEY))
 
 
 def _hit(cache: FileStreamProgramCache) -> Action:

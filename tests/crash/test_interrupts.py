@@ -35,7 +35,7 @@ Prepare = Callable[[FileStreamProgramCache], Callable[[], object]]
 
 
 def _put(cache: FileStreamProgramCache) -> Callable[[], object]:
-    cache._writer.remove(entry_name(KEY))
+    cache._parts.writer.remove(entry_name(KEY))
     return lambda: cache.put_entry(KEY, NEW)
 
 
@@ -51,7 +51,7 @@ def _put_over_the_cap(cache: FileStreamProgramCache) -> Callable[[], object]:
 
 
 def _compute(cache: FileStreamProgramCache) -> Callable[[], object]:
-    cache._writer.remove(entry_name(KEY))
+    cache._parts.writer.remove(entry_name(KEY))
     return lambda: cache.get_or_compute(KEY, lambda: b"computed")
 
 

@@ -248,7 +248,7 @@ def test_with_compile_once_what_a_compilation_cost_is_remembered(
     cache = FileStreamProgramCache(cache_path, compile_once=True)
     assert cache.get("k") is None
     cache["k"] = b"code"
-    assert cache._once.costs.cost_ns(entry_name(b"k")) > 0
+    assert cache._parts.once.costs.cost_ns(entry_name(b"k")) > 0
 
 
 def _want(path: str, keys: int, log: str) -> None:

@@ -73,7 +73,7 @@ def test_many_threads_that_attach_at_once_agree_on_one_page(cache_path, remade):
 @pytest.mark.parametrize("kind", ["", "nfs4"])
 def test_a_page_that_is_made_again_has_what_is_written_meanwhile(cache_path, monkeypatch, kind):
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
-    monkeypatch.setattr("lockcache.filestream.directory._DIRECT", 0)  # a local disk takes whole blocks only
+    monkeypatch.setattr("lockcache.filestream.accounting.pages._DIRECT", 0)  # a local disk takes whole blocks only
     stop, has_written = threading.Event(), threading.Event()
     with FileStreamProgramCache(cache_path) as writer:
 

@@ -133,15 +133,15 @@ def test_a_copy_never_replaces_what_was_stored_meanwhile(
     with FileStreamProgramCache(tmp_path / "one") as one:
         one["k"] = b"of the server"
     cache = FileStreamProgramCache(tmp_path / "other")
-    assert cache._backed is not None
-    load = cache._backed._store.load
+    assert cache._backing is not None
+    load = cache._backing.store.load
 
     def load_slowly(name: str) -> object:
         found = load(name)
         cache["k"] = b"of a writer"
         return found
 
-    monkeypatch.setattr(cache._backed._store, "load", load_slowly)
+    monkeypatch.setattr(cache._backing.store, "load", load_slowly)
     cache.get("k")
     assert cache["k"] == b"of a writer"
     assert cache.stats().entries == 1
@@ -295,7 +295,8 @@ def test_a_copy_on_its_way_does_not_bring_back_what_this_process_removed(server:
         one["k"] = b"v"
     with FileStreamProgramCache(tmp_path / "other") as other:
         assert other._backed is not None
-        found = other._backed._store.load(entry_name(b"k"))
+        assert other._backing is not None
+        found = other._backing.store.load(entry_name(b"k"))
         assert found is not None
         del other["k"]
         other._backed._kept(entry_name(b"k"), found)

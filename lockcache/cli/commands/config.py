@@ -16,6 +16,7 @@ from lockcache.arguments import (
     coerce_key_file,
     coerce_lease_timeout,
     coerce_seed,
+    configured_cap,
     configured_file,
     configured_switch,
     default_cap,
@@ -26,7 +27,7 @@ from lockcache.arguments import (
 from lockcache.cli import options
 from lockcache.cli.open_directory import no_cache
 from lockcache.cli.output import cap_in_words, in_one_word, plain, print_json, print_table, seed_in_words, size_in_words
-from lockcache.filestream import Seed, stated_policy
+from lockcache.filestream import Seed, configured_priority
 from lockcache.lowlevel import Layout, Policy, StatedPolicy, is_cache
 from lockcache.remote import configured_url
 from lockcache.serving import configured_seal
@@ -86,7 +87,7 @@ def _directory(given: str | None, layout: Layout) -> _Setting:
 
 
 def _rules(given: str | None, layout: Layout) -> list[_Setting]:
-    policy, (cap, stated_priority) = StatedPolicy(layout).load(), stated_policy(None)
+    policy, cap, stated_priority = StatedPolicy(layout).load(), configured_cap(), configured_priority()
     if default_cap(given) is not None and not is_cache(layout):
         policy = Policy(default_cap(given), is_default=True)  # as it will be made
     stated = "set by an operator" if policy.by_operator else "the default" if policy.is_default else "set by a program"

@@ -23,7 +23,7 @@ from lockcache.filestream.bundle import BundleFile, SeedFile, is_bundle
 from lockcache.filestream.disk import open_output
 from lockcache.filestream.inspect import Census, describe_bytes
 from lockcache.lowlevel import CacheDirectory, Layout, Selection, describe_entry, find_entry, load_keys
-from lockcache.remote import Backing, Fetched, RemoteUrl
+from lockcache.remote import Backing, Fetched, RemoteUrl, fetch_missing
 from lockcache.remote.manifest import MOST_KEYS, format_manifest, read_manifest
 from lockcache.sizes import counted, json_text
 
@@ -170,7 +170,7 @@ def manifest_fetch(file: str, directory: str | None, remote: str | None, as_json
 def _fetch(directory: CacheDirectory, url: RemoteUrl, keys: frozenset[str]) -> Fetched:
     signing, dealt_with = load_keys(None), 0
     backing = Backing(directory, url, signing)
-    writer = EntryWriter(directory, LOCK_TIMEOUT_SECONDS, fsync=False, use_record_files=False, keys=signing)
+    keep = EntryWriter(directory, LOCK_TIMEOUT_SECONDS, fsync=False, use_record_files=False, keys=signing).store_copy
     with step_bar("fetching", len(keys)) as advance:
 
         def show(done: int, of: int) -> None:
@@ -179,7 +179,7 @@ def _fetch(directory: CacheDirectory, url: RemoteUrl, keys: frozenset[str]) -> F
             advance(here - dealt_with)
             dealt_with = here
 
-        fetched = backing.fetch(directory, writer, keys, math.inf, show)
+        fetched = fetch_missing(directory, backing.store, keys, signing, keep, seconds=math.inf, progress=show)
     backing.report.report_patiently()
     return fetched
 

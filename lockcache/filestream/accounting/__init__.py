@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.counters import read_since
     from lockcache.filestream.accounting.head import HEAD_BYTES, NOT_COUNTED, Head, decode_head, encode_head
     from lockcache.filestream.accounting.network_pages import NfsPage, ReopenedPage
+    from lockcache.filestream.accounting.pages import FirstCount, open_page
     from lockcache.filestream.accounting.run_counts import RunCounts, counts_of_run, note_own_cache
     from lockcache.filestream.accounting.run_record import RUN_HEAD, RUN_VARIABLE, RunPart, append_parts
     from lockcache.filestream.accounting.run_record import note_missing_parts, read_run

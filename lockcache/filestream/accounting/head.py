@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from lockcache.filestream.disk import FORMAT_MAGIC, FORMAT_VERSION, Space, is_sane, parse_json, version_of
+from lockcache.filestream.disk import FORMAT_MAGIC, FORMAT_VERSION, Space, is_sane, parse_json
 from lockcache.filestream.policy import PRIORITIES, Policy, Seed
 
 #: What states who may do what: it changes with the policy alone.
@@ -42,6 +42,7 @@ _SECTOR_BYTES: Final = 512
 _HEAD: Final = struct.Struct("<7sBQIHBBBq")
 _DIGEST: Final = struct.Struct("<Q")
 _SEED: Final = struct.Struct("<QH")
+_BEGINNING: Final = FORMAT_MAGIC + bytes([FORMAT_VERSION])
 _BY_OPERATOR, _STATES_PRIORITY, _IS_DEFAULT = 1, 2, 4
 
 
@@ -69,9 +70,9 @@ def encode_head(head: Head) -> bytes:
 
 def decode_head(page: bytes) -> Head | None:
     """Returns the inverse of :func:`encode_head`; ``None`` for a page of another format, or a damaged one."""
-    sector = page[: _SECTOR_BYTES - _DIGEST.size]
-    if len(page) < HEAD_BYTES or version_of(page) != FORMAT_VERSION:
+    if len(page) < HEAD_BYTES or not page.startswith(_BEGINNING):
         return None
+    sector = page[: _SECTOR_BYTES - _DIGEST.size]
     if _DIGEST.unpack_from(page, len(sector))[0] != xxh3_64_intdigest(sector):
         return None
     _, _, folder, block, inode, shows, flags, priority, cap = _HEAD.unpack_from(sector)
@@ -84,7 +85,9 @@ def decode_head(page: bytes) -> Head | None:
         PRIORITIES[priority],
         bool(flags & _IS_DEFAULT),
         states_priority=bool(flags & _STATES_PRIORITY),
-        seed=_decode_seed(page[_SECTOR_BYTES:HEAD_BYTES]),
+        seed=None
+        if page.startswith(bytes(_SEED.size), _SECTOR_BYTES)
+        else _decode_seed(page[_SECTOR_BYTES:HEAD_BYTES]),
     )
     return Head(folder, space, policy)
 

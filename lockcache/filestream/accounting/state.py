@@ -83,7 +83,7 @@ class StatePage:
     directory, and a closed number could by then belong to somebody else's file.
     """
 
-    __slots__ = ("__weakref__", "_beginning", "_changed_at", "_fd", "_file", "_is_ours_alone", "identity")
+    __slots__ = ("__weakref__", "_beginning", "_changed_at", "_fd", "_file", "identity", "is_ours_alone")
 
     def __init__(self, file: KeptDescriptor) -> None:
         self._file = file
@@ -93,7 +93,8 @@ class StatePage:
         # Of the file as it was opened: by them each read notices that the number is another file's now.
         self._beginning = b""
         # Held open, so that no other file can get this number.
-        self._is_ours_alone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        #: Whether it was a plain file with one name when it was opened: planted links must not be written.
+        self.is_ours_alone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         self._changed_at = status.st_mtime
         #: Tells it from every other file that is there.
         self.identity = (status.st_dev, status.st_ino, FILE_BYTES)
@@ -116,19 +117,15 @@ class StatePage:
     # What a write asks; see :class:`.NfsPage`.
     was_at = is_at
 
-    def is_ours_alone(self) -> bool:
-        """Returns whether the page was a plain file with one name when opened: planted links must not be written."""
-        return self._is_ours_alone
+    def begin_use(self, image: bytes) -> None:
+        """Have each later read find these first bytes: magic, version and folder, which stay as long as the page.
 
-    def keep_young(self) -> None:
-        """Let the file look used, once a day: what is old may be removed by a cleaner, and the cap with it."""
+        And let the file look used, once a day: what is old may be removed by a cleaner, and the cap with it.
+        """
+        self._beginning = image[:BEGINNING_BYTES]
         if abs(time.time() - self._changed_at) > _DAY_SECONDS:
             with contextlib.suppress(OSError):
                 os.utime(self._fd)
-
-    def note_beginning(self, image: bytes) -> None:
-        """Have each later read find these first bytes: magic, version and folder, which stay as long as the page."""
-        self._beginning = image[:BEGINNING_BYTES]
 
     def is_own(self) -> bool:
         """Returns whether the number is still the page's; forgets it if not. Asked before this object is dropped."""

@@ -68,11 +68,15 @@ class StatedPolicy:
         if not image.startswith(stated.raw):
             head = decode_head(image)
             if head is not None:
-                limit_bytes = head.policy.entries_limit_bytes(head.space)
-                self.stated = stated = Stated(image[:HEAD_BYTES], head.policy, limit_bytes)
-                self._reported = ""
-            elif image:
+                return self.note(image, head)
+            if image:
                 self._report(f"{self._layout.state} is damaged")
+        return stated
+
+    def note(self, image: bytes, head: Head) -> Stated:
+        """Note the policy that a page states, whose head this is. Returns it."""
+        stated = Stated(image[:HEAD_BYTES], head.policy, head.policy.entries_limit_bytes(head.space))
+        self.stated, self._reported = stated, ""
         return stated
 
     def load(self) -> Policy:

@@ -16,7 +16,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError, is_bundle, refuse_unsafe
-    from lockcache.filestream.bundle.seed_reader import SeedFile, SeededReader, SeededRecords
+    from lockcache.filestream.bundle.seed_reader import SeedFile, SeedSource, SeededRecords
     from lockcache.filestream.bundle.stream import BundleStream
     from lockcache.filestream.bundle.writer import BundleWriter
 

@@ -18,17 +18,14 @@ from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError
 from lockcache.filestream.bundle_format import HIDDEN_AT, SLOT, Table
 from lockcache.filestream.disk import READ, KeptDescriptor, Layout
-from lockcache.filestream.entry import EntryReader, KeyRing, Loader, cost_of
+from lockcache.filestream.entry import EntryReader, KeyRing
 from lockcache.filestream.seed_marks import WITHDRAWN
 
-__all__ = ["SeedFile", "SeededReader", "SeededRecords"]
+__all__ = ["SeedFile", "SeedSource", "SeededRecords"]
 
 _log = logging.getLogger("lockcache")
 
 _EMPTY: Final = bytes(SLOT.size)
-
-# Looked up once, for the hit path.
-_access = os.access
 
 
 class SeedFile(BundleFile):
@@ -112,34 +109,19 @@ class SeededRecords:
         self._seed.close()
 
 
-class SeededReader:
-    """Reads as ``loader`` does, and what is not there from the seed. Counts in ``counts``."""
+class SeedSource:
+    """A directory's seed, for what its entries lack. Damage and refusals are counted in ``counts``."""
 
-    __slots__ = ("_counts", "_entries", "_keys", "_layout", "_load", "_seed")
+    __slots__ = ("_counts", "_keys", "_layout", "_seed")
 
-    def __init__(self, layout: Layout, loader: Loader, counts: EntryReader, keys: KeyRing | None) -> None:
+    def __init__(self, layout: Layout, counts: EntryReader, keys: KeyRing | None) -> None:
         self._layout = layout
-        self._entries = f"{layout.entries}/"
-        self._load = loader.load
         self._counts = counts
         self._keys = keys
         self._seed: SeedFile | None = None
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Returns payload, verified, and record of the entry in the directory or the seed; ``None`` for a miss."""
-        # Asked first, since most are in the seed alone: a failed open costs more. In this order: a deletion marks an
-        # entry before it removes it, so a reader that misses the entry here finds the mark.
-        is_there = _access(f"{self._entries}{name[:2]}/{name[2:]}", os.F_OK, effective_ids=True)
-        if is_there and (loaded := self._load(name)) is not None:
-            return loaded
-        loaded = self._load_from_seed(name)
-        self._counts.misses += (loaded is None) - is_there  # which the directory alone counted as a miss
-        if loaded is not None:
-            self._counts.hits += 1
-            self._counts.saved_ns += cost_of(loaded[1])
-        return loaded
-
-    def _load_from_seed(self, name: str) -> tuple[bytes, bytes] | None:
+        """Returns payload, verified, and record of the seed's entry; ``None`` for a miss."""
         try:
             seed = self._seed or self._opened()
             loaded = seed.load(bytes.fromhex(name))
@@ -159,10 +141,6 @@ class SeededReader:
                 self.close()
             _log.debug("%s: the seed cannot be read: %s", self._layout.root, error)
         return None
-
-    def count(self) -> int:
-        """Returns the number of entries that only the seed has."""
-        return len(self.names())
 
     def names(self) -> list[str]:
         """Returns the names of the entries that only the seed has, in no order. Empty where it cannot be read."""

@@ -14,27 +14,24 @@ import weakref
 
 from lockcache.filestream.compile_once.lease import LeaseTurn
 from lockcache.filestream.compile_once.turns import CompileOnce
-from lockcache.filestream.entry import Loader
 from lockcache.fork import after_fork_in_child
 
 
 class ImplicitTurns:
     """The turns that the lookups of one cache have taken; at most one for each thread."""
 
-    def __init__(self, once: CompileOnce, reader: Loader) -> None:
+    def __init__(self, once: CompileOnce) -> None:
         self._once = once
-        self._reader = reader
         self._held = threading.local()
         self._all: weakref.WeakSet[LeaseTurn] = weakref.WeakSet()
         self._lock = threading.RLock()  # a signal handler may ask in the midst of it
         after_fork_in_child(self)
 
-    def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Load like :meth:`Loader.load`; on a miss, wait for the process that computes the entry, or take the turn."""
-        self.end_mine()
-        loaded = self._reader.load(name)
-        if loaded is not None:
-            return loaded
+    def take(self, name: str) -> tuple[bytes, bytes] | None:
+        """Wait for the process that computes an entry, and return it; or take the turn, and return ``None``.
+
+        For after a look-up that missed.
+        """
         outcome = self._once.wait_or_turn(name, "")
         if not isinstance(outcome, LeaseTurn):
             return outcome

@@ -28,7 +28,7 @@ from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.compile_once.lease import GENERATIONS, Holder, LeaseTurn, Turns, holder_of
 from lockcache.filestream.disk import LOCAL, Layout, Waiter, myself
-from lockcache.filestream.entry import EntryReader, Loader
+from lockcache.filestream.entry import EntryReader, Load
 from lockcache.fork import after_fork_in_child
 
 _log = logging.getLogger("lockcache")
@@ -47,13 +47,12 @@ _SETTLED_SECONDS: Final = 0.05
 class CompileOnce:
     """Decides whose turn it is, for one directory."""
 
-    def __init__(self, layout: Layout, reader: Loader, counts: EntryReader, timeout_seconds: float | None) -> None:
-        """``counts``: where ``reader`` counts."""
+    def __init__(self, layout: Layout, load: Load, counts: EntryReader, timeout_seconds: float | None) -> None:
+        """``counts``: where ``load`` counts."""
         self.layout = layout
-        self._reader = reader
         self.counts = counts
         #: Reads an entry.
-        self.load = reader.load
+        self.load = load
         self._timeout_seconds = timeout_seconds
         self.costs = CostTable(layout)
         # What each thread is waiting for or computing now: if it asked for the same key again, it would wait for
@@ -162,7 +161,7 @@ class CompileOnce:
         """
         if not self.layout.reach.has(self.layout.entry(name), is_sure=is_last):
             return None
-        loaded = self._reader.load(name)
+        loaded = self.load(name)
         self.counts.misses -= loaded is None  # damaged, or removed just now
         return loaded
 

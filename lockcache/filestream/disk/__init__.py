@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.owners import FOREIGN_GRACE_SECONDS, YOUNG_SECONDS, Owner, forget_given_up, give_up
     from lockcache.filestream.disk.owners import is_abandoned, is_alive, is_given_up, myself, staged_path
     from lockcache.filestream.disk.permissions import PRIVATE, Sharing, check_directory, check_folders, check_format
-    from lockcache.filestream.disk.permissions import check_root, denial, make_root, nearest_seen, ownership
+    from lockcache.filestream.disk.permissions import denial, make_root, nearest_seen, ownership
     from lockcache.filestream.disk.permissions import is_cache, refuse_newer, resolve_sharing, user_name
     from lockcache.filestream.disk.reach import BY_PATH, Reach
     from lockcache.filestream.disk.recency import ReadRecency, Recency, UnstatedRecency, last_use_ns

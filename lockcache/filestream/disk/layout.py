@@ -7,16 +7,18 @@ keys), and that nothing found on disk is trusted for its name: what these parser
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lockcache.asked_once import AskedOnce
 from lockcache.filestream.disk.folders import is_shared
 from lockcache.filestream.disk.mounts import is_kind, network_kind
-from lockcache.filestream.disk.reach import Reach, reach_of
+from lockcache.filestream.disk.reach import reach_of
 
 if TYPE_CHECKING:
     from lockcache.filestream.disk.space import Space
@@ -45,8 +47,6 @@ _VIEW_FOLDER: Final = re.compile(r"([0-9a-f]{62})\.([0-9a-f]{32})\.([0-9]{1,19})
 
 #: Returns a number that no other staged file of this process has.
 next_serial: Final[Callable[[], int]] = itertools.count().__next__
-
-_Value = TypeVar("_Value")
 
 
 def entry_name(key: bytes) -> str:
@@ -146,22 +146,46 @@ def parse_view_name(shard: int, folder_name: str) -> ViewName | None:
     return ViewName(f"{shard:02x}{match[1]}", match[2], int(match[3]))
 
 
-class _AskedOnce(Generic[_Value]):
-    """An attribute of a layout, computed when it is first asked for.
+class _ByKind:
+    """An attribute of a layout that the kind of its file system decides. The first one that is asked decides all.
 
-    Not ``functools.cached_property``, which takes a lock before Python 3.12: a fork may come meanwhile.
+    What stands in a layout already stays: it was asked for before.
     """
 
-    def __init__(self, ask: Callable[[Layout], _Value]) -> None:
-        self._ask = ask
+    def __set_name__(self, owner: type[Layout], name: str) -> None:
+        self._name = name
 
-    def __get__(self, layout: Layout, owner: type[Layout]) -> _Value:
-        value = layout.__dict__[self._ask.__name__] = self._ask(layout)
-        return value
+    def __get__(self, layout: Layout, owner: type[Layout]) -> bool:
+        vars(layout).update(_decided_by(network_kind(layout.root)) | vars(layout))
+        return bool(vars(layout)[self._name])
+
+
+@functools.cache
+def _decided_by(kind: str) -> dict[str, bool]:
+    return {
+        "is_network": bool(kind),
+        "is_nfs": is_kind(kind, "nfs"),
+        "is_nfs_3": kind == "nfs",
+        "is_fuse": is_kind(kind, "fuse"),
+        "has_lasting_inodes": not is_kind(kind, "fuse", "cifs", "smb", "9p"),
+    }
 
 
 class Layout:
     """The paths of one cache directory, as plain strings: the read path builds one with a single format expression."""
+
+    #: Whether other hosts may change the directory, and this one's kernel remembers what it saw there.
+    is_network = _ByKind()
+    #: Whether this host's client is Linux's NFS, whose O_DIRECT reads and writes any part of a file.
+    is_nfs = _ByKind()
+    #: Whether its server numbers no changes, as NFS 4 does: a changed folder shows by its time.
+    is_nfs_3 = _ByKind()
+    #: Whether a process serves the file system to the kernel, and may remember more than that.
+    is_fuse = _ByKind()
+    #: Whether all hosts and mounts see a folder by the same inode, however often it is looked up.
+    has_lasting_inodes = _ByKind()
+    #: The way to what is below the root. Raises :class:`OSError` where the root has to be asked and is missing.
+    reach = AskedOnce(reach_of)
 
     def __init__(self, root: str, *, is_shared: bool | None = None, is_guest: bool = False) -> None:
         """``is_shared``: the value of :attr:`is_shared`, if the caller knows it; else the root is asked."""
@@ -196,44 +220,10 @@ class Layout:
         self.daemon_lock = os.path.join(self.own, "daemon.lock")
         self.daemon_status = os.path.join(self.own, "daemon.json")
 
-    @_AskedOnce
-    def reach(self) -> Reach:
-        """The way to what is below the root. Raises :class:`OSError` where the root has to be asked and is missing."""
-        return reach_of(self)
-
-    @_AskedOnce
+    @AskedOnce
     def is_shared(self) -> bool:
         """Returns whether a group may write to the root, and swap any folder below it at any moment."""
         return is_shared(self.root)
-
-    @_AskedOnce
-    def is_network(self) -> bool:
-        """Returns whether other hosts may change the directory, and this one's kernel remembers what it saw there."""
-        return bool(self._kind)
-
-    @_AskedOnce
-    def is_nfs(self) -> bool:
-        """Returns whether this host's client is Linux's NFS, whose O_DIRECT reads and writes any part of a file."""
-        return is_kind(self._kind, "nfs")
-
-    @_AskedOnce
-    def is_nfs_3(self) -> bool:
-        """Returns whether its server numbers no changes, as NFS 4 does: a changed folder shows by its time."""
-        return self._kind == "nfs"
-
-    @_AskedOnce
-    def is_fuse(self) -> bool:
-        """Returns whether a process serves the file system to the kernel, and may remember more than that."""
-        return is_kind(self._kind, "fuse")
-
-    @_AskedOnce
-    def has_lasting_inodes(self) -> bool:
-        """Returns whether all hosts and mounts see a folder by the same inode, however often it is looked up."""
-        return not is_kind(self._kind, "fuse", "cifs", "smb", "9p")
-
-    @_AskedOnce
-    def _kind(self) -> str:
-        return network_kind(self.root)
 
     def directories(self) -> tuple[str, ...]:
         """Returns all directories that must exist before a first write, parents first."""

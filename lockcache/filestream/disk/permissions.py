@@ -15,7 +15,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from lockcache.arguments import coerce_group
@@ -52,32 +52,34 @@ def check_directory(layout: Layout, group: bool | str | None = None) -> None:
     sharing = resolve_sharing(group)
     if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
         raise NotADirectoryError(errno.ENOTDIR, "this is not a cache directory", layout.root)
-    check_root(layout.root, sharing)
     check_folders(layout, sharing)
     check_format(layout)
 
 
-def check_root(root: str, sharing: Sharing) -> None:
-    """Refuse a root that is not as private, or not as shared, as its opener means it to be."""
-    # The root itself may be reached through a symlink: that is its owner's choice.
-    _check([root], os.stat, sharing)
-
-
 def check_folders(layout: Layout, sharing: Sharing) -> list[str]:
-    """Check the folders below the root like :func:`check_root`. Returns those that are missing, parents first.
+    """Refuse a root, or a folder below it, that is not as private, or not as shared, as its opener means it to be.
 
-    On a network file system, folders that others cannot reach are not checked: missing ones are made with the page, or
-    when a write fails on them.
+    Returns the folders that are missing, parents first: cuda.core's directories have no lockcache/. On a network file
+    system, folders that others cannot reach are not checked, which would be seven calls to a server: missing ones are
+    made with the page, or when a write fails on them.
 
     A symlink or a file in place of a folder is a :class:`NotADirectoryError`.
     """
+    # The root itself may be reached through a symlink: that is its owner's choice.
+    root = _look(layout.root, sharing, os.stat)
+    if root is None:
+        return list(layout.directories())
     if sharing.is_shared and sharing.gid is None:
-        sharing = Sharing(True, _gid_at(layout.root))
-    if layout.is_network and _is_out_of_reach(layout.root):
-        return []  # five calls to a server
-    missing = _check(layout.directories()[1:], _look, sharing)
-    _check([layout.records, layout.views, layout.leases], _look_for_symlink, sharing)
-    _check(_shards(layout), _look_for_symlink, sharing, is_shard=True)
+        sharing = Sharing(True, root.st_gid)
+    # Below a root through which others reach nothing, shards need not be checked each time.
+    is_in_reach = root.st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+    if layout.is_network and not is_in_reach:
+        return []
+    missing = [path for path in layout.directories()[1:] if _look(path, sharing, is_folder=True) is None]
+    for path in (layout.records, layout.views, layout.leases):
+        _look(path, sharing)
+    for path in _shards(layout) if is_in_reach else ():
+        _look(path, sharing, is_shard=True)
     return missing
 
 
@@ -154,36 +156,9 @@ def refuse_newer(layout: Layout, state: bytes) -> None:
         )
 
 
-def _look(path: str) -> os.stat_result:
-    status = os.lstat(path)
-    if not stat.S_ISDIR(status.st_mode):
-        raise PlantedFolderError(path)
-    return status
-
-
-def _look_for_symlink(path: str) -> os.stat_result:
-    status = os.lstat(path)
-    if stat.S_ISLNK(status.st_mode):
-        raise PlantedFolderError(path)
-    return status  # a file among the shards is passed over
-
-
 def _shards(layout: Layout) -> list[str]:
-    """Returns the folders of shards if others can reach them: cuda.core makes them and the root as the umask says."""
-    found: list[str] = []
-    try:
-        if _is_out_of_reach(layout.root):
-            return found
-        for parent in (layout.entries, layout.records, layout.views):
-            found += [f"{parent}/{name}" for name in _listdir(parent)]
-    except FileNotFoundError:
-        return found
-    return found
-
-
-def _is_out_of_reach(root: str) -> bool:
-    """Returns whether others reach nothing below a root, which then need not be checked each time."""
-    return not os.stat(root).st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+    """Returns the folders of shards: cuda.core makes them and the root as the umask says."""
+    return [f"{path}/{name}" for path in (layout.entries, layout.records, layout.views) for name in _listdir(path)]
 
 
 def _listdir(path: str) -> list[str]:
@@ -193,27 +168,40 @@ def _listdir(path: str) -> list[str]:
         return []
 
 
-def _check(
-    paths: Iterable[str], look: Callable[[str], os.stat_result], sharing: Sharing, *, is_shard: bool = False
-) -> list[str]:
-    """Check the folders. Returns those that are missing, which is fine: cuda.core's have no lockcache/."""
-    missing = []
-    for path in paths:
-        try:
-            status = look(path)
-        except FileNotFoundError:
-            missing.append(path)
-            continue
-        wrong = _wrong_with_shared(path, status, sharing, is_shard) if sharing.is_shared else _wrong(path, status)
-        if wrong:
-            raise UnsafeCacheDirError(f"{path} {wrong}", path)
-    return missing
+def _look(
+    path: str,
+    sharing: Sharing,
+    look: Callable[[str], os.stat_result] = os.lstat,
+    *,
+    is_folder: bool = False,
+    is_shard: bool = False,
+) -> os.stat_result | None:
+    """Returns the status of a folder, unless it is to be refused; ``None`` for one that is missing.
+
+    ``is_folder``: anything else is refused in its place. Elsewhere only a symlink is, and a file among the shards is
+    passed over.
+    """
+    try:
+        status = look(path)
+    except FileNotFoundError:
+        return None
+    mode = status.st_mode
+    if stat.S_ISLNK(mode) or (is_folder and not stat.S_ISDIR(mode)):
+        raise PlantedFolderError(path)
+    # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
+    is_private = status.st_uid in (os.geteuid(), 0) and not mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if sharing.is_shared:
+        wrong = _wrong_with_shared(path, status, sharing, is_shard)
+    else:
+        wrong = "" if is_private else _wrong(path, status)
+    if wrong:
+        raise UnsafeCacheDirError(f"{path} {wrong}", path)
+    return status
 
 
 def _wrong(path: str, status: os.stat_result) -> str:
-    """Returns what is wrong with a folder that must be private, and the command that fixes it."""
+    """Returns what is wrong with a folder that is not private, and the command that fixes it."""
     me, mode, quoted = os.geteuid(), status.st_mode, shlex.quote(path)
-    # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
     if status.st_uid not in (me, 0):
         fix = (
             f"Use a directory of your own, or, if you trust what is in it, run: chown -R {me} {quoted}. Where another "
@@ -222,8 +210,6 @@ def _wrong(path: str, status: os.stat_result) -> str:
             else f"Run this command as its owner, {user_name(status.st_uid)}"
         )
         return f"belongs to uid {status.st_uid}, not to you (uid {me}): its owner could plant programs in it. {fix}"
-    if not mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return ""
     if mode & stat.S_ISVTX and mode & stat.S_IWOTH:
         own = shlex.quote(f"{path}/lockcache-{me}")
         return (
@@ -271,13 +257,6 @@ def _fix(quoted: str, group: str) -> str:
         f"chgrp -R {shlex.quote(group)} {quoted} && chmod -R g+rwX,o-w {quoted} && "
         f"find {quoted} -type d -exec chmod g+s {{}} +"
     )
-
-
-def _gid_at(root: str) -> int | None:
-    try:
-        return os.stat(root).st_gid
-    except FileNotFoundError:
-        return None
 
 
 def _gid_of(group: str) -> int:

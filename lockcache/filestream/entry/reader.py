@@ -24,8 +24,9 @@ import os
 import stat
 import struct
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from xxhash import xxh3_128_digest
 
@@ -73,7 +74,6 @@ class EntryReader:
 
     __slots__ = (
         "_asks_first",
-        "_corrupt",
         "_flags",
         "_keys",
         "_layout",
@@ -82,6 +82,7 @@ class EntryReader:
         "_shards",
         "_verified_only",
         "_verify",
+        "corrupt_entries",
         "expects_miss",
         "hits",
         "misses",
@@ -124,17 +125,13 @@ class EntryReader:
         self.waits = 0
         #: What compiling took, of each hit, as its record says. Free of charge: the head is unpacked for the length.
         self.saved_ns = 0
-        #: The counts for ``lockcache run``, if that started this process: :class:`CountedReads` adds to them.
+        #: The counts for ``lockcache run``, if that started this process.
         self.run: RunCounts | None = None
         #: Misses on entries with a signature that cannot be verified here, or without a required one.
         self.refused_entries = 0
-        self._corrupt = 0
+        #: Reads that found what no writer had stored under that name.
+        self.corrupt_entries = 0
         self._reported: set[str] = set()
-
-    @property
-    def corrupt_entries(self) -> int:
-        """Reads that found what no writer had stored under that name."""
-        return self._corrupt
 
     def counts(self) -> dict[str, int]:
         """Returns the counts that a cache's statistics and the directory's counters both have."""
@@ -244,7 +241,7 @@ class EntryReader:
 
     def note_corrupt(self, path: str) -> None:
         """Count a damaged entry, and warn of it."""
-        self._corrupt += 1
+        self.corrupt_entries += 1
         # Once for each entry: an entry that stays damaged is read repeatedly, and would fill the disk with its log.
         is_new = path not in self._reported
         if is_new:
@@ -326,6 +323,10 @@ class _Shards(dict[str, str]):
         if os.path.islink(path):
             return "/dev/null/"  # nothing can be below it; not kept, for the symlink may go
         return self.setdefault(digits, f"{path}/")
+
+
+#: Returns payload and record of an entry, verified, by its name; ``None`` for a miss.
+Load: TypeAlias = "Callable[[str], tuple[bytes, bytes] | None]"
 
 
 class Loader(Protocol):

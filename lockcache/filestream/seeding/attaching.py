@@ -145,7 +145,7 @@ def detach_if_too_large(directory: CacheDirectory, cap: int | None) -> None:
     root = directory.layout.root
     try:
         # While it is being replaced both copies are counted, and the process that replaces it checks the cap.
-        with seed_lock(directory, directory.room_lock.timeout_seconds if seed.version else 0.0):
+        with seed_lock(directory, directory.lock_timeout_seconds if seed.version else 0.0):
             settle(directory)
             seed = directory.policy.current().seed
             if seed is None or not _is_too_large(seed, cap):
@@ -165,7 +165,7 @@ def detach_seed(directory: CacheDirectory) -> None:
     """
     if directory.policy.current().seed is None and not has_seed(directory.layout):
         return
-    with seed_lock(directory, directory.room_lock.timeout_seconds):
+    with seed_lock(directory, directory.lock_timeout_seconds):
         take_away(directory)
 
 

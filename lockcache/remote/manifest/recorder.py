@@ -13,11 +13,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from lockcache.errors import LockTimeoutError, in_words
-from lockcache.filestream.entry import Loader
 from lockcache.remote.manifest.file import add_to_manifest
 from lockcache.remote.manifest.text import MOST_KEYS
 from lockcache.reports import reports
@@ -48,17 +46,17 @@ class Recorder:
         self._writing = threading.Lock()
         self._due = time.monotonic() + _INTERVAL_SECONDS
 
-    def recording(self, load: Callable[[str], tuple[bytes, bytes] | None]) -> Loader:
-        """Returns a loader that reads like ``load`` and remembers what was looked up."""
-        return _Recording(load, self.keys)
+    def note(self, name: str) -> None:
+        """Remember a name that was looked up."""
+        if len(self.keys) < MOST_KEYS:
+            self.keys.add(name)
 
     def record(self, name: str) -> None:
         """Remember a name, and put it into the file at once unless somebody is at it. Raises nothing.
 
-        For what is rare: else :meth:`recording`.
+        For what is rare: else :meth:`note`.
         """
-        if len(self.keys) < MOST_KEYS:
-            self.keys.add(name)
+        self.note(name)
         self._add(0.0)
 
     def report(self, patience_seconds: float = 0.0) -> None:
@@ -94,20 +92,6 @@ class Recorder:
     def _warn(self, words: str) -> None:
         _log.log(logging.DEBUG if self._has_warned else logging.WARNING, "%s", words)
         self._has_warned = True
-
-
-class _Recording:
-    __slots__ = ("_keys", "_load")
-
-    def __init__(self, load: Callable[[str], tuple[bytes, bytes] | None], keys: set[str]) -> None:
-        self._load = load
-        self._keys = keys
-
-    def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Note the name, then read."""
-        if len(self._keys) < MOST_KEYS:
-            self._keys.add(name)
-        return self._load(name)
 
 
 _recorders: Final[dict[str, Recorder]] = {}

@@ -197,8 +197,8 @@ def test_the_largest_number_that_a_slot_holds_is_held(file):
 
 
 def test_a_page_with_a_second_name_or_that_is_no_plain_file_is_not_ours_alone(file, tmp_path):
-    assert open_page(file).is_ours_alone()
+    assert open_page(file).is_ours_alone
     os.link(file, tmp_path / "planted")
-    assert not open_page(file).is_ours_alone()
+    assert not open_page(file).is_ours_alone
     os.mkfifo(tmp_path / "pipe")
-    assert not open_page(tmp_path / "pipe").is_ours_alone()
+    assert not open_page(tmp_path / "pipe").is_ours_alone

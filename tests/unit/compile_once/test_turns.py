@@ -25,7 +25,9 @@ SECOND_NS = 10**9
 @pytest.fixture
 def wait(cache_path):
     with FileStreamProgramCache(cache_path) as cache:
-        yield _Wait(cache._once, LeaseTurn(cache._directory.layout, entry_name(b"k"), WeakValueDictionary()), "saxpy")
+        yield _Wait(
+            cache._parts.once, LeaseTurn(cache._directory.layout, entry_name(b"k"), WeakValueDictionary()), "saxpy"
+        )
 
 
 def holder(token: str, age_seconds: float) -> Holder:
@@ -71,7 +73,7 @@ def test_a_waiter_on_a_network_file_system_looks_once_before_it_asks_and_not_aga
         monkeypatch.setattr(LeaseTurn, "take", noted("ask", LeaseTurn.take))
         monkeypatch.setattr(NetworkReach, "has", noted("look", NetworkReach.has))
         monkeypatch.setattr(Waiter, "sleep", noted("sleep", Waiter.sleep))
-        turn = cache._once.wait_or_turn(name, "", until=time.monotonic() + 0.3)
+        turn = cache._parts.once.wait_or_turn(name, "", until=time.monotonic() + 0.3)
         lease.release()
     assert isinstance(turn, LeaseTurn)
     assert steps.count("ask") >= 2
@@ -81,8 +83,8 @@ def test_a_waiter_on_a_network_file_system_looks_once_before_it_asks_and_not_aga
 
 def test_what_a_planted_cost_says_is_waited_for_an_hour_at_most(cache_path):
     with FileStreamProgramCache(cache_path) as cache:
-        cache._once.costs.remember(entry_name(b"k"), 2**70)
-        assert cache._once.costs.cost_ns(entry_name(b"k")) == 2**63 - 1
-        assert cache._once.timeout_seconds(2**63 - 1) == 3600
+        cache._parts.once.costs.remember(entry_name(b"k"), 2**70)
+        assert cache._parts.once.costs.cost_ns(entry_name(b"k")) == 2**63 - 1
+        assert cache._parts.once.timeout_seconds(2**63 - 1) == 3600
     with FileStreamProgramCache(cache_path, lease_timeout_seconds=10_000) as cache:
-        assert cache._once.timeout_seconds(2**63 - 1) == 10_000
+        assert cache._parts.once.timeout_seconds(2**63 - 1) == 10_000

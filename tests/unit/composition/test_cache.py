@@ -20,6 +20,7 @@ from tests.unit.material import on_disk
         *(("lock_timeout_seconds", value, ValueError) for value in (-1, float("nan"), float("inf"), 1e300)),
         *(("lock_timeout_seconds", value, TypeError) for value in ("5", None, True, [5])),
         *((name, value, TypeError) for name in ("fsync", "record_files") for value in ("no", 1, None)),
+        *(("read_only", value, TypeError) for value in (None, 1, "yes", "Auto")),
     ],
 )
 def test_an_option_that_cannot_be_is_an_error_that_names_it(cache_path, name, value, error):

@@ -143,9 +143,3 @@ def test_the_variable_counts_where_the_program_says_nothing(golden: Path, monkey
     monkeypatch.setenv("LOCKCACHE_READONLY", "perhaps")
     with pytest.raises(ValueError, match="LOCKCACHE_READONLY"):
         FileStreamProgramCache(golden)
-
-
-@pytest.mark.parametrize("value", [None, 1, "yes", "Auto"])
-def test_another_value_is_refused(cache_path: Path, value: object) -> None:
-    with pytest.raises(TypeError, match="read_only must be True, False or 'auto'"):
-        FileStreamProgramCache(cache_path, read_only=value)  # type: ignore[arg-type]

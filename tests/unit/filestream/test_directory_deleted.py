@@ -25,7 +25,7 @@ def remove(path):
 
 def pretend_nfs(monkeypatch):
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
-    monkeypatch.setattr("lockcache.filestream.directory._DIRECT", 0)  # a local disk takes whole blocks only
+    monkeypatch.setattr("lockcache.filestream.accounting.pages._DIRECT", 0)  # a local disk takes whole blocks only
 
 
 @pytest.mark.slow

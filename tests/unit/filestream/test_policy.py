@@ -35,18 +35,12 @@ def policy_file(cache) -> StatedPolicy:
     return cache._directory.policy
 
 
-def test_the_policy_is_in_the_directory_and_every_cache_has_it(make):
-    assert make().max_size_bytes is None
-    one = make(1000)
-    assert make().max_size_bytes == one.max_size_bytes == 1000
-    assert policy_of(one.path) == Policy(1000)
-
-
 def test_the_last_opener_with_a_cap_wins_for_all(make):
+    assert make().max_size_bytes is None
     one, other = make(1000), make(500)
     assert (one.max_size_bytes, other.max_size_bytes) == (500, 500)
     make()  # without a cap: no opinion
-    assert (one.max_size_bytes, make().max_size_bytes) == (500, 500)
+    assert (one.max_size_bytes, make().max_size_bytes, policy_of(one.path)) == (500, 500, Policy(500))
 
 
 def test_what_goes_first_is_the_directorys_and_stays_when_a_program_sets_a_cap(make):
@@ -57,21 +51,15 @@ def test_what_goes_first_is_the_directorys_and_stays_when_a_program_sets_a_cap(m
     assert policy_file(cache).current() == Policy(700, by_operator=False, priority="cost")
 
 
-def test_an_operators_cap_is_not_replaced_and_the_program_is_told(make, caplog):
+@pytest.mark.parametrize("cap", [700, None])
+def test_an_operators_cap_is_not_replaced_and_the_program_is_told(make, caplog, cap):
     cache = make()
-    policy_file(cache).replace(Policy(700, by_operator=True))
-    assert make(100_000).max_size_bytes == 700
-    assert "an operator set it to 700" in caplog.text
+    policy_file(cache).replace(Policy(cap, by_operator=True))
+    assert make(100_000).max_size_bytes == cap
+    assert f"an operator set it to {cap}" in caplog.text
     caplog.clear()
-    assert make(700).max_size_bytes == 700
+    assert make(cap).max_size_bytes == cap
     assert caplog.text == ""
-
-
-def test_an_operator_who_lifted_the_cap_is_not_overruled_either(make, caplog):
-    cache = make()
-    policy_file(cache).replace(Policy(None, by_operator=True))
-    assert make(100).max_size_bytes is None
-    assert "an operator" in caplog.text
 
 
 def test_a_change_reaches_an_open_cache_at_its_next_write(make):
@@ -168,11 +156,6 @@ def test_of_larger_caps_the_directorys_own_files_take_a_small_part(cap):
 def test_where_inodes_count_those_of_lock_files_and_folders_are_set_aside():
     limit, usual = (Policy(64 * 2**20).entries_limit_bytes(Space(4096, inode, True)) for inode in (512, 0))
     assert usual - limit >= (257 + 256) * 512
-
-
-def test_no_limit_is_given_to_a_caller_that_does_not_say_how_the_directory_counts():
-    with pytest.raises(TypeError, match="space"):
-        Policy(64 * 2**20).entries_limit_bytes()
 
 
 def test_the_environment_states_the_cap_for_a_program_that_states_none(make, monkeypatch):

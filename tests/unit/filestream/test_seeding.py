@@ -223,18 +223,14 @@ def test_a_seed_that_cannot_be_had_is_a_line_in_the_log(
 ) -> None:
     caplog.set_level(logging.INFO, "lockcache")
     content = bundle.read_bytes()
-    if what in ("missing", "a directory"):
-        bundle.unlink()
-    if what == "a directory":
-        bundle.mkdir()
-    elif what == "no bundle":
-        bundle.write_bytes(b"text" * 100)
-    elif what == "cut":
-        bundle.write_bytes(content[:-1])
-    elif what == "others may write to it":
-        bundle.chmod(0o666)
-    elif what == "its table is damaged":
-        bundle.write_bytes(content[:-80] + bytes(80 - 64) + content[-64:])
+    {
+        "missing": bundle.unlink,
+        "a directory": lambda: (bundle.unlink(), bundle.mkdir()),
+        "no bundle": lambda: bundle.write_bytes(b"text" * 100),
+        "cut": lambda: bundle.write_bytes(content[:-1]),
+        "others may write to it": lambda: bundle.chmod(0o666),
+        "its table is damaged": lambda: bundle.write_bytes(content[:-80] + bytes(80 - 64) + content[-64:]),
+    }[what]()
     with FileStreamProgramCache(cache_path, seed=bundle) as cache:
         assert cache.get(KEYS[0]) is None
         cache[KEYS[0]] = b"stored"
@@ -311,13 +307,6 @@ def test_a_seed_that_went_for_a_small_cap_comes_back(cache_path: Path, tmp_path:
         assert cache[b"0"] == b"smaller"
 
 
-def _fill(path: Path) -> None:
-    """Leaves no block of the disk."""
-    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(4096))
-
-
 @pytest.mark.root
 def test_clear_removes_everything_on_a_full_disk(mount_tmpfs: Callable[[str], Path], tmp_path: Path) -> None:
     bundle = write(tmp_path / "kernels.lcb", bundle_of(OLDER))
@@ -325,7 +314,9 @@ def test_clear_removes_everything_on_a_full_disk(mount_tmpfs: Callable[[str], Pa
     with FileStreamProgramCache(disk / "cache", seed=bundle) as cache:
         cache.update({b"own %d" % number: os.urandom(100_000) for number in range(5)})
         del cache[KEYS[0]]
-        _fill(disk / "fill")
+        with (disk / "fill").open("wb", buffering=0) as fill, contextlib.suppress(OSError):
+            while fill.write(bytes(4096)):
+                pass  # until no block is left
         cache.clear()
         assert len(cache) == 0
         assert [cache.get(key) for key in KEYS] == [None] * len(KEYS)

@@ -76,19 +76,15 @@ def test_what_is_not_a_file_is_no_seed(cache_path: Path, what: str) -> None:
 def test_policy_and_seed_are_written_at_once_and_neither_is_lost(cache_path: Path) -> None:
     FileStreamProgramCache(cache_path).close()
 
-    def set_caps() -> None:
+    def set_all(is_cap: bool) -> None:
         directory = open_directory(cache_path)
-        file = directory.policy
         for number in range(1, 101):
-            file.replace(Policy(number * 1000, by_operator=True))
+            if is_cap:
+                directory.policy.replace(Policy(number * 1000, by_operator=True))
+            else:
+                directory.policy.replace_seed(Seed(f"/seed/{number}", number, "1.2"))
 
-    def set_seeds() -> None:
-        directory = open_directory(cache_path)
-        file = directory.policy
-        for number in range(1, 101):
-            file.replace_seed(Seed(f"/seed/{number}", number, "1.2"))
-
-    with running(set_caps, [()]), running(set_seeds, [()]):
+    with running(set_all, [(True,), (False,)]):
         pass
     policy = open_directory(cache_path).policy.current()
     assert (policy.max_size_bytes, policy.by_operator) == (100_000, True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.accounting import encode_page, read_counters, read_since
+from lockcache.filestream.accounting import read_counters, read_since
 from lockcache.filestream.accounting.head import COUNTERS_AT, COUNTERS_END
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout
@@ -55,12 +55,8 @@ def another(cache_path: Path) -> Iterator[Program]:
     directory.close()
 
 
-def test_nobody_reported_yet_is_zeros_and_no_hit_ratio(layout: Layout) -> None:
-    assert read_counters(layout) == Counters()
-    assert read_counters(layout).hit_ratio is None
-
-
 def test_only_what_is_new_is_added(program: Program, another: Program) -> None:
+    assert (read_counters(program.layout), read_counters(program.layout).hit_ratio) == (Counters(), None)
     program.count(hits=3, misses=1)
     program.count(hits=3, misses=1)
     another.count(hits=10, dropped_writes=2)
@@ -111,16 +107,6 @@ def test_a_page_that_is_made_again_keeps_the_counters(program: Program, cache_pa
     assert read_counters(program.layout).hits == 2
     program.count(hits=3)
     assert read_counters(program.layout).hits == 3, "added to the page that is there now"
-
-
-def test_a_page_keeps_the_counters_of_the_one_that_it_replaces(directory: CacheDirectory, program: Program) -> None:
-    program.count(hits=2)
-    older = directory.usage().image()
-    from lockcache.filestream.accounting import decode_head
-
-    head = decode_head(older)
-    assert head is not None
-    assert encode_page(head, older=older)[:4096] == older[:4096]
 
 
 def test_counts_that_would_overflow_stay_at_the_largest(program: Program, another: Program) -> None:
