@@ -147,6 +147,7 @@ class UnsentWrites:
     def __init__(self) -> None:
         self._writes: dict[str, int] = {}
         self._serial = 0
+        self._doubtful = BoundedNames()
         self._least: Moment | None = None
         self._after_fork_in_child()
         after_fork_in_child(self)
@@ -163,8 +164,13 @@ class UnsentWrites:
     def confirm(self, name: str, serial: int) -> None:
         """Note that the server has taken a write, which a later one of this process may have replaced."""
         with self._noting:
-            if self._writes.get(name) == serial:
+            if self._writes.get(name) == serial and name not in self._doubtful:
                 del self._writes[name]
+
+    def doubt(self, name: str) -> None:
+        """Note a write that was not answered: the server may take it late, after one that is confirmed by then."""
+        with self._noting:
+            self._doubtful.add(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._writes

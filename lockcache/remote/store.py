@@ -122,13 +122,14 @@ class RemoteStore:
     def load_many(self, names: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
         """Returns the entries that the server has, verified, in one call."""
         wanted = list(names)
+        unsent = self._unsent_of(wanted)
         began_ns = time.perf_counter_ns()
         values = self.ask(lambda transport: _read(transport, wanted), _bytes_of)
         if values is not None:
             took_ns = time.perf_counter_ns() - began_ns
             self.counts.answers += 1
             self.counts.answers_ns += took_ns
-        found = self.believed(values, wanted)
+        found = self.believed(values, wanted, unsent)
         hits, misses = len(found), len(wanted) - len(found)
         self.counts.hits += hits
         self.counts.misses += misses
@@ -136,8 +137,9 @@ class RemoteStore:
 
     def look(self, name: str, *, is_waiting: bool) -> tuple[bytes, bytes] | None:
         """Load like :meth:`load`, but count no miss: this is a further look. ``is_waiting``: as for :meth:`ask`."""
+        unsent = self._unsent_of([name])
         values = self.ask(lambda transport: _read(transport, [name]), _bytes_of, is_waiting=is_waiting)
-        found = self.believed(values, [name])
+        found = self.believed(values, [name], unsent)
         hits = len(found)
         self.counts.hits += hits
         return found.get(name)
@@ -266,6 +268,8 @@ class RemoteStore:
             self.counts.bytes_written += size_bytes
         elif failure.answer is Answer.REFUSED:
             self.counts.refused_puts += 1
+        elif failure is not _RESTING:
+            self.unsent.doubt(name)  # what is on its way on a connection that another call closed may still arrive
         return failure is None
 
     def _read_back(self, name: str) -> None:
@@ -339,12 +343,25 @@ class RemoteStore:
         with unforked:  # its client may be imported only now
             return open_transport(self.url, seconds)
 
-    def believed(self, values: dict[str, bytes] | None, names: Collection[str]) -> dict[str, tuple[bytes, bytes]]:
-        """Returns the answers under ``names`` that are whole and not replaced by own writes. Counts the others."""
-        found = {name: self._believed(name, value) for name, value in (values or {}).items() if name in names}
+    def _unsent_of(self, names: Iterable[str]) -> frozenset[str]:
+        """Returns which names have a write on its way.
+
+        To be asked before the server is: its answer may be from before that write, and come when it is confirmed.
+        """
+        return frozenset(name for name in names if name in self.unsent)
+
+    def believed(
+        self, values: dict[str, bytes] | None, names: Collection[str], unsent: Collection[str] = ()
+    ) -> dict[str, tuple[bytes, bytes]]:
+        """Returns the answers under ``names`` that are whole and not replaced by own writes. Counts the others.
+
+        ``unsent``: the names whose writes were on their way when the server was asked.
+        """
+        values = values or {}
+        found = {name: self._believed(name, value, name in unsent) for name, value in values.items() if name in names}
         return {name: loaded for name, loaded in found.items() if loaded is not None}
 
-    def _believed(self, name: str, value: bytes) -> tuple[bytes, bytes] | None:
+    def _believed(self, name: str, value: bytes, was_unsent: bool) -> tuple[bytes, bytes] | None:
         try:
             payload, blob = unseal(name, value, self._keys)
         except RefusedEntryError:
@@ -354,7 +371,7 @@ class RemoteStore:
             self.counts.corrupt_entries += 1
             _log.debug("%s: an entry is not believed: %s", self.url.shown, error)
             return None
-        if self.unsent.replaces(name, unpack(blob).created_ns):
+        if was_unsent or self.unsent.replaces(name, unpack(blob).created_ns):
             self.counts.stale_entries += 1
             return None
         return payload, blob

@@ -14,7 +14,8 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache, RemoteProgramCache, Turn
 from lockcache.filestream.disk import Layout, entry_name
-from lockcache.remote import backing
+from lockcache.filestream.entry import Record
+from lockcache.remote import RemoteStore, backing, parse_url
 from tests.cli.command import run
 from tests.remote.compute_processes import holder_of_a_turn, times_computed
 from tests.remote.servers import FaultProxy, Valkey, free_port
@@ -329,3 +330,22 @@ def test_what_is_compiled_again_replaces_what_the_server_has(
         one["k"] = b"newer"
     monkeypatch.delenv("LOCKCACHE_RECACHE")
     assert _read_elsewhere(tmp_path / "other", "k") == "b'newer'"
+
+
+def test_an_answer_from_before_a_write_that_is_confirmed_meanwhile_is_not_believed(server: Valkey) -> None:
+    name, record = "a" * 64, Record(3, time.time_ns(), 0, b"")
+    store = RemoteStore(parse_url(server.url))
+    store.offer(name, b"old", record)
+    store.flush()
+    get = store._opened().get
+
+    def get_and_have_the_write_confirmed(wanted: str) -> bytes | None:
+        answer = get(wanted)
+        store.unsent.confirm(name, store.unsent._writes[name])
+        return answer
+
+    store._opened().get = get_and_have_the_write_confirmed  # type: ignore[assignment, method-assign]
+    store.unsent.begin(name)
+    assert store.load(name) is None
+    assert store.counts.stale_entries == 1
+    store.close()

@@ -78,6 +78,15 @@ def test_a_write_counts_as_unsent_until_the_server_has_the_last_one() -> None:
     assert not unsent.replaces("k", 0)
 
 
+def test_a_write_that_was_not_answered_may_arrive_after_a_later_one() -> None:
+    """A read that fails closes the connection of a write, which its way to the server may still bring there."""
+    unsent = UnsentWrites()
+    unsent.begin("k")
+    unsent.doubt("k")
+    unsent.confirm("k", unsent.begin("k"))
+    assert unsent.replaces("k", 2**62), "the server may have the first one by now"
+
+
 def test_what_a_clock_that_was_ahead_hid_counts_once_it_is_set_right(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a clear two days ahead: what others store afterwards is not called older until then."""
     right, ahead_ns = time.time_ns, [2 * 86400 * 10**9]
