@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lockcache.filestream.compile_once import ImplicitTurns, LeaseTurn
 from lockcache.filestream.entry import EntryReader, Loader, cost_of
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from lockcache.composition.sources import Server, Source
     from lockcache.filestream import Writer
     from lockcache.remote.manifest import Recorder
-
-# Looked up once, for the hit path.
-_access: Final = os.access
 
 
 class Lookup:
@@ -49,7 +46,7 @@ class Lookup:
             self._recorder.note(name)
         # Of a seeded directory most entries are in the seed alone: a failed open costs more than to ask. In this order:
         # a deletion marks an entry before it removes it, so a reader that misses the entry here finds the mark.
-        is_there = seed is None or _access(f"{self._entries}{name[:2]}/{name[2:]}", os.F_OK, effective_ids=True)
+        is_there = seed is None or os.access(f"{self._entries}{name[:2]}/{name[2:]}", os.F_OK, effective_ids=True)
         loaded = self._load(name) if is_there else None
         if loaded is None and seed is not None:
             loaded = seed.load(name)

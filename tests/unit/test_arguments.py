@@ -97,16 +97,7 @@ def test_a_path_or_group_that_cannot_be_is_an_error_that_names_and_shows_it(tmp_
 
 @pytest.mark.parametrize(
     "given, meant",
-    [
-        (True, True),
-        (False, False),
-        ("kernels", "kernels"),
-        ("54321", "54321"),
-        ("yes", True),
-        ("NO", False),
-        ("1", True),
-        ("0", "0"),
-    ],
+    [(True, True), (False, False), ("kernels", "kernels"), ("54", "54"), ("yes", True), ("NO", False), ("0", "0")],
 )
 def test_a_group_is_a_yes_a_no_or_a_name(given, meant):
     assert coerce_group(given) == meant
