@@ -248,7 +248,7 @@ class CacheDirectory:
                     self._count_again(shard, lock)
         with self._attaching:
             if self.page is not None:
-                self.page.is_own()
+                self.page.will_be_dropped()
             self.page = None
         self._close_locks()
 
@@ -305,7 +305,7 @@ class CacheDirectory:
             if self.page is not None and self.page is not seen:
                 return self.page  # another thread was faster
             if seen is not None:
-                seen.is_own()
+                seen.will_be_dropped()
                 self._close_locks()  # they may be those of a directory that was moved away
             before, older = self.policy.stated.policy, self._identity
             usage = open_page(self.layout, self.policy) or self._create_page()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import os
 import sys
 import threading
@@ -92,11 +93,14 @@ class FailingCalls:
 
     @contextlib.contextmanager
     def _armed(self, kind: str, fails: Callable[[], bool]) -> Iterator[None]:
+        # What an earlier round left is collected outside of this block: its calls are not the operation's.
+        gc.disable()
         self._kind, self._fails, self._thread = kind, fails, threading.get_ident()
         try:
             yield
         finally:
             self._thread = 0
+            gc.enable()
 
 
 def _places(frame: FrameType | None) -> Iterator[tuple[str, int]]:

@@ -128,7 +128,7 @@ class StatePage:
                 os.utime(self._fd)
 
     def is_own(self) -> bool:
-        """Returns whether the number is still the page's; forgets it if not. Asked before this object is dropped."""
+        """Returns whether the number is still the page's; forgets it if not."""
         try:
             status = os.fstat(self._fd)
         except OSError as error:
@@ -138,6 +138,11 @@ class StatePage:
                 self._file.trust_number()
             return False
         return (status.st_dev, status.st_ino) == self._file.identity or self._file.is_own(status)
+
+    def will_be_dropped(self) -> None:
+        """Have the number closed with this object if it is still the page's, which no call that may fail asks then."""
+        if self.is_own():
+            self._file.trust_number()
 
     def refuse_other_file(self) -> None:
         """Raise :class:`OSError` (ESTALE) if the program closed the descriptor, and forget its number."""
