@@ -201,7 +201,9 @@ def test_a_policy_on_a_full_disk_is_set_or_one_line_names_the_file(
     state.unlink()
     _fill(root.parent, lacking)
     ended = run("policy", "set", "--max-size", "2G", root)
-    assert (ended.returncode, ended.stderr) == (1, f"lockcache: {state}: No space left on device\n")
+    # With its one entry gone there is an inode for the page, and not enough blocks.
+    gone = (0, "") if lacking == "inodes" else (1, f"lockcache: {state}: No space left on device\n")
+    assert (ended.returncode, ended.stderr) == gone
     assert not any((root / "tmp").iterdir())
 
 
@@ -219,7 +221,7 @@ def test_json_of_a_directory_with_any_name_is_json(tmp_path: Path) -> None:
     odd = tmp_path / "[bold]\x1b[2J\udcff"
     with FileStreamProgramCache(os.fsencode(odd).decode(errors="surrogateescape")) as cache:
         cache["a"] = b"x"
-    assert json.loads(run("stats", "--json", odd).stdout)["path"] == str(odd)
+    assert json.loads(run("stats", "--json", odd).stdout)["path"] == f"{tmp_path}/[bold]\x1b[2J\\xff"
     shown = run("stats", odd).stdout
     assert "[bold]" in shown
     assert "\x1b" not in shown
