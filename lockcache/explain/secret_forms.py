@@ -16,8 +16,11 @@ __all__ = ["SECRET_NAME", "holds_secret"]
 SECRET_NAME: Final = (
     r"secret|token|pass|pwd|credential|auth|bearer|cookie|session|signature|salt|key|private|\bpin\b|\bsig\b"
 )
+# All are bounded: a text of a program may be long, and is searched in linear time.
 _ASSIGNED: Final = re.compile(
-    rf"(?:{SECRET_NAME})[\w.-]*['\"]?\s*[=:]\s*[^\s=:]|(?<!\S)--?[\w-]*(?:{SECRET_NAME})[\w-]*\s+\S", re.IGNORECASE
+    rf"(?:{SECRET_NAME})[\w.-]{{0,64}}['\"]?\s*[=:]\s*[^\s=:]"
+    rf"|(?<!\S)--?[\w-]{{0,64}}(?:{SECRET_NAME})[\w-]{{0,64}}\s+\S",
+    re.IGNORECASE,
 )
 _FORMS: Final = re.compile(
     r"://[^/\s@]+@"  # a user in a URL, mostly with a password
@@ -25,7 +28,7 @@ _FORMS: Final = re.compile(
     r"|\b(?:basic|bearer)\s+[\w+/=.-]{8}"
     r"|\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|pypi-|npm_|nvapi-|dckr_pat_|ya29\.|xox[abeprs]-|AIza)[\w-]{12}"
     r"|\b(?:AKIA|ASIA)[0-9A-Z]{12}"
-    r"|\beyJ[\w-]{8,}\.[\w-]",  # JSON, as it begins in base64
+    r"|\beyJ[\w-]{8,1000}\.[\w-]",  # JSON, as it begins in base64
     re.IGNORECASE,
 )
 # The form of a secret key of AWS: 40 letters of base64, upper and lower, and digits.

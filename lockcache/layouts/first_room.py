@@ -61,8 +61,8 @@ def _remove_some(root: str, program: str, settle_seconds: float) -> bool:
                 if fd is not None:
                     names = of_all if in_it is None else sorted(filter(in_it, os.listdir(fd)), key=_is_no_metadata)
                     removed |= _unlink(fd, names, settle_seconds)
-            with contextlib.suppress(OSError):
-                os.rmdir(path, dir_fd=root_fd)  # of what is a folder's: where nothing else is in it
+            if program != "files":  # whose folders stay
+                _remove_empty(root_fd, path)
     return removed
 
 
@@ -78,6 +78,14 @@ def _place_of(program: str, found: Found) -> tuple[str, Callable[[str], bool] | 
     if program == "files":
         return os.path.dirname(name), None, names_of(os.path.basename(name))
     return f"entries/{name[:2]}", None, [name[2:]]
+
+
+def _remove_empty(root_fd: int, path: str) -> None:
+    """Remove what is a folder's, where nothing else is in it. No link is followed on the way to it."""
+    above, _, name = path.rpartition("/")
+    with folder(root_fd, above) as fd, contextlib.suppress(OSError):
+        if fd is not None:
+            os.rmdir(name, dir_fd=fd)
 
 
 def _is_no_metadata(file: str) -> bool:

@@ -180,6 +180,16 @@ def test_who_is_no_member_is_refused_by_the_kernel(shared):
         run_as(MALLORY, lambda: FileStreamProgramCache(shared))
 
 
+def test_who_is_no_member_is_not_served_from_the_directory_of_a_stranger_whose_group_all_may_read(shared):
+    run_as(ALICE, as_member(shared, store(b"k", b"planted")))
+    for path in [shared, *shared.rglob("*")]:
+        path.chmod(0o2775 if path.is_dir() else 0o664)
+    os.chown(shared, ALICE, GROUP)
+    with pytest.raises(UnsafeCacheDirError, match="no member"):
+        run_as(MALLORY, as_member(shared, lambda cache: cache.get(b"k")))
+    assert run_as(BOB, as_member(shared, lambda cache: cache.get(b"k"))) == b"planted"
+
+
 def test_a_shared_directory_is_refused_to_who_did_not_ask_for_one_with_both_ways_out(shared, monkeypatch):
     run_as(ALICE, as_member(shared, store(b"k", b"1")))
     with pytest.raises(UnsafeCacheDirError, match="LOCKCACHE_GROUP=1"):

@@ -129,9 +129,13 @@ def _make_directory(path: str, mode: int) -> None:
 
 
 def _membership(sharing: Sharing) -> str:
-    if sharing.gid is None or os.geteuid() == 0 or sharing.gid in (os.getegid(), *os.getgroups()):
+    if sharing.gid is None or _is_member(sharing.gid):
         return ""
     return f" (you are not a member of group {_name_of(sharing.gid)}: only one can make a directory for it)"
+
+
+def _is_member(gid: int) -> bool:
+    return os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups())
 
 
 def check_format(layout: Layout) -> None:
@@ -191,7 +195,7 @@ def _look(
     # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
     is_private = status.st_uid in (os.geteuid(), 0) and not mode & (stat.S_IWGRP | stat.S_IWOTH)
     if sharing.is_shared:
-        wrong = _wrong_with_shared(path, status, sharing, is_shard)
+        wrong = _of_strangers(status) or _wrong_with_shared(path, status, sharing, is_shard)
     else:
         wrong = "" if is_private else _wrong(path, status)
     if wrong:
@@ -250,6 +254,17 @@ def _wrong_with_shared(path: str, status: os.stat_result, sharing: Sharing, is_s
     if mode & stat.S_ISVTX:
         return f"{what} is sticky: nobody could evict what others stored. Run: chmod -R -t {quoted}"
     return ""
+
+
+def _of_strangers(status: os.stat_result) -> str:
+    """Returns what is wrong with a folder whose owner and whose group are both none of this process's."""
+    me, gid = os.geteuid(), status.st_gid
+    if status.st_uid in (me, 0) or _is_member(gid):
+        return ""
+    return (
+        f"belongs to uid {status.st_uid} and group {_name_of(gid)}, of which you (uid {me}) are no member: they could "
+        "plant programs in it. Use a directory of your own, or become a member of the group"
+    )
 
 
 def _fix(quoted: str, group: str) -> str:

@@ -1,8 +1,10 @@
 """Files of an installed distribution: which they are, and whether they were changed after the installation.
 
-An installer writes RECORD last, with the digest of each file. So a file that is not newer than RECORD is the one that
-RECORD states, and for the few others the digest decides. Keeps invariant 1 (a hit is whole, and is what was stored
-under that key) with one look at the time of each file that a library was built with.
+An installer writes RECORD last, with the digest of each file. So a file to which nothing was done since, as its ctime
+says, is the one that RECORD states, and for the others the digest decides. Not the mtime, which copies keep: a patched
+header that ``cp -p`` or a Dockerfile's COPY put there is older than RECORD. Before a build all digests decide. Keeps
+invariant 1 (a hit is whole, and is what was stored under that key) with one look at the time of each file that a
+library was built with.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class _Record(NamedTuple):
     """The lines about the files of one folder, and when they were written."""
 
     text: bytes
-    written_ns: int
+    placed_ns: int
 
 
 class Installed:
@@ -60,7 +62,7 @@ class Installed:
         first, last = content.find(prefix), content.rfind(prefix)
         if first < 0:
             raise UnkeyableError(f"{self.name} is not installed from a wheel")
-        return _Record(content[first : content.index(b"\n", last + 1)], os.stat(path).st_mtime_ns)
+        return _Record(content[first : content.index(b"\n", last + 1)], os.stat(path).st_ctime_ns)
 
     @functools.cached_property
     def _digests(self) -> Mapping[str, str]:
@@ -76,20 +78,22 @@ class Installed:
     def check(self) -> None:
         """Raises :class:`UnkeyableError` where a file in the folders is not the one that was installed."""
         names = (self.relative(path) for folder in self._folders for path in _files_in(folder))
-        for name in self._changed(names):
+        for name in self._changed(names, trusts_times=False):
             raise UnkeyableError(f"{self.name} was changed after it was installed: {name}")
 
-    def _changed(self, names: Iterable[str]) -> Iterator[str]:
-        written_ns = self._record.written_ns
+    def _changed(self, names: Iterable[str], *, trusts_times: bool = True) -> Iterator[str]:
+        placed_ns = self._record.placed_ns
         for name in names:
             path = f"{self.root}/{name}"
             try:
-                is_newer = os.stat(path).st_mtime_ns > written_ns
-                content = read_file(path) if is_newer else b""
+                # Of a link, too: it may have been put in the place of the file.
+                changed_ns = max(os.lstat(path).st_ctime_ns, os.stat(path).st_ctime_ns)
+                is_doubtful = not trusts_times or changed_ns > placed_ns
+                content = read_file(path) if is_doubtful else b""
             except OSError:  # it is gone
                 yield name
                 continue
-            if is_newer and self._digests.get(name) != _as_recorded(content):
+            if is_doubtful and self._digests.get(name) != _as_recorded(content):
                 yield name
 
 

@@ -39,6 +39,8 @@ _MOST_WATCHED: Final = 65_536
 #: How the lease of a failure begins, which no token does. The time of it follows, in ns since the epoch.
 _FAILED: Final = b"failed "
 _LONGEST_LEASE: Final = 64
+# Received of an object before its length is looked at.
+_PIECE_BYTES: Final = 1 << 20
 
 # What obstore says of an answer, whose body follows.
 _ANSWERED: Final = re.compile(r"status code: ([1-5][0-9][0-9]) ?([A-Za-z' -]{0,60})")
@@ -123,8 +125,7 @@ class ObjectTransport:
             found = self._find(self._place(name))
             if found.meta["size"] > LARGEST_VALUE_BYTES:
                 raise RemoteError(f"an object of {found.meta['size']} bytes is not an entry")
-            with _in_words():
-                return bytes(found.bytes())
+            return _bounded(found, LARGEST_VALUE_BYTES)
         except AbsentError:
             return None
 
@@ -201,7 +202,7 @@ class ObjectTransport:
         try:
             found = self._find(place)
             state = found.meta["e_tag"] or ""
-            content = bytes(found.bytes()) if found.meta["size"] <= _LONGEST_LEASE else b""
+            content = _bounded(found, _LONGEST_LEASE) if found.meta["size"] <= _LONGEST_LEASE else b""
         except AbsentError:  # given back just now
             self._watched.pop(place, None)
             return LeaseAnswer.HELD, ""
@@ -241,6 +242,18 @@ class ObjectTransport:
 
     def _lease(self, name: str) -> str:
         return f"{self._prefix}lease/{name}"
+
+
+def _bounded(found: Any, most_bytes: int) -> bytes:
+    """Returns the content, of which a server may send more than its headers state."""
+    parts, received = [], 0
+    with _in_words():
+        for part in found.stream(min_chunk_size=_PIECE_BYTES):
+            parts.append(bytes(part))
+            received += len(parts[-1])
+            if received > most_bytes:
+                raise RemoteError(f"an object is longer than {most_bytes} bytes")
+    return b"".join(parts)
 
 
 def _number(digits: bytes) -> int:

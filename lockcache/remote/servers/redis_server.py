@@ -290,7 +290,8 @@ def _in_words() -> Iterator[None]:
 
 def _answer(error: Exception) -> RemoteError:
     """Returns an error that the server answered with; or a broken connection, for which the client has one class."""
-    words = str(error)
+    # A server without AUTH quotes what it was given: the password.
+    words = str(error).partition(", with args beginning")[0]
     code = next((code for kind, code in _CODES if isinstance(error, kind)), "")
     if not code and words == _TOO_MANY:
         code = "ERR"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -75,3 +76,11 @@ def test_what_has_the_form_of_a_secret_is_kept_nowhere(text: str) -> None:
 @pytest.mark.parametrize("text", _PLAIN)
 def test_what_is_not_a_secret_is_shown(text: str) -> None:
     assert not holds_secret(text)
+
+
+@pytest.mark.parametrize("piece", ["key", "eyJa-", "--key"])
+def test_a_long_text_is_searched_in_linear_time(piece: str) -> None:
+    began = time.process_time()
+    holds_secret(piece * 20_000)
+    holds_secret("--" + piece * 20_000)
+    assert time.process_time() - began < 2

@@ -194,3 +194,25 @@ def test_an_entry_lists_the_headers_that_the_compilers_read(node: Node, tmp_path
     for damaged in (b"", b"7 include", b"x"):
         with pytest.raises(UnkeyableError):
             framework.has_used(damaged)
+
+
+def _copy_over(node: Node, other: Path) -> None:
+    shutil.copy2(other, node.header)
+
+
+def _link_to(node: Node, other: Path) -> None:
+    node.header.unlink()
+    node.header.symlink_to(other)
+
+
+@pytest.mark.parametrize("change", [_copy_over, _link_to])
+def test_a_header_that_is_older_than_the_installation_and_came_after_it_is_a_change(
+    change: Callable[[Node, Path], None], node: Node, tmp_path: Path
+) -> None:
+    patched = tmp_path / "patched.cuh"
+    patched.write_text("int patched;\n")
+    os.utime(patched, (1, 1))
+    change(node, patched)
+    assert not node.installed().is_unchanged(["include/flashinfer/page.cuh"])
+    with pytest.raises(UnkeyableError, match="was changed after it was installed"):
+        node.installed().check()

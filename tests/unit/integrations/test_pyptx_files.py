@@ -111,7 +111,7 @@ def test_a_json_file_of_ours_that_lost_its_digest_is_not_taken_for_one_of_pyptx(
 
 
 @pytest.mark.parametrize(
-    ("mode", "advice"), [(0o777, "chmod -R go-w"), (0o770, "chmod -R go-w"), (0o1777, "a folder of your own")]
+    "mode, advice", [(0o777, "chmod -R go-w"), (0o770, "chmod -R go-w"), (0o1777, "a folder of your own")]
 )
 def test_a_directory_that_others_may_write_is_refused(directory: Path, mode: int, advice: str) -> None:
     directory.mkdir()

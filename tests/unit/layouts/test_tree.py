@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -15,6 +16,8 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.errors import LockTimeoutError, UnsafeCacheDirError
 from lockcache.filestream.accounting.scan import Found
+from lockcache.layouts import first_room
+from lockcache.layouts.openat import opened_root
 from lockcache.layouts.recognition import refuse_unless_cache
 from lockcache.layouts.tree import TreeFiles
 from lockcache.layouts.tree_scan import NotACacheError
@@ -276,3 +279,29 @@ def test_a_glance_sees_what_changes_in_any_folder_that_changed_lately(
     assert files.glance() == before
     write(root / "a" / "b" / "d")
     assert files.glance() != before
+
+
+def test_on_a_full_disk_no_folder_goes_by_way_of_a_link_and_folders_of_other_programs_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, outside = tmp_path / "cache", tmp_path / "outside"
+    (outside / "ab").mkdir(parents=True)
+    (root / "entries" / "ab").mkdir(parents=True)
+    with opened_root(str(root)) as fd:
+        (root / "entries").rename(root / "moved")
+        (root / "entries").symlink_to(outside)
+        first_room._remove_empty(fd, "entries/ab")
+        assert (outside / "ab").is_dir()
+        first_room._remove_empty(fd, "moved/ab")
+        assert not (root / "moved" / "ab").exists()
+    (root / "entries").unlink()
+    (root / "a").mkdir()
+    (root / "a" / "file").write_bytes(bytes(5000))
+    calls = iter([OSError(errno.ENOSPC, "full")])
+
+    def work() -> None:
+        for error in calls:
+            raise error
+
+    first_room.with_room(str(root), "files", work)
+    assert list((root / "a").iterdir()) == []
