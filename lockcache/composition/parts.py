@@ -143,7 +143,8 @@ class Parts:
         may_have_seed = path != "" or directory.policy.stated.policy.seed is not None
         if may_have_seed:  # first: nothing is evicted for a seed that is about to be removed, nor by the previous cap
             detach_before_cap(directory, cap)
-        if cap is not None or priority is not None or directory.was_counted:
+        states_rules = cap is not None or priority is not None
+        if states_rules or directory.was_counted or directory.policy.was_exceeded:
             self.counts["evictions"] += apply_policy(directory, cap, priority).entries
         if may_have_seed:
             seeding = seed_if_possible(directory, path, cap, is_signed=self._keys is not None)

@@ -269,8 +269,8 @@ class Admission:
 def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority | None = None) -> Evicted:
     """Set the directory's cap and priority (``None``: unchanged), and evict down to the cap. Returns what was evicted.
 
-    Looks at what is stored only where that may be over the cap since this opening: it changed the policy, or counted
-    the directory. The process that stated the policy before has evicted; if it died first, the next write does.
+    Looks at what is stored only where that may be over the cap: this opening changed the policy, or counted the
+    directory, or found more accounted for, as the death or an interrupt of the process that lowered the cap leaves it.
 
     A program's ``priority`` counts only if the directory has the default: so programs that differ do not alternate.
     """
@@ -280,7 +280,8 @@ def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority 
         wanted = replace(wanted, priority=priority)
     if cap is not None:
         wanted = replace(wanted, max_size_bytes=cap, is_default=False)
-    if (wanted == policy and not directory.was_counted) or directory.usage_if_writable() is None:
+    is_within = not (directory.was_counted or directory.policy.was_exceeded)
+    if (wanted == policy and is_within) or directory.usage_if_writable() is None:
         return Evicted()
     done = Evicted()
     if wanted != policy:

@@ -185,7 +185,7 @@ def test_who_is_no_member_is_not_served_from_the_directory_of_a_stranger_whose_g
     for path in [shared, *shared.rglob("*")]:
         path.chmod(0o2775 if path.is_dir() else 0o664)
     os.chown(shared, ALICE, GROUP)
-    with pytest.raises(UnsafeCacheDirError, match="no member"):
+    with pytest.raises(UnsafeCacheDirError, match="not a member"):
         run_as(MALLORY, as_member(shared, lambda cache: cache.get(b"k")))
     assert run_as(BOB, as_member(shared, lambda cache: cache.get(b"k"))) == b"planted"
 

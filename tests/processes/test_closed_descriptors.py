@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.disk import UPDATE
+from lockcache.single_flight import Turn
 
 _CONTENT = b"U" * 20_000
 
@@ -108,3 +110,96 @@ def test_files_under_the_numbers_of_kept_descriptors_are_left_alone(
             os._exit(0)
     os.waitpid(child, 0)
     assert said.read_text() == ""
+
+
+def _report_and_store(cache: FileStreamProgramCache) -> None:
+    """Have the page's descriptor forgotten by a report before it is asked for again."""
+    cache.stats()
+    _store(cache)
+
+
+@pytest.mark.parametrize("length", [0, 5000, 20_000])
+@pytest.mark.parametrize("call", [_store, _report_and_store], ids=["store", "report and store"])
+def test_no_file_of_the_program_is_taken_for_the_state_page(
+    call: Callable[[FileStreamProgramCache], None], length: int, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    child = os.fork()
+    if not child:
+        try:
+            cache = FileStreamProgramCache(tmp_path / "cache", max_size_bytes="20M")
+            cache[b"a"] = b"1" * 1000
+            paths = [tmp_path / f"user{number}" for number in range(12)]
+            _close_all_and_open(paths)
+            for path in paths:
+                os.truncate(path, length)
+            call(cache)
+            said.write_text(" ".join(p.name for p in paths if p.read_bytes() != _CONTENT[:length]))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert said.read_text() == ""
+
+
+@pytest.mark.parametrize("failed", [False, True], ids=["stored", "failed"])
+def test_a_turn_that_outlasts_its_descriptor_leaves_files_of_the_program_alone(failed: bool, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    child = os.fork()
+    if not child:
+        try:
+            cache = FileStreamProgramCache(tmp_path / "cache")
+            turn = cache.begin(b"k")
+            assert isinstance(turn, Turn)
+            [lease] = (tmp_path / "cache/lockcache/leases").iterdir()
+            os.mkfifo(lease.with_suffix(".bell"))  # as if another process waited
+            paths = [tmp_path / f"user{number}" for number in range(12)]
+            numbers = _close_all_and_open(paths)
+            turn.give_up(failed=True) if failed else turn.store(b"v")
+            for number in numbers:
+                os.fstat(number)
+            said.write_text(" ".join(p.name for p in paths if p.read_bytes() != _CONTENT))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert said.read_text() == ""
+
+
+def test_a_view_that_is_dropped_closes_no_file_of_the_program(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    child = os.fork()
+    if not child:
+        try:
+            cache = FileStreamProgramCache(tmp_path / "cache")
+            cache.put_files(b"f", {"a": b"1"})
+            view = cache.view_files(b"f")
+            assert view is not None
+            numbers = _close_all_and_open([tmp_path / f"user{number}" for number in range(12)])
+            del view
+            gc.collect()
+            for number in numbers:
+                os.fstat(number)
+            said.write_text("")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert said.read_text() == ""
+
+
+@pytest.mark.parametrize("file", ["locks/00", "locks/directory", "locks/room", "leases/name.0"])
+def test_a_child_has_nothing_of_what_a_thread_of_its_parent_was_in_the_midst_of_opening(
+    file: str, tmp_path: Path
+) -> None:
+    cache = FileStreamProgramCache(tmp_path / "cache")
+    path = tmp_path / "cache/lockcache" / file
+    path.parent.mkdir(exist_ok=True)
+    fd = os.open(path, UPDATE | os.O_CREAT)  # no object owns it yet
+    child = os.fork()
+    if not child:
+        try:
+            os.fstat(fd)
+        except OSError:
+            os._exit(0)
+        os._exit(1)
+    os.close(fd)
+    assert os.waitpid(child, 0)[1] == 0
+    cache.close()

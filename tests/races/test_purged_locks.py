@@ -9,6 +9,7 @@ import pytest
 
 from lockcache.filestream.accounting import state
 from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.eviction import evict_to_limit
 from tests.races.steps import alongside, stop_before
 from tests.unit.material import on_disk
 
@@ -33,5 +34,26 @@ def test_a_lock_that_is_removed_in_the_middle_of_a_change_leaves_the_accounting_
         one.close()
     else:
         one[KEYS[3]] = b"w"
+    assert (other.stats().bytes, other.stats().entries) == on_disk(cache_path)
+    assert other.recount() == []
+
+
+@pytest.mark.parametrize("next_step", ["a removal", "an eviction"])
+def test_a_lock_that_is_removed_in_the_middle_of_a_change_is_settled_by_whatever_comes_next(
+    make, one, other, cache_path, monkeypatch, next_step
+):
+    one[KEYS[0]] = b"x" * 5000
+    one[KEYS[3]] = b"v" * 5000
+    changes = count()
+    stop = stop_before(monkeypatch, state, "_pwrite", lambda *_: next(changes) == 0)
+    with alongside(one.__delitem__, KEYS[0]):
+        stop.wait_until_reached()
+        os.unlink(Layout(str(cache_path)).lock(0))
+        other[KEYS[2]] = b"z" * 20_000
+        stop.go_on()
+    if next_step == "a removal":
+        del one[KEYS[3]]
+    else:
+        evict_to_limit(one._directory, one.stats().bytes - 1)
     assert (other.stats().bytes, other.stats().entries) == on_disk(cache_path)
     assert other.recount() == []

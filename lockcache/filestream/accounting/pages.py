@@ -22,6 +22,7 @@ from lockcache.filestream.accounting.scan import measure_shard, names_in
 from lockcache.filestream.accounting.state import (
     Slot,
     StatePage,
+    bytes_in,
     encode_page,
     folder_of,
     is_of,
@@ -67,7 +68,8 @@ def open_page(layout: Layout, policy: StatedPolicy) -> StatePage | None:
             if head is None or not (is_of(layout, head.folder) and page.is_ours_alone and page.is_at(layout.state)):
                 return None
             layout.space = head.space
-            policy.note(image, head)
+            most = policy.note(image, head).limit_bytes
+            policy.was_exceeded = most is not None and bytes_in(image) > most
             page.begin_use(image)
             return page
         except FileNotFoundError:

@@ -172,6 +172,7 @@ class StatePage:
             bytes_ += old_bytes
             entries += old_entries
         else:
+            self.refuse_other_file()  # a short file may be the program's
             self._note_cut()
         if 0 <= bytes_ <= _LARGEST and 0 <= entries <= _LARGEST:
             _pwrite(self._fd, _pack(bytes_, entries), offset)

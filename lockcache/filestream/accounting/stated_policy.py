@@ -48,6 +48,8 @@ class StatedPolicy:
         self._reported = ""
         #: The policy as it was last read, and its limit. Replaced as a whole: threads read other pages meanwhile.
         self.stated = Stated(b"no page begins like this", Policy(), None)
+        #: Whether more was accounted for than its limit when the page was opened. On NFS the opening reads no sums.
+        self.was_exceeded = False
 
     @property
     def latest(self) -> Policy:

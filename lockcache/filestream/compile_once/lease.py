@@ -29,7 +29,7 @@ from filelock import lock_descriptor
 from lockcache.filestream.accounting import folder_of, is_of
 from lockcache.filestream.disk import (
     UPDATE,
-    Descriptor,
+    KeptDescriptor,
     Layout,
     myself,
     opened,
@@ -105,7 +105,7 @@ class LeaseTurn:
         # The record that was written, while the lease is held. The thread that takes it out releases the lease: two
         # threads may end one turn, and what the second wrote to that descriptor would go into another file.
         self._held: list[Holder] = []
-        self._file = Descriptor()
+        self._file = KeptDescriptor()
         self._joined: Callable[[bool], object] | None = None
         #: Whether the turn before it failed a moment ago, so that nobody waits for this one.
         self.after_failure = False
@@ -187,10 +187,12 @@ class LeaseTurn:
         try:
             holder = self._held.pop()
             fd = self._file.number
+            if not self._file.is_own(status := os.fstat(fd)):
+                return  # the program closed it, and the lock with it; the number is that of a file of its own
             if failed_ns:
                 os.ftruncate(fd, 0)
                 _write(fd, holder._replace(failed_ns=failed_ns))
-            elif _is_at(os.fstat(fd), self._path):
+            elif _is_at(status, self._path):
                 if is_published and self._layout.is_network:
                     self._file.close()  # NFS renames what is unlinked while it is open: two calls more
                 self._layout.reach.unlink(self._path)
@@ -220,6 +222,7 @@ class LeaseTurn:
         if not lock_descriptor(fd, blocking=False):
             return self._leave_to_other(fd)
         status = os.fstat(fd)
+        self._file.is_own(status)  # by which it is known again: a program may close all descriptors during its turn
         if not _is_at(status, self._path):
             return _Locked.NAMELESS
         if status.st_nlink != 1:

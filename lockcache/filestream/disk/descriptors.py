@@ -132,6 +132,8 @@ class KeptDescriptor(Descriptor):
         Another file's number is forgotten: it is the program's, and the next use opens the file again.
         """
         found = status.st_dev, status.st_ino
+        if self.number < 0:
+            return False  # it was forgotten before: whose the number is by now is not asked again
         if self.identity is None:
             self.identity = found
             # When the owner is dropped, it is closed unless another file has the number by then, or nothing: that is
@@ -206,10 +208,11 @@ def _open_once_given_up(numbers: list[int], opening: Callable[[], Iterator[int]]
 # The flags by which lockcache opens entries and staged files, and hardly any other program: a user's own file in this
 # directory stays open.
 _OURS: Final = os.O_NOFOLLOW | os.O_NONBLOCK
+_SHARD_DIGITS: Final = 2
 
 
 def close_inherited(layout: Layout) -> None:
-    """Close the descriptors of entries and staged files that this process, a child just forked, has from its parent."""
+    """Close what this process, a child just forked, has of its parent's entries, staged files, locks and leases."""
     try:
         numbers = os.listdir(_TABLE)
     except OSError:
@@ -221,6 +224,11 @@ def close_inherited(layout: Layout) -> None:
 
 
 def _is_ours(layout: Layout, fd: int, path: str) -> bool:
-    if not path.startswith((f"{layout.entries}/", f"{layout.records}/", f"{layout.tmp}/", f"{layout.room_lock}.")):
+    # Of locks and leases those that no object owns yet: a thread of the parent was in the midst of opening them. With
+    # them the child would hold what the parent locks, also after its death.
+    folder, _, name = path.removesuffix(" (deleted)").rpartition("/")
+    is_lock = folder == layout.locks and (len(name) == _SHARD_DIGITS or name in ("directory", "room"))
+    folders = layout.entries, layout.records, layout.tmp, layout.leases
+    if not (is_lock or path.startswith((*(f"{each}/" for each in folders), f"{layout.room_lock}."))):
         return False
     return fcntl.fcntl(fd, fcntl.F_GETFL) & _OURS == _OURS

@@ -262,8 +262,8 @@ def _of_strangers(status: os.stat_result) -> str:
     if status.st_uid in (me, 0) or _is_member(gid):
         return ""
     return (
-        f"belongs to uid {status.st_uid} and group {_name_of(gid)}, of which you (uid {me}) are no member: they could "
-        "plant programs in it. Use a directory of your own, or become a member of the group"
+        f"belongs to uid {status.st_uid} and group {_name_of(gid)}, and you (uid {me}) are not a member of it: they "
+        "could plant programs in it. Use a directory of your own, or become a member of the group"
     )
 
 

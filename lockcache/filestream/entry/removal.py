@@ -65,6 +65,8 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float, *
             raise
         return _remove_without_lock(layout, name) or was_in_seed
     try:
+        if lock.was_removed:
+            directory.count_again_locked(shard, usage)
         return remove_locked(ShardChange(layout, usage, shard), name) or was_in_seed
     finally:
         hold.release()

@@ -29,6 +29,7 @@ from lockcache.filestream.disk import (
     READ,
     WRITE,
     Descriptor,
+    KeptDescriptor,
     Layout,
     Space,
     ViewName,
@@ -52,7 +53,7 @@ class ViewPath(str):
 
     #: The names of the files in it.
     names: tuple[str, ...]
-    _folder: Descriptor
+    _folder: KeptDescriptor
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, (str(self),)  # for another process, which does not hold it
@@ -91,7 +92,9 @@ def find_view(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> Vie
 def _held(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> ViewPath | None:
     """Returns the view, held; ``None`` if a process is removing it. Raises :class:`OSError`."""
     path = ViewPath(layout.view(view))
-    path.names, path._folder = tuple(files), layout.reach.open(path, FOLDER)
+    path.names, path._folder = tuple(files), (folder := KeptDescriptor())
+    layout.reach.open(path, FOLDER, folder)
+    folder.is_own(os.fstat(folder.number))  # by which it is known again: a program may close all descriptors meanwhile
     return path if _hold(path._folder.number) else None
 
 

@@ -124,7 +124,10 @@ class _Removal(NamedTuple):
 
     def _remove_locked(self, victims: list[Found]) -> Evicted:
         """Remove victims of one shard: two system calls each, and one give-back for all. Requires: shard lock."""
-        change = ShardChange(self.directory.layout, self.usage, int(victims[0].name[:2], 16))
+        shard = int(victims[0].name[:2], 16)
+        if self.directory.locks[shard].was_removed:
+            self.directory.count_again_locked(shard, self.usage)
+        change = ShardChange(self.directory.layout, self.usage, shard)
         reach, has_records, of_file = change.layout.reach, change.has_records, change.space.of_file
         entries, records, _ = change.layout.shard_folders(change.shard)
         # The folder is gone, or a symlink is in its place: nothing there is an entry now.

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream import admission
 from lockcache.filestream.accounting import StatedPolicy
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.space import Space
@@ -208,3 +209,18 @@ def test_a_default_directory_that_is_deleted_underneath_keeps_the_cap_that_it_ha
         shutil.rmtree(default_path)
         cache[b"key"] = b"value"
         assert policy_file(cache).load() == Policy(5_000_000)
+
+
+def test_an_opening_evicts_what_one_that_was_interrupted_left_over_its_lower_cap(make, monkeypatch):
+    cache = make(1 << 20)
+    for number in range(10):
+        cache[b"%d" % number] = bytes(20_000)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(admission, "evict_to_policy", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            make(100_000)
+    assert make(100_000).stats().bytes <= 100_000
