@@ -121,6 +121,7 @@ def _no_reservation() -> None:
 
 class _NoLock:
     timeout_seconds = 5.0
+    was_removed = False
 
     def try_hold(self) -> _NoLock:
         """Hold no lock, so that no process is kept out."""

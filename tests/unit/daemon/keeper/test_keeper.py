@@ -98,13 +98,13 @@ def test_a_sweep_that_is_told_to_stop_leaves_the_accounting_exact(
 ) -> None:
     fill(cache_path, 300, 10_000)
     kept = keep(cache_path)
-    remove = removal._remove_from_shard
+    remove = removal._Removal._remove_locked
 
-    def remove_and_stop(*arguments: Any) -> removal.Evicted | None:
+    def remove_and_stop(*arguments: Any) -> removal.Evicted:
         kept.stop.number = signal.SIGTERM
         return remove(*arguments)
 
-    monkeypatch.setattr(removal, "_remove_from_shard", remove_and_stop)
+    monkeypatch.setattr(removal._Removal, "_remove_locked", remove_and_stop)
     kept.keeper.tick()
     (sweep,) = kept.said("sweep")
     assert 0 < sweep["evicted_entries"] < 200
