@@ -117,6 +117,9 @@ class _Removal(NamedTuple):
                 self.busy.append(victims[start:])
                 break
             try:
+                # A process that makes the page again has counted these victims, or waits for this lock to do so.
+                if not self.usage.was_at(self.directory.layout.state):
+                    break
                 done += self._remove_locked(victims[start : start + _REMOVALS_PER_LOCK])
             finally:
                 hold.release()

@@ -30,6 +30,7 @@ _NAMED: Final = (
     (re.compile(r"locks/[0-9a-f]{2}\b"), "locks/SHARD"),
     (re.compile(r"leases/[^,)/]+"), "leases/NAME"),
     (re.compile(r"tmp/[^,)]+"), "tmp/STAGED"),
+    (re.compile(r"/proc/self/fd/\d+"), "/proc/self/fd/N"),
 )
 _CALL: Final = re.compile(r"call (\d+): ")
 _ENTRIES: Final = {(each.code, each.metadata["name"]): each.metadata["name"] for each in (OLDER, NEWER)}
