@@ -38,6 +38,7 @@ from lockcache.filestream.accounting import (
 from lockcache.filestream.disk import (
     PRIVATE,
     SHARDS,
+    Hold,
     Layout,
     ProcessLock,
     Recency,
@@ -245,12 +246,34 @@ class CacheDirectory:
         for shard, lock in [*self.locks.items()]:
             if lock.is_in_doubt():
                 with contextlib.suppress(OSError):  # a recount finds it
-                    self._count_again(shard, lock)
+                    self.hold_shard(shard)[0].release()
         with self._attaching:
             if self.page is not None:
                 self.page.will_be_dropped()
             self.page = None
         self._close_locks()
+
+    def hold_shard(self, shard: int, timeout_seconds: float | None = None) -> tuple[Hold, StatePage]:
+        """Take a shard's lock, and the page that is in force under it. Raises :class:`OSError`.
+
+        A page that is made again counts each shard under its lock: so what was changed before is counted, and what is
+        changed from here on has to be accounted for on the new page. ``timeout_seconds``: by default the lock's own.
+        """
+        lock, page = self.locks[shard], self.attached()
+        timeout = lock.timeout_seconds if timeout_seconds is None else timeout_seconds
+        for _ in range(_MOST_PAGES):
+            hold = lock.try_hold() or lock.hold(timeout)
+            try:
+                if page.was_at(self.layout.state) and page.is_own():
+                    if lock.was_removed:
+                        self.count_again_locked(shard, page)
+                    return hold, page
+            except BaseException:
+                hold.release()
+                raise
+            hold.release()
+            page = self.usage()
+        raise LockTimeoutError(f"{self.layout.state}: replaced again and again", self.layout.state)
 
     def count_again_locked(self, shard: int, page: StatePage) -> None:
         """Make a shard's slot say what its disk holds, where its lock's file was removed. Requires: shard lock.
@@ -261,14 +284,6 @@ class CacheDirectory:
         if found != page.slot(shard):  # which refuses a descriptor that is the program's by now
             page.set_locked(shard, found)
         self.locks[shard].was_removed = False
-
-    def _count_again(self, shard: int, lock: ProcessLock) -> None:
-        page = self.usage()
-        hold = lock.hold(lock.timeout_seconds)
-        try:
-            self.count_again_locked(shard, page)
-        finally:
-            hold.release()
 
     def _close_locks(self) -> None:
         for lock in [*self.locks.values(), *(vars(self)[name] for name in ("room_lock", "lock") if name in vars(self))]:

@@ -44,6 +44,9 @@ Mark: TypeAlias = "weakref.ref[Hold]"
 # Looked up once, for the write path.
 _fstat, _get_ident = os.fstat, threading.get_ident
 
+# Of a lock file that is unlinked each time before it is locked: a cleaner that purges all the time wins a few in a row.
+_MOST_OPENS: Final = 10
+
 
 class Lockable(Protocol):
     """An object that can be held. Keeps the mark of its holder under ``None`` in a dict."""
@@ -287,7 +290,7 @@ class ProcessLock:
     def _try_process(self) -> bool:
         """Requires: that this thread is the one of this process that has it."""
         refusal = "the lock file is unlinked again and again"
-        for _ in range(3):
+        for _ in range(_MOST_OPENS):
             fd = self._fd
             if fd < 0:
                 self._named_at = time.monotonic() if self._layout is not None and self._layout.is_network else None

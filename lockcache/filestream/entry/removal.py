@@ -57,16 +57,12 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float, *
     layout, shard = directory.layout, int(name[:2], 16)
     was_in_seed = for_good and hide(layout, name)  # first: else it is read from there once the entry is gone
     try:
-        lock = directory.locks[shard]
-        usage = directory.usage()
-        hold = lock.try_hold() or lock.hold(timeout_seconds)
+        hold, usage = directory.hold_shard(shard, timeout_seconds)
     except OSError as error:
         if error.errno in _MISCONFIGURED:
             raise
         return _remove_without_lock(layout, name) or was_in_seed
     try:
-        if lock.was_removed:
-            directory.count_again_locked(shard, usage)
         return remove_locked(ShardChange(layout, usage, shard), name) or was_in_seed
     finally:
         hold.release()

@@ -102,24 +102,21 @@ class _Removal(NamedTuple):
 
     def remove_in_shard(self, victims: list[Found]) -> Evicted:
         """Remove victims of one shard, some under each hold of its lock, until the goal is met or the shard is busy."""
-        done, locks, goal = Evicted(), self.directory.locks, self.goal
+        done, goal = Evicted(), self.goal
         for start in range(0, len(victims), _REMOVALS_PER_LOCK):
             # Read each time: other processes evict, and store, meanwhile.
             if (goal and goal.surplus(total_in(self.usage.whole())) == (0, 0)) or self.should_stop():
                 break
             try:
-                hold = locks[int(victims[0].name[:2], 16)].try_hold()
+                hold, page = self.directory.hold_shard(int(victims[0].name[:2], 16), 0.0)
             except PlantedFolderError:
                 break  # a symlink for a folder of the shard: nothing is removed through it
-            except OSError:
-                hold = None  # no inode or descriptor left for a lock file that is not there yet: as good as busy
-            if hold is None:
+            except OSError:  # busy; or no inode or descriptor left for a lock file, which is as good as busy
                 self.busy.append(victims[start:])
                 break
             try:
-                # A process that makes the page again has counted these victims, or waits for this lock to do so.
-                if not self.usage.was_at(self.directory.layout.state):
-                    break
+                if page is not self.usage:
+                    break  # the goal is that of a page which is in force no longer
                 done += self._remove_locked(victims[start : start + _REMOVALS_PER_LOCK])
             finally:
                 hold.release()
@@ -127,10 +124,7 @@ class _Removal(NamedTuple):
 
     def _remove_locked(self, victims: list[Found]) -> Evicted:
         """Remove victims of one shard: two system calls each, and one give-back for all. Requires: shard lock."""
-        shard = int(victims[0].name[:2], 16)
-        if self.directory.locks[shard].was_removed:
-            self.directory.count_again_locked(shard, self.usage)
-        change = ShardChange(self.directory.layout, self.usage, shard)
+        change = ShardChange(self.directory.layout, self.usage, int(victims[0].name[:2], 16))
         reach, has_records, of_file = change.layout.reach, change.has_records, change.space.of_file
         entries, records, _ = change.layout.shard_folders(change.shard)
         # The folder is gone, or a symlink is in its place: nothing there is an entry now.
@@ -172,18 +166,16 @@ def remove_empty_folders(directory: CacheDirectory) -> None:
 
     A cap of a megabyte is full of the folders of 256 shards alone.
     """
-    layout, usage = directory.layout, directory.usage()
+    layout = directory.layout
     if not directory.space.shows_blocks:
         return
-    for shard, slot in enumerate(usage.slots()):
+    for shard, slot in enumerate(directory.usage().slots()):
         if slot.entries or not slot.bytes:
             continue
         try:
-            hold = directory.locks[shard].try_hold()
+            hold, usage = directory.hold_shard(shard, 0.0)
         except OSError:
-            continue  # a symlink for a folder; no inode or descriptor left for a lock file: as good as busy
-        if hold is None:
-            continue
+            continue  # busy; a symlink for a folder; no inode or descriptor left for a lock file: as good as busy
         try:
             with ShardChange(layout, usage, shard):
                 remove_empty_folders_locked(layout, shard)
@@ -196,18 +188,16 @@ def remove_orphan_views(directory: CacheDirectory) -> None:
 
     No entry can be evicted for such views, so without this they would fill the cap bit by bit.
     """
-    layout, usage = directory.layout, directory.usage()
+    layout = directory.layout
     if not os.access(layout.views, os.F_OK, effective_ids=True):
         return
     for shard in range(SHARDS):
         if not orphan_views(layout, shard):
             continue
         try:
-            hold = directory.locks[shard].try_hold()
+            hold, usage = directory.hold_shard(shard, 0.0)
         except OSError:
-            continue  # as good as busy
-        if hold is None:
-            continue
+            continue  # busy, or as good as that
         try:
             with ShardChange(layout, usage, shard) as change:
                 change.bytes = -remove_orphan_views_locked(layout, shard).bytes

@@ -57,9 +57,7 @@ def recount_shard(
     ``between`` is called after every thousand files, and may raise to give up; nothing is half done then. Raises
     :class:`LockTimeoutError` if the shard's lock is not free in time (``None``: the lock's own timeout).
     """
-    usage = directory.usage()
-    lock = directory.locks[shard]
-    hold = lock.hold(lock.timeout_seconds if timeout_seconds is None else timeout_seconds)
+    hold, usage = directory.hold_shard(shard, timeout_seconds)
     try:
         if not reap_shard_locked(directory.layout, shard, in_a_moment=in_a_moment):
             return Repair(shard, usage.slot(shard), usage.slot(shard))

@@ -189,11 +189,13 @@ def _confirm(
     if found.state != CORRUPT:
         # Needs no lock: a payload never stands under its name before its record does.
         return found if entry.is_as_it_was() else None
-    usage = directory.usage() if repair else None
-    may_keep = usage is not None and make_place(directory, _bytes_of(directory.layout, found))
-    lock = directory.locks[int(found.name[:2], 16)]
+    may_keep = repair and make_place(directory, _bytes_of(directory.layout, found))
+    lock, usage = directory.locks[int(found.name[:2], 16)], None
     try:
-        hold = lock.hold(lock.timeout_seconds)
+        if repair:
+            hold, usage = directory.hold_shard(int(found.name[:2], 16))
+        else:
+            hold = lock.hold(lock.timeout_seconds)
     except OSError as error:
         if not entry.is_as_it_was() or suspected != (entry.inode, found):
             time.sleep(_PAUSE_SECONDS)
