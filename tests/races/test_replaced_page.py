@@ -12,7 +12,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.eviction import evict_to_limit
-from lockcache.filestream.eviction.remove import remove_empty_folders, remove_orphan_views
+from lockcache.filestream.eviction.remove import remove_orphan_views
 from lockcache.filestream.repair import empty_quarantine
 from lockcache.filestream.repair.verify import verify_entry
 from tests.races.steps import alongside, stop_before
@@ -32,11 +32,6 @@ def _damage(cache: Cache) -> None:
 def _quarantine(cache: Cache) -> None:
     _damage(cache)
     verify_entry(cache._directory, NAME, repair=True)
-
-
-def _leave_folder(cache: Cache) -> None:
-    os.unlink(cache._directory.layout.entry(NAME))
-    cache.recount()
 
 
 def _leave_view(cache: Cache) -> None:
@@ -59,7 +54,6 @@ CHANGES: dict[str, tuple[Callable[[Cache], None], Callable[[Cache], object]]] = 
     "repair": (_damage, lambda cache: verify_entry(cache._directory, NAME, repair=True)),
     "quarantine": (_quarantine, lambda cache: empty_quarantine(cache._directory, waits=True)),
     "recount": (_nothing, lambda cache: cache.recount()),
-    "empty folders": (_leave_folder, lambda cache: remove_empty_folders(cache._directory)),
     "orphan views": (_leave_view, lambda cache: remove_orphan_views(cache._directory)),
 }
 
