@@ -81,7 +81,8 @@ def _mounts() -> Iterator[Mount]:
 
 def _plain(field: str) -> str:
     """Returns a field of the table with its octal escapes resolved: of blanks, tabs, line ends and backslashes."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), field)
+    # Nearly none has one, and a program that opens a directory on tmpfs waits for all of them.
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), field) if "\\" in field else field
 
 
 def is_network(path: str) -> bool:
