@@ -122,14 +122,13 @@ class RemoteStore:
     def load_many(self, names: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
         """Returns the entries that the server has, verified, in one call."""
         wanted = list(names)
-        unsent = self._unsent_of(wanted)
         began_ns = time.perf_counter_ns()
-        values = self.ask(lambda transport: _read(transport, wanted), _bytes_of)
-        if values is not None:
+        found = self._read(wanted)
+        if found is not None:
             took_ns = time.perf_counter_ns() - began_ns
             self.counts.answers += 1
             self.counts.answers_ns += took_ns
-        found = self.believed(values, wanted, unsent)
+        found = found or {}
         hits, misses = len(found), len(wanted) - len(found)
         self.counts.hits += hits
         self.counts.misses += misses
@@ -137,12 +136,26 @@ class RemoteStore:
 
     def look(self, name: str, *, is_waiting: bool) -> tuple[bytes, bytes] | None:
         """Load like :meth:`load`, but count no miss: this is a further look. ``is_waiting``: as for :meth:`ask`."""
-        unsent = self._unsent_of([name])
-        values = self.ask(lambda transport: _read(transport, [name]), _bytes_of, is_waiting=is_waiting)
-        found = self.believed(values, [name], unsent)
+        found = self._read([name], is_waiting=is_waiting) or {}
         hits = len(found)
         self.counts.hits += hits
         return found.get(name)
+
+    def _read(self, names: list[str], *, is_waiting: bool = False) -> dict[str, tuple[bytes, bytes]] | None:
+        """Returns the entries that the server has, verified; ``None`` if there is no answer.
+
+        An answer may take the longer the more of it is believed: garbage costs time, and saves no compilation.
+        """
+        unsent = self._unsent_of(names)
+        found: dict[str, tuple[bytes, bytes]] = {}
+
+        def receive(values: dict[str, bytes]) -> int:
+            self.counts.bytes_read += sum(map(len, values.values()))
+            found.update(self.believed(values, names, unsent))
+            return sum(len(values[name]) for name in found)
+
+        values = self.ask(lambda transport: _read(transport, names), receive, is_waiting=is_waiting)
+        return None if values is None else found
 
     def offer(self, name: str, payload: bytes, record: Record) -> None:
         """Send an entry in the background. This process reads no other one until the server has taken it."""
@@ -221,15 +234,16 @@ class RemoteStore:
     def ask(
         self,
         call: Callable[[Transport], _T],
-        size_of: Callable[[_T], int] | None = None,
+        receive: Callable[[_T], int] | None = None,
         *,
         is_waiting: bool = False,
         changes: bool = False,
     ) -> _T | None:
         """Returns the server's answer; ``None`` if it is not to be asked or does not answer in time. Raises nothing.
 
-        ``is_waiting``: the caller waits for another node, so that an answer that is slow costs it nothing. ``changes``:
-        the call is one that a server may refuse which may only be read.
+        ``receive``: takes the answer, and returns how many bytes of it were worth waiting for. ``is_waiting``: the
+        caller waits for another node, so that an answer that is slow costs it nothing. ``changes``: the call is one
+        that a server may refuse which may only be read.
         """
         direction = SENDING if changes else READING
         if self._rests():
@@ -244,8 +258,7 @@ class RemoteStore:
             self.patience.charge(error.seconds, is_answered=error.answer is Answer.REFUSED)
             self._note_failure(error, transport, direction)
             return None
-        size_bytes = 0 if size_of is None else size_of(answer)
-        self.counts.bytes_read += size_bytes
+        size_bytes = 0 if receive is None else receive(answer)
         if is_waiting or self.patience.charge(seconds, is_answered=True, received_bytes=size_bytes):
             self._failures.note_success(direction)
         elif self.patience.is_over():
@@ -351,13 +364,12 @@ class RemoteStore:
         return frozenset(name for name in names if name in self.unsent)
 
     def believed(
-        self, values: dict[str, bytes] | None, names: Collection[str], unsent: Collection[str] = ()
+        self, values: dict[str, bytes], names: Collection[str], unsent: Collection[str] = ()
     ) -> dict[str, tuple[bytes, bytes]]:
         """Returns the answers under ``names`` that are whole and not replaced by own writes. Counts the others.
 
         ``unsent``: the names whose writes were on their way when the server was asked.
         """
-        values = values or {}
         found = {name: self._believed(name, value, name in unsent) for name, value in values.items() if name in names}
         return {name: loaded for name, loaded in found.items() if loaded is not None}
 
@@ -420,7 +432,3 @@ def _abort(transport: Transport) -> None:
         transport.abort()
     except Exception as error:  # noqa: BLE001 - of a client library, while it is in use; nothing more is to be done
         _log.debug("a connection was not closed: %s", error)
-
-
-def _bytes_of(values: dict[str, bytes]) -> int:
-    return sum(map(len, values.values()))

@@ -1,9 +1,10 @@
 """Limits on waiting for a server: a second in the whole life of a process, and none while a breaker is open.
 
 Keeps invariant 7 (never take the job down) for time: whatever a server does, a job that asks it is at most
-:data:`LIFE_SECONDS` slower for each of its processes than one that does not. Charged is the time of calls that failed,
-and of calls that took longer than a healthy server takes. A call that is answered promptly is not charged: the
-compilation that it may save takes a hundred times as long.
+:data:`LIFE_SECONDS` slower for each of its processes than one that does not, and a round trip for each look-up. Charged
+is the time of calls that failed, and of calls that took longer than a healthy server takes for what of the answer is
+believed. A call that is answered promptly is not charged: the compilation that it may save takes a hundred times as
+long.
 
 The breaker serves all callers of one server: it opens when the server does not answer, and one caller probes the server
 after :data:`PROBE_AFTER_SECONDS`, in the background. :class:`Breaker` is for one process; the processes of a directory

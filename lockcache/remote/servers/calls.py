@@ -41,8 +41,10 @@ _SLICE_SECONDS: Final = 0.02
 # A thread that has nothing to do for so long ends, if another one stays.
 _IDLE_SECONDS: Final = 10.0
 
-# A call's result or what it raised, and for how long its thread has waited for a processor, in ns.
-_Answer: TypeAlias = "tuple[_T | None, BaseException | None, int]"
+# For how long a thread has run, and has waited for a processor, in ns.
+_Times: TypeAlias = tuple[int, int]
+# A call's result or what it raised, and the times of its thread.
+_Answer: TypeAlias = "tuple[_T | None, BaseException | None, _Times]"
 
 
 class _Worker:
@@ -79,10 +81,10 @@ class _Worker:
             # Of a client library. What Rust raises for a panic is not an Exception. The caller gets it, and counts it.
             except BaseException as error:  # noqa: BLE001
                 failure = error
-            delay_ns = _run_delay_ns("thread-self")
+            times = _times_of("thread-self")
             self.is_busy = False
             self._idle.append(self)  # before the answer is there: the caller's next call finds this thread
-            answers.put((answer, failure, delay_ns))
+            answers.put((answer, failure, times))
             del ask, answers, answer, failure  # which may hold the caller's objects
 
     def _leaves(self) -> bool:
@@ -129,14 +131,16 @@ class _Wait:
     """A wait for a thread's answer, less the time in which this process could not run.
 
     That is the time for which the thread waited for a processor (0 if the kernel does not tell), and for which the
-    caller waited for a processor or for the interpreter's lock: a compiler may hold that for seconds.
+    caller waited for a processor or for the interpreter's lock: a compiler may hold that for seconds. But at least for
+    as long as the thread itself ran, which keeps that lock while it parses an answer: else a server that floods it with
+    one would be waited for eight times as long.
     """
 
-    __slots__ = ("_began", "_began_delay_ns", "_blocked_seconds", "_thread")
+    __slots__ = ("_began", "_began_times", "_blocked_seconds", "_thread")
 
     def __init__(self, thread: threading.Thread) -> None:
         self._thread = f"self/task/{thread.native_id}"
-        self._began_delay_ns = _run_delay_ns(self._thread)
+        self._began_times = _times_of(self._thread)
         self._blocked_seconds = 0.0
         self._began = time.monotonic()
 
@@ -152,21 +156,24 @@ class _Wait:
         """Returns for how long this has lasted, also while this process could not run."""
         return time.monotonic() - self._began
 
-    def seconds(self, delay_ns: int | None = None) -> float:
-        """Returns the seconds of waiting. ``delay_ns``: that of the thread, or ``None`` while it runs."""
+    def seconds(self, times: _Times | None = None) -> float:
+        """Returns the seconds of waiting. ``times``: those of the thread, or ``None`` while it runs."""
         began = time.monotonic()
-        delay_ns = _run_delay_ns(self._thread) if delay_ns is None else delay_ns
+        times = _times_of(self._thread) if times is None else times
         self._blocked_seconds += time.monotonic() - began  # each read of a file may wait for the interpreter's lock
-        delay_seconds = max(0, delay_ns - self._began_delay_ns) / 1e9
-        return max(0.0, self.whole_seconds() - self._blocked_seconds - delay_seconds)
+        ran_seconds, delay_seconds = (
+            max(0, now - then) / 1e9 for now, then in zip(times, self._began_times, strict=True)
+        )
+        return max(ran_seconds, self.whole_seconds() - self._blocked_seconds - delay_seconds)
 
 
-def _run_delay_ns(thread: str) -> int:
+def _times_of(thread: str) -> _Times:
     try:
         with open(f"/proc/{thread}/schedstat", "rb") as file:
-            return int(file.read(_SCHEDSTAT_BYTES).split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+            ran_ns, delay_ns = file.read(_SCHEDSTAT_BYTES).split()[:2]
+        return int(ran_ns), int(delay_ns)
+    except (OSError, ValueError):
+        return 0, 0
 
 
 def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
@@ -182,13 +189,13 @@ def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
         # Once more at the end: the answer may have come while the caller could not run.
         is_last = left <= 0 or wait.whole_seconds() >= seconds * _MOST_STRETCHED
         try:
-            answer, failure, delay_ns = wait.take(answers, 0.0 if is_last else min(left, _SLICE_SECONDS))
+            answer, failure, times = wait.take(answers, 0.0 if is_last else min(left, _SLICE_SECONDS))
         except queue.Empty:
             left = seconds - wait.seconds()
             continue
         if failure is not None:
-            raise _in_words(failure, wait.seconds(delay_ns))
-        return answer, wait.seconds(delay_ns)  # type: ignore[return-value] # None only where ask() returns that
+            raise _in_words(failure, wait.seconds(times))
+        return answer, wait.seconds(times)  # type: ignore[return-value] # None only where ask() returns that
     _workers.leave(worker)
     raise RemoteError(f"no answer within {seconds:.2f} s", Answer.SILENT, seconds=max(seconds, wait.seconds()))
 

@@ -1,0 +1,113 @@
+"""Servers that answer without an end, by bytes that keep the client library busy: what a process gives them in all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lockcache.remote import call_within
+from tests.matrix_sampling import all_but
+
+_OK = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\n'
+_CHUNKS = _OK + b"Transfer-Encoding: chunked\r\n\r\n"
+# How an answer begins, and what is repeated then.
+_REDIS_FLOODS = {
+    "numbers": (b"*100000000\r\n", b":1\r\n"),
+    "nested arrays": (b"", b"*1000000\r\n"),
+    "short strings": (b"*100000000\r\n", b"$1\r\na\r\n"),
+    "a long value": (b"$67108864\r\n", b"a"),
+    "a line without an end": (b"+", b"a"),
+    "garbage": (b"", b"garbage\r\n"),
+}
+_WEB_FLOODS = {
+    "short chunks": (_CHUNKS, b"1\r\na\r\n"),
+    "long values": (_OK + b"Content-Length: 67108864\r\n\r\n", b"a"),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"A: b\r\n"),
+    "heads": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "a page of an error": (b"HTTP/1.1 500 no\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n"),
+}
+_URLS = {
+    "redis": "redis://127.0.0.1:{}",
+    "http": "http://127.0.0.1:{}/k",
+    "s3": "s3://b/p?endpoint=http://127.0.0.1:{}&access_key_id=a&secret_access_key=b",
+}
+_FLOODS = [
+    *(("redis", flood) for flood in _REDIS_FLOODS),
+    *((scheme, flood) for scheme in ("http", "s3") for flood in _WEB_FLOODS),
+]
+_KEPT = [("redis", "numbers"), ("redis", "a long value"), ("http", "short chunks"), ("s3", "long values")]
+
+# The processor's time, not the clock's: this machine has more to do.
+_PROGRAM = """
+import json, sys, time
+from lockcache import RemoteProgramCache
+cache = RemoteProgramCache(sys.argv[1])
+cache._store.sender()  # which loads the client
+began = time.process_time()
+found = [cache.get(f"k{number}") for number in range(20)]
+print(json.dumps([time.process_time() - began, cache.waited_seconds, len(found) - found.count(None)]))
+"""
+
+
+@contextlib.contextmanager
+def _flooding(head: bytes, piece: bytes) -> Iterator[int]:
+    """A port on which each request is answered by ``head``, and by ``piece`` until the client hangs up."""
+    pieces = piece * (1 + (1 << 18) // len(piece))
+
+    def serve(client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            client.recv(65_536)
+            client.sendall(head)
+            while True:
+                client.sendall(pieces)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=serve, args=(client,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            accepting.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", all_but(_KEPT, _FLOODS), ids=lambda case: f"{case[0]}-{case[1]}")
+def test_a_flood_takes_a_second_of_the_processor_and_finds_nothing(case: tuple[str, str]) -> None:
+    scheme, flood = case
+    head, piece = (_REDIS_FLOODS if scheme == "redis" else _WEB_FLOODS)[flood]
+    with _flooding(head, piece) as port:
+        program = [sys.executable, "-c", _PROGRAM, _URLS[scheme].format(port)]
+        ended = subprocess.run(program, capture_output=True, text=True, check=True, timeout=100)
+    ran_seconds, waited_seconds, found = json.loads(ended.stdout)
+    assert found == 0
+    assert waited_seconds < 1.5
+    # Twenty answers of the most that is received of one, 64 MiB, are a second in themselves.
+    assert ran_seconds < 2.5
+
+
+def test_a_thread_that_is_kept_busy_is_waited_for_while_it_runs() -> None:
+    """Its caller cannot run meanwhile, as while a compiler keeps the interpreter: the two differ."""
+
+    def parse_a_flood() -> float:
+        began = time.thread_time()
+        while time.thread_time() - began < 0.3:
+            pass
+        return time.thread_time() - began
+
+    ran_seconds, waited_seconds = call_within(60, parse_a_flood)
+    assert waited_seconds >= ran_seconds - 0.01
