@@ -48,16 +48,13 @@ def open_in_mode(arguments: Mapping[str, Any], first_cap_bytes: int | None) -> C
     except OSError as error:
         _refuse_unless_dispensable(root, error, read_only)
         return None
-    if not reads:
-        try:
-            found.attached()
-        except OSError as error:
-            if error.errno not in _DENIED:
-                return found  # a full disk, or a first count by another process: over soon
-            if read_only is False:
-                what = "this directory may be read and not written, and read_only=False asks for both"
-                raise PermissionError(error.errno, what, root) from error
-            found.only_read(in_words(error))
+    number, why = found.why_no_page
+    # Otherwise it is a full disk, or a first count by another process: over soon.
+    if not reads and number in _DENIED:
+        if read_only is False:
+            what = "this directory may be read and not written, and read_only=False asks for both"
+            raise PermissionError(number, what, root)
+        found.only_read(why)
     return found
 
 

@@ -26,10 +26,10 @@ import contextlib
 import logging
 import random
 import time
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
+from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import Slot, StatePage, bytes_in, slots_in, space_of, total_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, Hold, Waiter, ring
@@ -272,52 +272,51 @@ def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority 
     Looks at what is stored only where that may be over the cap: this opening changed the policy, or counted the
     directory, or found more accounted for, as the death or an interrupt of the process that lowered the cap leaves it.
 
-    A program's ``priority`` counts only if the directory has the default: so programs that differ do not alternate.
+    What cannot be published now is published as soon as it can be, and until then this process alone keeps to it: see
+    :meth:`.StatedPolicy.want`. How a program's policy and the directory's go together: :meth:`.Policy.over`.
     """
-    root = directory.layout.root
-    wanted = policy = directory.policy.latest  # which opening has read a moment ago
-    if priority is not None and policy.priority == Policy.priority and not policy.states_priority:
-        wanted = replace(wanted, priority=priority)
-    if cap is not None:
-        wanted = replace(wanted, max_size_bytes=cap, is_default=False)
-    is_within = not (directory.was_counted or directory.policy.was_exceeded)
-    if (wanted == policy and is_within) or directory.usage_if_writable() is None:
+    if directory.is_read_only:
         return Evicted()
-    done = Evicted()
-    if wanted != policy:
-        if not policy.by_operator:
-            done += _replace_policy(directory, wanted)
-        elif cap is not None and cap != policy.max_size_bytes:
-            _log.warning(
-                "%s: max_size_bytes=%s is not applied, an operator set it to %s (change: lockcache policy set)",
-                root,
-                cap,
-                policy.max_size_bytes,
-            )
-    return done + evict_to_policy(directory, directory.policy.latest)
+    rules = directory.policy  # which opening has read a moment ago
+    wanted, before = Policy(cap, priority=priority or Policy.priority), rules.latest
+    if wanted.over(before) != before:
+        rules.want(wanted)
+    elif before.by_operator:
+        rules.report_refused(cap)
+    is_within = rules.wanted is None and not (directory.was_counted or rules.was_exceeded)
+    if is_within or directory.page is None:
+        return Evicted()  # without a page nothing is stored, and what is wanted is published with it
+    return _publish_wanted(directory) + evict_to_policy(directory, rules.latest)
 
 
 def reap_if_possible(directory: CacheDirectory) -> None:
-    """Give back what dead writers hold; without a cap no one else may ever do it. One listing if they left nothing."""
+    """Give back what dead writers hold; without a cap no one else may ever do it. One listing if they left nothing.
+
+    Publish also the policy that could not be published before.
+    """
     try:
         reap(directory)
+        if directory.policy.wanted is not None:
+            directory.policy.publish_wanted()
     except OSError as error:
         _log.debug("%s: what killed writers left cannot be removed now: %s", directory.layout.root, error)
 
 
-def _replace_policy(directory: CacheDirectory, policy: Policy) -> Evicted:
+def _publish_wanted(directory: CacheDirectory) -> Evicted:
+    rules, done = directory.policy, Evicted()
     try:
-        directory.policy.replace(policy)
-        return Evicted()
+        rules.publish_wanted()
+        return done
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        if error.errno not in DISK_FULL and not isinstance(error, LockTimeoutError):
             raise
     # It may well be this cache that fills the disk, and the cap that would have prevented it.
-    done = evict_to_policy(directory, policy)
+    done += evict_to_policy(directory, rules.latest)
     try:
-        directory.policy.replace(policy)
+        rules.publish_wanted()
     except OSError as error:
-        _log.warning("%s: max_size_bytes=%s is not applied: %s", directory.layout.root, policy.max_size_bytes, error)
+        what = "%s: only this program keeps to max_size_bytes=%s until it can be published: %s"
+        _log.warning(what, directory.layout.root, rules.latest.max_size_bytes, error)
     return done
 
 

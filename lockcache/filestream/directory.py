@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from lockcache.asked_once import AskedOnce
-from lockcache.errors import LockTimeoutError
+from lockcache.errors import LockTimeoutError, in_words
 from lockcache.filestream.accounting import (
     FirstCount,
     Head,
@@ -105,6 +105,8 @@ class CacheDirectory:
         self._between_shards = between_shards
         self._first_cap_bytes = first_cap_bytes
         self._attaching = threading.RLock()  # a signal handler may ask during it
+        #: The number and the text of the error for which there is no page, if there is none after the opening.
+        self.why_no_page: tuple[int | None, str] = (None, "")
         #: The accounting page, as it was attached last; not checked, as a writer does under a lock.
         self.page: StatePage | None = None
         # Of the page that was attached last.
@@ -143,8 +145,6 @@ class CacheDirectory:
 
         Raises :class:`OSError` where it cannot be: on a read-only directory, EROFS or EACCES.
         """
-        if self.is_read_only:
-            self.refuse_if_read_only()
         usage = self.page
         if usage is None or not usage.is_at(self.layout.state) or not usage.is_own():
             usage = self._attach(usage)
@@ -157,11 +157,11 @@ class CacheDirectory:
         """
         try:
             return self.usage()
-        except LockTimeoutError:
-            return None
         except OSError as error:
-            if error.errno not in _NOT_WRITABLE:
+            if error.errno not in _NOT_WRITABLE and not isinstance(error, LockTimeoutError):
                 raise
+            # Not the error, which would keep its frames, and what is open in them.
+            self.why_no_page = error.errno, in_words(error)
             return None
 
     @contextlib.contextmanager
@@ -316,6 +316,7 @@ class CacheDirectory:
             self.layout.reach.make_folder(path)
 
     def _attach(self, seen: StatePage | None) -> StatePage:
+        self.refuse_if_read_only()
         with self._attaching:
             if self.page is not None and self.page is not seen:
                 return self.page  # another thread was faster
@@ -325,9 +326,12 @@ class CacheDirectory:
             before, older = self.policy.stated.policy, self._identity
             usage = open_page(self.layout, self.policy) or self._create_page()
             self.page, self._identity = usage, usage.identity
-            if older not in (None, usage.identity) and self.policy.latest == Policy():
+            if older not in (None, usage.identity) and self.policy.latest == Policy() != before:
                 # Deleted underneath, and made again by a process that did not know the policy.
-                self.policy.replace(before)
+                self.policy.want(before)
+            if self.policy.wanted is not None:
+                with contextlib.suppress(OSError):  # then this process alone keeps to it for now
+                    self.policy.publish_wanted()
             return usage
 
     def _create_page(self) -> StatePage:

@@ -6,7 +6,7 @@ counts: :mod:`.accounting.state`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
 from lockcache.arguments import coerce_choice
@@ -66,6 +66,21 @@ class Policy:
     is_default: bool = False
     #: Not a rule: :meth:`.StatedPolicy.replace` leaves it unchanged.
     seed: Seed | None = field(default=None, compare=False, kw_only=True)
+
+    def over(self, stated: Policy) -> Policy:
+        """Returns the policy of a directory that states another one, once a program adds this one to it.
+
+        Where nothing is stated, it is this one. Else its cap replaces the other, and its priority the default one: so
+        programs that differ in their priority do not alternate. An operator's policy stays.
+        """
+        is_default = stated.priority == Policy.priority and not stated.states_priority
+        if is_default and stated == Policy():
+            return replace(self, seed=stated.seed)
+        if stated.by_operator:
+            return stated
+        if self.max_size_bytes is not None:
+            stated = replace(stated, max_size_bytes=self.max_size_bytes, is_default=False)
+        return replace(stated, priority=self.priority) if is_default else stated
 
     def entries_limit_bytes(self, space: Space) -> int | None:
         """Returns what entries and reservations may add up to, or ``None`` for no limit.

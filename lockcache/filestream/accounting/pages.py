@@ -43,7 +43,6 @@ from lockcache.filestream.disk import (
     probe_space,
     refuse_newer,
 )
-from lockcache.filestream.policy import Policy
 
 _log = logging.getLogger("lockcache")
 
@@ -146,8 +145,9 @@ class FirstCount(NamedTuple):
         slots = [Slot(0, 0)] * SHARDS if is_new else [self._measure(shard) for shard in range(SHARDS)]
         if is_new:
             leave_tag(layout, names_in(layout, layout.root))
-        if self.first_cap_bytes is not None and head.policy == Policy() and not any(slot.bytes for slot in slots):
-            head = head._replace(policy=Policy(self.first_cap_bytes, is_default=True))
+        policy, is_capped = head.policy, head.policy.by_operator or head.policy.max_size_bytes is not None
+        if self.first_cap_bytes is not None and not is_capped and not any(slot.bytes for slot in slots):
+            head = head._replace(policy=replace(policy, max_size_bytes=self.first_cap_bytes, is_default=True))
         # In place: on a full disk there may be no room for a second one.
         write_state(layout, encode_page(head, slots, older))
 

@@ -22,6 +22,8 @@ __all__ = ["Stated", "StatedPolicy"]
 
 _log = logging.getLogger("lockcache")
 
+_NOT_READ: Final = b"no page begins like this"
+
 # At a page that may just be written: that takes less than a microsecond.
 _LOOKS: Final = 3
 
@@ -47,7 +49,9 @@ class StatedPolicy:
         self._layout = layout
         self._reported = ""
         #: The policy as it was last read, and its limit. Replaced as a whole: threads read other pages meanwhile.
-        self.stated = Stated(b"no page begins like this", Policy(), None)
+        self.stated = Stated(_NOT_READ, Policy(), None)
+        #: The policy that this process adds to the directory's, until it is published: see :meth:`want`.
+        self.wanted: Policy | None = None
         #: Whether more was accounted for than its limit when the page was opened. On NFS the opening reads no sums.
         self.was_exceeded = False
 
@@ -76,8 +80,9 @@ class StatedPolicy:
         return stated
 
     def note(self, image: bytes, head: Head) -> Stated:
-        """Note the policy that a page states, whose head this is. Returns it."""
-        stated = Stated(image[:HEAD_BYTES], head.policy, head.policy.entries_limit_bytes(head.space))
+        """Note the policy that a page states, whose head this is, with what is wanted. Returns it."""
+        policy = head.policy if self.wanted is None else self.wanted.over(head.policy)
+        stated = Stated(image[:HEAD_BYTES], policy, policy.entries_limit_bytes(head.space))
         self.stated, self._reported = stated, ""
         return stated
 
@@ -92,6 +97,33 @@ class StatedPolicy:
                 return self.stated_in(image).policy
             refuse_newer(self._layout, image)
         return Policy()
+
+    def want(self, policy: Policy) -> None:
+        """Keep to ``policy`` in this process from now on, as far as the directory's leaves it (:meth:`.Policy.over`).
+
+        Until :meth:`publish_wanted` has made it the directory's. That fails while another process counts the directory,
+        and on a full disk; what a program asked for when it opened the directory must not be lost over it.
+        """
+        self.wanted, self.stated = policy, Stated(_NOT_READ, policy.over(self.latest), None)
+
+    def publish_wanted(self) -> None:
+        """Make the directory's what this process wants, if anything. Raises :class:`OSError`; then it stays wanted."""
+        wanted = self.wanted
+        if wanted is not None:
+            self._change(lambda policy: policy)  # which is read with what is wanted
+            self.wanted = None
+            self.report_refused(wanted.max_size_bytes)
+
+    def report_refused(self, cap: int | None) -> None:
+        """Report a cap that a program states, and that does not count because an operator set another one."""
+        policy = self.latest
+        if policy.by_operator and cap not in (None, policy.max_size_bytes):
+            _log.warning(
+                "%s: max_size_bytes=%s is not applied, an operator set it to %s (change: lockcache policy set)",
+                self._layout.root,
+                cap,
+                policy.max_size_bytes,
+            )
 
     def replace(self, policy: Policy) -> None:
         """Publish a policy for every process, but for its seed, which stays what it is on disk.

@@ -209,6 +209,8 @@ def _attach_opened(directory: CacheDirectory, check: FreshnessCheck, *, by_opera
         if seed is not None and seed.path == check.path and stands(layout):
             check.end(layout, is_attached=True)
         raise
+    except LockTimeoutError:
+        raise  # says nothing of the file, which the next process looks at
     except (OSError, ArchiveError):
         check.end(layout, is_attached=False)
         raise
