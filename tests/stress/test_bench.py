@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from lockcache.filestream.directory import CacheDirectory
@@ -17,10 +14,7 @@ from lockcache.filestream.entry.reader import EntryReader
 from lockcache.filestream.eviction.evict import all_entries
 from lockcache_stress.bench import daemon_million as million, measurements as bench, peers
 from lockcache_stress.bench.base import Bar, Bench, Line, ratio_line
-from lockcache_stress.bench.daemon import Daemons
-from lockcache_stress.bench.peers import lacking_room
 from lockcache_stress.commands import scenarios
-from lockcache_stress.report.terminal import print_bench
 from tests.docs.pages import load_script
 from tests.matrix_sampling import EXHAUSTIVE
 from tests.stress.support import stress, stress_json
@@ -47,29 +41,6 @@ def test_a_quick_run_measures_everything_and_names_the_machine(run_path: Path) -
     assert os.listdir(run_path) == []
 
 
-@pytest.mark.long
-@pytest.mark.cuda
-@pytest.mark.root
-def test_a_put_is_judged_on_a_new_disk_and_told_for_this_one(run_path: Path) -> None:
-    if shutil.which("mkfs.ext4") is None:
-        pytest.skip("needs mkfs.ext4")
-    judged, reported = stress_json("bench", "put", "--quick", "--no-fail", run_path=run_path)["lines"]
-    assert (judged["name"], judged["bar"]) == ("put, new key, 16 KiB, new ext4", ">= 4x")
-    assert (reported["name"], reported["bar"], reported["ok"]) == ("put, new key, 16 KiB, this disk", "", True)
-    assert reported["ratio"]
-    assert str(run_path) not in Path("/proc/self/mounts").read_text()
-    assert os.listdir(run_path) == []
-
-
-def test_a_daemon_that_dies_meanwhile_is_told(tmp_path: Path) -> None:
-    with Daemons(str(tmp_path)) as daemons, daemons.attending(str(tmp_path / "cache"), None):
-        [mine] = [each for each in psutil.Process().children() if str(tmp_path / "cache") in each.cmdline()]
-        mine.kill()
-    line = daemons.line("hit")
-    assert (line.ours, line.ok) == ("1 of 1", False)
-    assert "the daemon died" in line.name
-
-
 def test_the_many_entries_are_whole_and_accounted_for(tmp_path: Path) -> None:
     root = str(tmp_path / "many")
     million.make_entries(root, 512, lambda share, words: None)
@@ -85,23 +56,6 @@ def test_the_many_entries_are_whole_and_accounted_for(tmp_path: Path) -> None:
         assert len({prices.cost_ns(entry) for entry in found}) > 500
     finally:
         directory.close()
-
-
-@pytest.mark.parametrize("measure", [bench.daemon.measure_idle, bench.daemon.measure_sweep])
-def test_without_the_daemon_or_room_its_measurements_are_skipped_with_a_reason(
-    measure: Callable[[Bench], list[Line]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr("lockcache_stress.bench.daemon.find_daemon", lambda: None)
-    [line] = measure(Bench(str(tmp_path), True, lambda share, words: None))
-    assert (line.ok, line.bar) == (True, "")
-    assert "not installed" in line.skipped
-    print_bench({}, [line])
-    assert "skipped: lockcache-daemon" in capsys.readouterr().out
-    assert "less" in lacking_room(str(tmp_path), 10**12)
-    assert lacking_room(str(tmp_path), 1) == ""
 
 
 @pytest.mark.parametrize(
@@ -136,11 +90,6 @@ def test_a_bar_that_is_missed_is_exit_code_1_unless_told_not_to_fail(
     monkeypatch.setattr("sys.argv", ["lockcache-stress", "bench", "--json", *words])
     assert scenarios.run_command_line() == code
     assert json.loads(capsys.readouterr().out)["ok"] is False
-
-
-def test_without_cuda_core_a_ratio_has_no_bar_to_miss() -> None:
-    line = ratio_line("hit", {"ours": 10.0, "floor": 2.0}, 2.5)
-    assert (line.bar, line.ok, line.theirs) == ("", True, "")
 
 
 @EXHAUSTIVE

@@ -10,49 +10,15 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lockcache_stress.commands.file_systems import _Making
-from lockcache_stress.commands.kill_table import _tabulate
-from lockcache_stress.commands.power_cut import _tabulate as tabulate_cuts
-from lockcache_stress.experiments.kill_table import Row, Survey
-from lockcache_stress.experiments.power_cut import Cut
 from lockcache_stress.experiments.proofs import Tried
-from lockcache_stress.report.content import Ran, Written
 from lockcache_stress.report.files import Files
 from lockcache_stress.run.outcome import Check
 from tests.stress.reports import Page, assert_is_junit, make_outcome
-from tests.stress.support import PROGRAM, environment, failed_checks
+from tests.stress.support import PROGRAM, environment
 
 
 def verdict(run_path: Path) -> str:
     return re.findall(r"<title>(\w+): ", (run_path / "report.html").read_text())[0]
-
-
-def cases(document: ET.Element) -> dict[str | None, ET.Element | None]:
-    return {case.get("name"): case.find("failure") for case in document.iter("testcase")}
-
-
-def test_a_death_that_leaves_something_wrong_is_a_failure_that_says_which(tmp_path: Path) -> None:
-    rows = [
-        Row("put", 1, "open(x)", Survey("older", 6, 0, 0, 0, ())),
-        Row("put", 2, "write(<x>)", Survey("torn", 6, 0, 0, -5, ("all is lost",))),
-    ]
-    Files(str(tmp_path / "report.html"), str(tmp_path / "j.xml")).write(Written("t", [Ran(_tabulate(rows), ["x"])], {}))
-    page, document = Page((tmp_path / "report.html").read_text()), ET.parse(tmp_path / "j.xml").getroot()
-    assert_is_junit(document)
-    assert verdict(tmp_path) == "FAILED"
-    assert ["put", "2", "write(<x>)", "torn", "6/6", "0", "0", "-5", "all is lost", "NO"] in page.rows
-    failure = cases(document)["put: wrong"]
-    assert failure is not None
-    assert failure.get("message") == "put: wrong is 1, must be 0"
-    assert "put, death 2, in front of write(<x>): all is lost" in (failure.text or "")
-
-
-def test_a_cut_that_tears_or_loses_what_was_synced_fails_as_that() -> None:
-    cuts = [Cut("xfs", fsync=True, writers=1, writes=5, torn=1, lost=2), Cut("xfs", fsync=True, writers=1, writes=5)]
-    outcome = tabulate_cuts(cuts, 1)
-    assert failed_checks(outcome.as_json()) == {"xfs, with fsync: torn", "xfs, with fsync: writes lost"}
-    assert [each["error"] for each in outcome.findings] == [
-        "cut 1 (xfs, with fsync): 1 torn, 2 lost, 5 writes before it"
-    ]
 
 
 def test_a_scenario_that_fails_on_one_file_system_is_shown_in_full_with_a_replay_there(tmp_path: Path) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lockcache_stress.experiments.herd import HerdOutcome, Phase
-from lockcache_stress.experiments.herd_member import Answer, Compiled, HerdOptions, HerdPlan
+from lockcache_stress.experiments.herd_member import HerdOptions, HerdPlan
 from tests.matrix_sampling import EXHAUSTIVE
 from tests.stress.support import failed_checks, stress_json
 
@@ -52,53 +50,6 @@ def test_a_planted_fault_is_found_and_said(fault: str, expected: set[str], run_p
         assert len(report["worker_deaths"]) == 1
         assert [(phase["calls"], phase["wrong"]) for phase in report["phases"]] == [(4, 0), (4, 0)]
     assert os.listdir(run_path) == []
-
-
-_RIGHT = Compiled("right", 10, {"run<1>": b"_Z3run"})
-
-
-def _outcome(tmp_path: Path, **changes: Any) -> HerdOutcome:
-    """Two processes and one kernel, all right but for ``changes`` to what the last process got."""
-    plan = HerdPlan(HerdOptions(2, 1, 0), str(tmp_path), str(tmp_path))
-    old = {0: _RIGHT._replace(digest="old")}
-    last = Answer({0: _RIGHT._replace(**changes)})
-    phases = [
-        Phase(1, [Answer(old), Answer(old)], 1.5, old),
-        Phase(1, [Answer({0: _RIGHT}), last], 1.5, {0: _RIGHT}, old),
-    ]
-    return HerdOutcome(plan, phases, alone_seconds=1.0, entries=2)
-
-
-@pytest.mark.parametrize(
-    "changes, failed",
-    [
-        ({}, set()),
-        ({"digest": "old"}, {"changed: stale cubins"}),
-        ({"digest": "nobody's"}, {"changed: wrong cubins"}),
-        ({"symbol_mapping": {}}, {"changed: wrong symbol mappings"}),
-    ],
-)
-def test_what_one_process_got_wrong_is_said_by_its_own_name(
-    changes: dict[str, Any], failed: set[str], tmp_path: Path
-) -> None:
-    outcome = _outcome(tmp_path, **changes)
-    assert {check.name for check in outcome.checks() if not check.ok} == failed
-    assert outcome.ok == (not failed)
-
-
-@pytest.mark.parametrize(
-    "changes, failed",
-    [
-        ({"lease_files": 1}, "lease files left"),
-        ({"staged_files": 1}, "staged files left"),
-        ({"entries": 3}, "entries made"),
-        ({"deaths": ["worker 1"]}, "worker deaths"),
-    ],
-)
-def test_what_is_left_behind_is_a_failure(changes: dict[str, Any], failed: str, tmp_path: Path) -> None:
-    outcome = _outcome(tmp_path)
-    vars(outcome).update(changes)
-    assert [check.name for check in outcome.checks() if not check.ok] == [failed]
 
 
 def test_one_phase_begins_alike_and_the_other_does_not_whatever_the_seed(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lockcache_stress.commands.hosts import _Making
-from lockcache_stress.hosts.running import HostsOptions, _results
-from lockcache_stress.hosts.verdicts import TRIALS, parse_result, trials_of
+from lockcache_stress.hosts.running import HostsOptions
+from lockcache_stress.hosts.verdicts import TRIALS, parse_result
 from lockcache_stress.report import Files
 
 TRAFFIC: dict[str, Any] = {
@@ -113,56 +113,25 @@ GOOD: dict[str, dict[str, Any]] = {
 BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("calls", ("each", "open"), 11),
     ("calls", ("each", "cold hit"), 6.6),
-    ("calls", ("each", "put"), 15.1),
-    ("calls", ("each", "put with a cap"), 17.1),
-    ("calls", ("each", "get_or_compute that computes"), 32.1),
-    ("calls", ("each", "close"), 9),
-    ("calls", ("each", "a waiter's second"), 4.1),
     ("fleet", ("shared, first start", "computes"), 9),
-    ("fleet", ("shared, next start", "computes"), 1),
     ("fleet", ("shared, next start", "wrong"), 1),
     ("seed", ("hits",), 639),
-    ("seed", ("reads",), 11),
-    ("seed", ("reads",), 0),
-    ("seed", ("other_requests",), 5),
-    ("visible", ("the shard is new", 1, "late_seconds"), 2.01),
     ("visible", ("the shard is new", 1, "unverified"), 1),
     ("replaced", ("nobody", "old"), 1),
     ("herd", ("random order", "computes"), 9),
-    ("herd", ("looked up before", "wrong"), 1),
     ("kill", ("takeover", "taken_over"), False),
-    ("kill", ("takeover", "waited"), False),
-    ("kill", ("staged", "left"), 0),
-    ("kill", ("staged", "young"), 0),
     ("kill", ("staged", "after_a_minute"), 1),
     ("bytes", ("many keys", "torn"), 1),
-    ("bytes", ("one key", "stale"), 1),
-    ("bytes", ("one key", "hits"), 0),
     ("cap", ("run 1", "peak_bytes"), 16_001),
-    ("cap", ("run 1", "peak_bytes"), 0),
     ("cap", ("run 1", "accounted_bytes"), 8999),
-    ("cap", ("the page is lost", "accounted_bytes"), 8999),
     ("cap", ("run 1", "repaired_shards"), ["shard 00: 1 bytes in 1 accounted for, 0 in 0 there"]),
     ("cap", ("run 1", "least_stored_bytes"), 16_000),
     ("cut", ("computed", "has_code"), False),
     ("cut", ("computed", "raised"), "OSError: [Errno 5]"),
-    ("cut", ("wrote", "raised"), "OSError: [Errno 5]"),
     ("restart", ("traffic", "illegal_histories"), 1),
-    ("restart", ("traffic", "foreign"), 1),
-    ("restart", ("traffic", "accounted_bytes"), 8999),
-    ("restart", ("traffic", "deaths"), ["worker 1 ended with 1"]),
     ("neighbour", ("traded", "wrong"), 1),
     ("neighbour", ("traded", "disk_bytes"), 401),
-    ("neighbour", ("traded", "put_bytes"), 800),
-    ("neighbour", ("traded", "daemon_lives"), False),
 ]
-
-
-def test_requests_of_a_client_that_opens_nothing_are_shown_and_not_judged() -> None:
-    numbers = {"each": dict.fromkeys(GOOD["calls"]["each"], 99), "kinds": {"cold hit": {"LOOKUP": 3.0}}}
-    tried = parse_result(result_of("calls", numbers))
-    assert tried.ok
-    assert {check.must for check in tried.checks} == {""}
 
 
 def result_of(trial: str, numbers: dict[str, Any]) -> str:
@@ -194,11 +163,6 @@ def test_every_trial_is_judged_and_has_a_run_in_the_guest() -> None:
     assert {trial for trial, _, _ in BAD} == set(TRIALS)
 
 
-def test_requests_are_counted_on_nfs_alone() -> None:
-    assert trials_of("nfs") == tuple(TRIALS)
-    assert trials_of("juicefs") == trials_of("glusterfs") == tuple(TRIALS)[3:]
-
-
 def test_the_files_have_a_suite_for_each_trial_and_its_replay(tmp_path: Path) -> None:
     bad = {"nobody": {"old": 1, "reads": 3, "until_seconds": 0.5}}
     tried = [parse_result(result_of("kill", GOOD["kill"])), parse_result(result_of("replaced", bad))]
@@ -224,15 +188,3 @@ def test_a_trial_that_raised_has_failed_by_its_last_line() -> None:
     tried = parse_result(line)
     assert not tried.ok
     assert [check.value for check in tried.checks] == ["ValueError: no"]
-
-
-def test_cuda_core_that_cannot_be_imported_fails_nothing() -> None:
-    assert parse_result(result_of("neighbour", {"skipped": "cuda.core cannot be imported"})).ok
-
-
-def test_a_line_that_is_still_being_written_is_left_for_the_next_look(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    assert _results(path) == []
-    whole = result_of("restart", {"traffic": TRAFFIC}) + "\n"
-    path.write_text(whole + whole[:20])
-    assert len(_results(path)) == 1

@@ -52,18 +52,6 @@ def test_a_key_that_leaves_out_what_reaches_the_output_is_found(
 
 
 @pytest.mark.slow
-def test_moves_hit_where_nothing_names_a_path_and_are_replayed_by_their_seed(run_path: Path) -> None:
-    found = stress_json("keys", "--moves", "4", "--seed", "2", run_path=run_path)
-    assert "pairs" not in found
-    assert [moved["is_wrong"] for moved in found["moves"]] == [False] * 4
-    assert stress_json("keys", "--moves", "4", "--seed", "2", run_path=run_path) == found
-    shown = stress("keys", "--moves", "4", "--pairs", "1", "--seed", "2", run_path=run_path)
-    assert "what was moved" in shown.stdout
-    assert "what was changed" in shown.stdout
-    assert shown.returncode == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, planted, expected",
     [

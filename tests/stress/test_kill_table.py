@@ -13,9 +13,8 @@ import pytest
 from lockcache.filestream.accounting import PAGE_BYTES
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache_stress.experiments.kill_actions import ACTIONS, KEY
-from lockcache_stress.experiments.kill_table import Row, Survey, as_markdown, make_rows, survey
+from lockcache_stress.experiments.kill_table import as_markdown, make_rows, survey
 from tests.matrix_sampling import all_but
-from tests.stress.support import stress
 
 PAGE = Path(__file__).parents[2] / "docs/kill-table.md"
 
@@ -51,15 +50,6 @@ def test_an_entry_that_is_served_torn_and_a_page_that_is_too_low_are_wrong(tmp_p
         file.seek(PAGE_BYTES // 2)
         file.write(bytes(PAGE_BYTES // 2))
     assert any("too little" in each for each in survey(root).wrong)
-
-
-def test_what_is_wrong_is_said_and_is_exit_code_1(tmp_path: Path) -> None:
-    row = Row("put", 1, "open(x)", Survey("torn", 6, 0, 0, 0, ("all is lost",)))
-    assert not row.ok
-    assert "all is lost |" in as_markdown([row])
-    ran = stress("kill-table", "sleep", run_path=tmp_path)
-    assert ran.returncode == 2
-    assert "sleep" in ran.stderr
 
 
 def test_ctrl_c_while_a_death_is_forked_is_not_lost() -> None:

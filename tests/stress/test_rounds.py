@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from lockcache_stress.errors import UnusableError
@@ -25,9 +20,7 @@ from lockcache_stress.run.session import Options, run_bytes
 from lockcache_stress.run.worker import Worker
 from lockcache_stress.scenarios.registry import BYTE_SCENARIOS, TROUBLE_SCENARIOS
 from lockcache_stress.trouble.faults import plant
-from tests.daemon.daemon_process import until
-from tests.stress.reports import Page
-from tests.stress.support import environment, make_plan
+from tests.stress.support import make_plan
 
 SEED = 7
 BY_NAME = {scenario.name: scenario for scenario in (*BYTE_SCENARIOS, *TROUBLE_SCENARIOS)}
@@ -130,15 +123,6 @@ def test_what_must_be_something_must_be_so_in_all_rounds_and_shows_the_worst(tmp
     assert value(outcome, "rounds") == Check("rounds", "3 of 3", "3", True)
 
 
-def test_deaths_and_findings_of_all_rounds_say_which(tmp_path: Path) -> None:
-    one = made(tmp_path, deaths=["worker 1 hung"])
-    two = made(tmp_path, findings=[{"verdict": "torn"}, {"error": "boom"}])
-    outcome = together(one, two)
-    assert outcome.deaths == ["round 1: worker 1 hung"]
-    assert outcome.findings == [{"round": 2, "verdict": "torn"}, {"round": 2, "error": "round 2: boom"}]
-    assert failed(outcome) == {"worker deaths"}
-
-
 def test_a_round_that_cannot_be_run_after_another_could_fails_the_run_and_keeps_what_was_found(tmp_path: Path) -> None:
     def run_one(each: Round, show: object) -> Outcome:
         if each.number == 2:
@@ -149,14 +133,6 @@ def test_a_round_that_cannot_be_run_after_another_could_fails_the_run_and_keeps_
     assert failed(outcome) == {"rounds"}
     assert value(outcome, "rounds").value == "1 of 3"
     assert outcome.findings == [{"round": 2, "error": "round 2 could not be run: no daemon started"}]
-
-
-def test_the_first_round_that_cannot_be_run_is_the_run_s_error(tmp_path: Path) -> None:
-    def run_one(each: Round, show: object) -> Outcome:
-        raise UnusableError("no FUSE")
-
-    with pytest.raises(UnusableError, match="no FUSE"):
-        run_rounds(cut(3, SEED, 1), run_one, silent, fail_fast=False)
 
 
 # ---- real runs -------------------------------------------------------------------------------------------------------
@@ -188,44 +164,4 @@ def test_a_bug_that_strikes_in_a_later_round_only_fails_the_run_and_is_drawn(run
     assert recorded == outcome.histories.operations
 
 
-def test_fail_fast_ends_behind_the_first_bad_round() -> None:
-    outcome = run("same-key", seconds=20.0, plant="torn", fail_fast=True)
-    assert len(outcome.rounds) == 1
-    assert "torn" in failed(outcome)
-
-
 # ---- as a user runs it -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_ctrl_c_in_a_later_round_leaves_the_report_of_those_before_and_nothing_else(run_path: Path) -> None:
-    report = run_path / "report.html"
-    program = (
-        "import functools; from lockcache_stress.commands import scenarios; from lockcache_stress.cli import main\n"
-        "scenarios.Options = functools.partial(scenarios.Options, round_seconds=0.5); main()"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, "same-key", "--processes", "2", "--seconds", "600", "--report", str(report)],
-        env=environment(run_path),
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    seen: set[Path] = set()
-
-    def is_a_third_round_on() -> bool:
-        seen.update(path.parents[3] for path in run_path.glob("lockcache-stress-*/cache/entries/*/*"))
-        return len(seen) > 2
-
-    until(is_a_third_round_on)
-    children = psutil.Process(process.pid).children(recursive=True)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert len(errors.strip().splitlines()) == 1, errors
-    assert not psutil.wait_procs(children, timeout=20)[1]
-    assert os.listdir(run_path) == ["report.html"]
-    page = Page(report.read_text())
-    assert re.search(r"ended by KeyboardInterrupt after [1-9]\d* rounds", page.text)
-    assert page.outcome["ok"] is False
-    assert page.outcome["scenarios"][0]["operations"] > 0

@@ -40,15 +40,6 @@ def test_a_byte_scenario_finds_nothing_wrong(name: str, run_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_run_that_had_too_little_time_for_a_kill_and_a_hit_takes_more(run_path: Path) -> None:
-    report = stress_json("kill", "--processes", "4", "--seconds", "0.1", "--seed", "1", run_path=run_path)
-    assert report["hits"] > 0
-    assert report["kills"] > 0
-    assert report["seconds"] > 0.1
-    assert report["worker_deaths"] == []
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     "fault, expected",
     [

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from lockcache.filestream.eviction import choose
 from lockcache.filestream.policy import PRIORITIES
 from lockcache_stress.experiments.simulate import Program, Request, load_programs, make_trace, replay, upper_bound
-from tests.stress.support import stress, stress_json
+from tests.stress.support import stress_json
 from tests.unit.material import property_test
 
 #: Half of them expensive and small.
@@ -67,42 +67,6 @@ def test_no_order_saves_more_than_the_bound_or_loses_count(
         saved = replay(trace, programs, limit_bytes, priority)
         assert saved.saved_ns <= bound + 1
         assert saved.hits <= len(trace) - len(set(trace))
-
-
-def test_a_cache_of_everything_saves_all_that_can_be_saved() -> None:
-    trace = make_trace(len(PROGRAMS), 500, 1, exponent=1.0, changed=0.0)
-    limit_bytes = sum(program.size_bytes for program in PROGRAMS)
-    again = sum(PROGRAMS[request.program].cost_ns for request in trace)
-    again -= sum(PROGRAMS[request.program].cost_ns for request in set(trace))
-    for priority in PRIORITIES:
-        saved = replay(trace, PROGRAMS, limit_bytes, priority)
-        assert (saved.saved_ns, saved.evictions) == (again, 0)
-    assert upper_bound(trace, PROGRAMS, limit_bytes) == again
-
-
-def test_sources_that_change_are_other_entries() -> None:
-    trace = make_trace(4, 2000, 1, exponent=0.8, changed=0.1)
-    assert max(request.version for request in trace) > 10
-    assert {request.program for request in trace} == {0, 1, 2, 3}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "content, said",
-    [
-        ("[]", "holds no compile costs"),
-        ('{"programs": [{"name": "a"}]}', "holds no compile costs"),
-        ('{"programs": []}', "at least two programs"),
-        ('{"programs": [{"name": "a", "cost_ns": 1, "size_bytes": true}]}', "positive integers"),
-    ],
-)
-def test_bad_costs_are_one_line_that_names_the_file(run_path: Path, tmp_path: Path, content: str, said: str) -> None:
-    path = tmp_path / "bad.json"
-    path.write_text(content)
-    done = stress("simulate", "--costs", str(path), run_path=run_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert str(path) in done.stderr
-    assert said in done.stderr
 
 
 @pytest.mark.long

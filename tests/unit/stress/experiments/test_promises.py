@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from lockcache_stress.experiments.remote.promises import (
@@ -12,9 +10,6 @@ from lockcache_stress.experiments.remote.promises import (
     as_bytes,
     as_value,
     fault_of,
-    held_state,
-    note_state,
-    read_state,
 )
 
 _MINE = Value("k", 0, 3, "me")
@@ -59,17 +54,3 @@ def test_which_read_breaks_a_promise(value: Value, changes: dict[str, object], w
     found = _fault(value, **changes)
     assert words in found
     assert bool(words) == bool(found)
-
-
-def test_bytes_that_are_no_value_break_the_first_promise() -> None:
-    found = fault_of(b"garbage", "k", 0, _STATE, _STATE, evicts=True, own=None, writer="me", is_of_server=True)
-    assert "nobody stored" in found
-
-
-def test_the_state_of_a_key_is_what_its_writer_noted(tmp_path: Path) -> None:
-    path = str(tmp_path / "state")
-    assert read_state(path) == KeyState()
-    with held_state(path) as (state, fd):
-        assert state == KeyState()
-        note_state(fd, _STATE)
-        assert read_state(path) == _STATE, "also while it is held"

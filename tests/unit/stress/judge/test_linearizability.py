@@ -8,7 +8,6 @@ from hypothesis import given, settings, strategies as st
 from lockcache_stress.judge.histories import judge_histories, reduce_history
 from lockcache_stress.judge.linearizability import Ruling, check
 from lockcache_stress.judge.operations import OPEN, Kind, Operation, Value
-from lockcache_stress.judge.timeline import as_html, as_text
 
 A, B, C = Value(1, 1), Value(2, 1), Value(3, 1)
 
@@ -83,32 +82,6 @@ def test_what_is_too_tangled_is_unknown_and_not_ok():
     assert check(tangled, most=50).ruling is Ruling.UNKNOWN
     judged = judge_histories({0: tangled * 1})
     assert (judged.ok, judged.illegal) == (1, []), "with the limit as it is, it can be decided"
-
-
-def test_writes_and_reads_that_all_overlap_are_decided_with_few_states():
-    puts = [put(Value(number, 1), 0, 100) for number in range(1, 12)]
-    assert check([*puts, hit(Value(9, 1), 1, 99)], most=50).ruling is Ruling.OK
-    hits = [hit(Value(number, 1), 2 * number, 2 * number + 1) for number in range(1, 12)]
-    assert check(puts + hits, most=50).ruling is Ruling.OK
-
-
-def test_what_cannot_be_is_the_read_and_not_the_write_that_made_it_so():
-    operations = [put(A, 0, 1), put(B, 2, 3), put(C, 4, 5), hit(C, 6, 7), hit(A, 8, 9), hit(C, 10, 11)]
-    assert check(operations).at == 4
-
-
-def test_what_may_have_been_held_before_the_part_that_is_drawn_does_not_hang_on_what_is_read_later():
-    operations = [put(A, 0, 9), op(Kind.REMOVED, 0, 9), hit(A, 11, 20), miss(12, 13)]
-    _, reduced = judge_histories({0: operations}).smallest
-    assert reduced.initially == {A, None}
-    assert reduced.impossible == operations[2], "the miss was there first"
-
-
-def test_a_write_that_was_in_progress_all_the_time_is_in_the_part_that_is_drawn():
-    operations = [put(A, 0, 2), put(B, 10, 20), hit(B, 12, 13), miss(14, 15)]
-    _, reduced = judge_histories({0: operations}).smallest
-    assert operations[1] in reduced.operations
-    assert reduced.impossible == operations[3]
 
 
 times = st.integers(0, 12)
@@ -190,12 +163,3 @@ def test_a_long_history_is_reduced_to_what_shows_the_mistake():
     key, reduced = judged.smallest
     assert (key, reduced.impossible) == (7, stale)
     assert len(reduced.operations) <= 3
-
-
-def test_the_drawings_name_what_cannot_be_and_escape_what_they_show():
-    operations = [put(A, 0, 1), op(Kind.PUT, 2, 3, B, "<b>"), hit(A, 4, 5)]
-    _, reduced = judge_histories({0: operations}).smallest
-    text, page = as_text(reduced), as_html(reduced, "a <run>")
-    assert "get gave w1#1  <-- cannot be" in text
-    assert "a &lt;run&gt;" in page
-    assert "<b>" not in page

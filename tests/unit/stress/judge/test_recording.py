@@ -55,14 +55,6 @@ def test_what_a_killed_process_had_begun_is_in_the_history(tmp_path):
     assert [(each.kind, each.is_open) for each in load_histories(str(tmp_path))[0]] == [(Kind.PUT, True)]
 
 
-def test_a_cut_last_record_is_left_out(tmp_path, recorder):
-    begun = recorder.begin(Kind.READ, NAME, 0)
-    recorder.end(begun, Kind.MISS, NAME, 0)
-    path = tmp_path / "history-w0.bin"
-    os.truncate(path, path.stat().st_size - 1)
-    assert load_histories(str(tmp_path)) == {}
-
-
 class _InterruptError(BaseException):
     pass
 
@@ -97,13 +89,6 @@ def test_a_removal_that_a_signal_interrupts_may_have_taken_effect(tmp_path, reco
     assert (path.exists(), removed.kind, removed.is_open) == (False, Kind.REMOVED, True)
 
 
-def test_a_removal_that_fails_is_none(tmp_path, recorder, watch):
-    recorder.end(recorder.begin(Kind.READ, NAME, 0), Kind.MISS, NAME, 0)
-    with pytest.raises(FileNotFoundError):
-        os.unlink(tmp_path / "entries" / NAME.hex()[:2] / NAME.hex()[2:])
-    assert kinds(tmp_path) == [Kind.MISS]
-
-
 @pytest.mark.parametrize("record_files", [False, True])
 def test_evictions_and_clear_are_removals_of_the_keys_that_they_take(tmp_path, recorder, watch, record_files):
     cache = FileStreamProgramCache(tmp_path / "cache", max_size_bytes=2500, record_files=record_files)
@@ -126,11 +111,3 @@ def test_a_write_that_the_cache_gave_up_is_seen(tmp_path, watch):
     assert not watch.was_dropped
     cache["k"] = bytes(2000)
     assert watch.was_dropped
-
-
-def test_everything_is_put_back(tmp_path, recorder):
-    before = (os.unlink, os.rename, os.replace, os.remove)
-    watch = Watch(recorder)
-    assert os.unlink is not before[0]
-    watch.close()
-    assert (os.unlink, os.rename, os.replace, os.remove) == before

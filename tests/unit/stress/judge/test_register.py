@@ -103,52 +103,6 @@ def test_writes_of_other_keys_say_nothing(writers: list[Register]) -> None:
     assert not writers[2].is_stale(writers[2].begin_read(1), stamp)
 
 
-def test_a_writer_or_variant_that_cannot_be_is_not_known(writers: list[Register]) -> None:
-    assert writers[0].knows(Stamp(2, 0, 1, 0))
-    assert not writers[0].knows(Stamp(3, 0, 1, 0))
-    assert not writers[0].knows(Stamp(0, 1, 1, 0))
-
-
-class TestVariants:
-    """Bytes that say which variant they are, but not which write of it."""
-
-    @pytest.fixture
-    def writers(self, tmp_path: Path) -> list[Register]:
-        plan = make_plan(tmp_path, variants=2)
-        return [Register(plan, writer, 0) for writer in range(3)]
-
-    def _write(self, register: Register, variant: int) -> Stamp:
-        stamp = register.begin_write(0, variant)
-        register.end_write(0, stamp)
-        return stamp
-
-    def test_a_variant_whose_every_write_was_overwritten_is_stale(self, writers: list[Register]) -> None:
-        self._write(writers[0], 0)
-        self._write(writers[1], 1)
-        snapshot = writers[2].begin_read(0)
-        assert writers[2].is_stale_variant(0, snapshot, 0)
-        assert not writers[2].is_stale_variant(0, snapshot, 1)
-
-    def test_a_variant_is_excused_by_any_later_write_of_it(self, writers: list[Register]) -> None:
-        self._write(writers[0], 0)
-        self._write(writers[1], 1)
-        self._write(writers[2], 0)
-        assert not writers[0].is_stale_variant(0, writers[0].begin_read(0), 0)
-
-    def test_a_variant_is_excused_by_a_write_that_began_during_the_read(self, writers: list[Register]) -> None:
-        self._write(writers[0], 0)
-        self._write(writers[1], 1)
-        snapshot = writers[2].begin_read(0)
-        unfinished = writers[0].begin_write(0, 0)
-        assert not writers[2].is_stale_variant(0, snapshot, 0)
-        writers[0].end_write(0, unfinished)
-        assert not writers[2].is_stale_variant(0, snapshot, 0)
-
-    def test_a_variant_that_nobody_wrote_is_stale(self, writers: list[Register]) -> None:
-        self._write(writers[0], 0)
-        assert writers[2].is_stale_variant(0, writers[2].begin_read(0), 1)
-
-
 def test_a_write_that_was_given_up_neither_excuses_an_older_value_nor_overwrites_one(writers: list[Register]) -> None:
     old = _write(writers[0])
     given_up = writers[1].begin_write(0)

@@ -34,10 +34,6 @@ def test_one_after_the_other_is_right_and_the_time_of_a_takeover_is_told() -> No
     assert (verdict.tenures, verdict.sweeps, verdict.takeovers_ns) == (2, 3, [30 * MS])
 
 
-def test_a_start_that_found_nobody_is_no_takeover() -> None:
-    assert judge_tenures([life("a", 100, ("start", 10)), life("b", 300, ("start", 200))]).takeovers_ns == []
-
-
 def test_two_that_keep_the_directory_at_once_are_found() -> None:
     verdict = judge_tenures([life("a", 100, ("start", 10)), life("b", 300, ("start", 90))])
     assert len(verdict.wrong) == 1

@@ -13,7 +13,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import StagedName
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.disk.space import Space
-from lockcache_stress.run.sampler import Sampler, bytes_on_disk
+from lockcache_stress.run.sampler import Sampler
 from tests.daemon.daemon_process import until
 from tests.state_pages import state_space
 
@@ -36,14 +36,6 @@ def test_bytes_that_nobody_accounted_for_are_seen(cache_path: Path) -> None:
     assert (sampler.peaks.disk_bytes, sampler.peaks.unaccounted_bytes) == (1500, 500)
 
 
-def test_a_policy_that_is_being_replaced_counts_on_disk_and_needs_no_account(cache_path: Path) -> None:
-    FileStreamProgramCache(cache_path)
-    (cache_path / "tmp" / "policy.json.0123456789abcdef").write_bytes(b"{}")
-    sampler = Sampler(str(cache_path), is_own_mount=False)
-    sampler.sample_final()
-    assert (sampler.peaks.disk_bytes, sampler.peaks.unaccounted_bytes) == (2, 0)
-
-
 def test_a_daemons_status_that_is_staged_for_a_moment_needs_no_account(cache_path: Path) -> None:
     FileStreamProgramCache(cache_path)
     (cache_path / "tmp" / str(StagedName(0, 0, *myself(), 99))).write_bytes(b"{}" * 350)
@@ -62,20 +54,6 @@ def test_a_file_made_just_before_its_reservation_may_lack_an_inode_and_no_byte(
     sampler = Sampler(str(cache_path), is_own_mount=False)
     sampler.sample_final()
     assert (sampler.peaks.disk_bytes, sampler.peaks.unaccounted_bytes) == (512 + len(content), unaccounted)
-
-
-def test_the_peak_stays_when_the_bytes_are_gone(cache_path: Path) -> None:
-    cache = FileStreamProgramCache(cache_path)
-    cache["a"] = b"x" * 1000
-    sampler = Sampler(str(cache_path), is_own_mount=False)
-    sampler.sample([])
-    del cache["a"]
-    sampler.sample_final()
-    assert (sampler.peaks.disk_bytes, sampler.peaks.final_bytes) == (1000, 0)
-
-
-def test_a_directory_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
-    assert bytes_on_disk(str(tmp_path / "missing")) == 0
 
 
 def grow(path: str, started: Any) -> None:

@@ -46,14 +46,3 @@ def test_version_3_is_taken_alone_and_next_to_version_2() -> None:
 @pytest.mark.parametrize("installed", [(), (f"fuse={NO_LIBFUSE}",)], ids=["none", "version 2"])
 def test_without_version_3_none_is_taken(installed: tuple[str, ...]) -> None:
     assert taken(*installed) == "libfuse 3 is not installed"
-
-
-@pytest.mark.skipif(LIBFUSE_3 is None, reason="needs libfuse 3 (Debian: fuse3)")
-def test_the_library_that_the_environment_names_is_taken() -> None:
-    assert taken(path=str(LIBFUSE_3)) == "3"
-
-
-@pytest.mark.skipif(find_library("fuse") is None, reason="needs libfuse 2 (Debian: libfuse2)")
-def test_version_2_is_refused_if_the_environment_names_it() -> None:
-    path = str(find_library("fuse"))
-    assert taken(path=path) == f"$FUSE_LIBRARY_PATH names version 2 of libfuse: {path}"
