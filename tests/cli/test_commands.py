@@ -19,7 +19,6 @@ from lockcache.errors import how_to_install
 from lockcache.lowlevel import entry_name
 from tests.cli.command import LOCKCACHE, run
 from tests.daemon.daemon_process import RunningDaemon
-from tests.state_pages import damage
 
 
 def test_path_prints_the_directory_that_the_environment_names(cache_path: Path) -> None:
@@ -31,21 +30,6 @@ def test_recount_says_by_how_much_the_accounting_was_wrong(filled: Path) -> None
     largest.unlink()
     found = json.loads(run("recount", "--json", str(filled)).stdout)
     assert (found["shards_repaired"], found["drift_bytes"], found["bytes"]) == (1, 1000, 500)
-
-
-def test_a_policy_set_by_the_operator_is_not_replaced_by_a_program(filled: Path) -> None:
-    assert run("policy", "set", "--max-size", "1M", str(filled)).returncode == 0
-    with FileStreamProgramCache(filled, max_size_bytes=5_000_000) as cache:
-        assert cache.max_size_bytes == 1_000_000
-    found = json.loads(run("policy", "get", "--json", str(filled)).stdout)
-    assert found == {
-        "path": str(filled),
-        "max_size_bytes": 1_000_000,
-        "by_operator": True,
-        "priority": "lru",
-        "is_default": False,
-        "seed": None,
-    }
 
 
 @pytest.mark.long
@@ -97,15 +81,6 @@ def test_what_an_eviction_cannot_bring_below_its_size_is_said(how: str, filled: 
     assert words == [f"{left}", f"{left} entries"]
     assert "lockcache: 1.5 kB remain, more than --to: what was not chosen" in ended.stderr
     assert "remain" not in run("evict", "--to", "9M", how, filled).stderr
-
-
-def test_setting_a_policy_repairs_a_damaged_one(filled: Path) -> None:
-    damage(filled)
-    ended = run("policy", "set", "--max-size", "1M", str(filled))
-    assert ended.returncode == 0
-    assert f"{filled}/lockcache/state is damaged" in ended.stderr
-    assert run("stats", str(filled)).stderr == ""
-    assert json.loads(run("policy", "get", "--json", str(filled)).stdout)["max_size_bytes"] == 1_000_000
 
 
 @pytest.mark.long

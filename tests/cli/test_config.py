@@ -6,10 +6,8 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 from lockcache import FileStreamProgramCache
-from lockcache.arguments import PROGRAM_VARIABLES, SWITCHES, VARIABLES, unknown_variables
+from lockcache.arguments import PROGRAM_VARIABLES, SWITCHES, VARIABLES
 from lockcache.lowlevel import Policy
 from lockcache_daemon.settings.model import DirectorySettings, Settings, settings_of
 from lockcache_daemon.settings.sources import variable_of
@@ -35,13 +33,6 @@ def test_each_setting_says_where_it_comes_from(cache_path: Path) -> None:
             "value": 10**7,
             "origin": "set by a program, in the directory",
         }
-
-
-def test_a_path_is_whole_where_a_program_reads_it(tmp_path: Path) -> None:
-    path = tmp_path / ("long" * 20) / ("er" * 40)
-    assert str(path) in run("config", path).stdout
-    FileStreamProgramCache(path).close()
-    assert all(f"'{path}" in line for line in run("doctor", path).stdout.splitlines() if f"'{str(path)[:40]}" in line)
 
 
 def test_an_operators_cap_counts_over_the_variable_and_says_so(cache_path: Path) -> None:
@@ -100,18 +91,3 @@ def test_a_variable_on_which_programs_fail_is_found(cache_path: Path) -> None:
         ended = run(command, str(cache_path), **{variable: "bogus"})
         assert ended.returncode == 2
         assert f"{variable}: 'bogus' is not" in " ".join((ended.stdout + ended.stderr).split())
-
-
-@pytest.mark.parametrize(
-    "name", [*map(variable_of, (*settings_of(Settings), *settings_of(DirectorySettings), "config")), *VARIABLES]
-)
-def test_no_variable_of_the_daemon_or_of_programs_is_taken_for_a_mistake(name: str) -> None:
-    assert not unknown_variables({name: "1"})
-    assert unknown_variables({f"{name}_X": "1"}) == {f"{name}_X": name}
-
-
-def test_nothing_is_suggested_for_a_variable_that_is_like_no_other() -> None:
-    assert unknown_variables({"LOCKCACHE_QWERTY": "1", "LOCKCACHE_XYZZY": "1"}) == {
-        "LOCKCACHE_QWERTY": "",
-        "LOCKCACHE_XYZZY": "",
-    }

@@ -35,10 +35,6 @@ FAULTS = {
 }
 
 
-# Faults that hide all others are tried alone; the others all at once too.
-ALONE = ("locks outlive their holder", "rename copies")
-
-
 # Two doctors on two file systems in Python take twenty seconds; of one doctor two faults are tried in `make test`.
 @pytest.mark.root
 @pytest.mark.parametrize("fault", all_but([], FAULTS))
@@ -55,17 +51,6 @@ def test_each_fault_between_two_hosts_is_noticed_and_no_other(
     assert said in checks[next(iter(expected), "two hosts")]["found"]
     assert checks["two hosts"]["verdict"] == checks["wake-ups"]["verdict"] == NOTE
     assert os.listdir(tmp_path / "server") == []
-
-
-@pytest.mark.root
-@pytest.mark.long
-def test_all_faults_at_once_are_each_noticed(mount_faulty: Callable[..., Path], tmp_path: Path) -> None:
-    faults = [fault for fault in FAULTS if fault not in ALONE]
-    mounts = [mount_faulty(*faults, server="faulty_client.py", backing=tmp_path / "server") for _ in range(2)]
-    code, checks = certified(*(start_half(mount, "--json") for mount in mounts))
-    expected = {name: verdict for fault in faults for name, verdict in FAULTS[fault][0].items()}
-    assert {name: checks[name]["verdict"] for name in expected} == expected
-    assert code == 1
 
 
 @pytest.mark.root

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.integrations.kept_folders import FolderGuard, parse_pattern
 from lockcache.lowlevel import Layout, Selection, describe_entry, select_entries
 from tests.cli.builders import HANG_SECONDS, build, building, go_on, is_built
 from tests.cli.command import run, start
@@ -22,6 +24,14 @@ def stored(cache: Path) -> list[str]:
     found = select_entries(layout, Selection(kind=("folder",)), time.time_ns())
     described = [describe_entry(layout, each) for each in found]
     return sorted(each.label or "" for each in described if each is not None)
+
+
+def listed(cache: Path) -> Collection[str]:
+    """The names of folders that a later command looks for."""
+    with FileStreamProgramCache(cache) as opened:
+        names = FolderGuard(opened, parse_pattern("KERNELS/*/", {"KERNELS": str(cache)}))._names
+        names.read()
+        return names.known
 
 
 def finish(cache: Path, node: Path, script: str, *words: str, **variables: str) -> tuple[int, str, str]:
@@ -52,7 +62,8 @@ def test_what_appears_whole_is_stored_while_the_command_runs_and_stays_when_the_
     with building(cache, tmp_path / "a", "moved") as process:
         go_on(process, "midway")
         assert process.stdout.readline() == "built\n"
-        until(lambda: stored(cache) == ["k1"])
+        # The last step of storing: a guard that is killed before it leaves an entry that nobody looks for.
+        until(lambda: "k1" in listed(cache))
         process.kill()
     assert build(cache, tmp_path / "b", "moved")[0] == "found"
 
@@ -129,20 +140,6 @@ def test_what_a_program_writes_into_what_was_laid_down_changes_no_entry(tmp_path
 
 
 @pytest.mark.slow
-def test_folders_of_two_patterns_and_of_several_levels_do_not_mix(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    make = "for d in $ONE/k1 $TWO/a/sub/k1; do mkdir -p $d; echo $d > $d/f; done"
-    words = ("--keep", "ONE/*/", "--keep", "$TWO/*/sub/*/")
-    places = {"ONE": str(tmp_path / "n1" / "one"), "TWO": str(tmp_path / "n1" / "two")}
-    assert finish(cache, tmp_path / "a", make, *words, **places)[0] == 0
-    assert stored(cache) == ["a/sub/k1", "k1"]
-    show = "cat $ONE/k1/f $TWO/a/sub/k1/f"
-    there = {"ONE": str(tmp_path / "n2" / "one"), "TWO": str(tmp_path / "n2" / "two")}
-    _, out, _ = finish(cache, tmp_path / "a", show, *words, **there)
-    assert out.split() == [f"{places['ONE']}/k1", f"{places['TWO']}/a/sub/k1"]
-
-
-@pytest.mark.slow
 def test_ranks_that_begin_together_all_find_what_is_stored_and_each_folder_is_stored_once(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for name in ("k1", "k2", "k3"):
@@ -192,12 +189,3 @@ def test_in_a_directory_that_a_group_shares_nothing_is_kept_without_signatures(
     make = "mkdir -p $KERNELS/k; echo x > $KERNELS/k/f"
     assert "shared with a group" in finish(cache, node, make, LOCKCACHE_GROUP="1")[2]
     assert stored(cache) == []
-
-
-@pytest.mark.slow
-def test_what_a_sealed_command_built_is_kept(tmp_path: Path) -> None:
-    # The seal is the command's, which built it before this process stores it.
-    script = 'mkdir -p "$KERNELS/k1" && echo code > "$KERNELS/k1/a"'
-    code, _, err = finish(tmp_path / "cache", tmp_path / "a", script, LOCKCACHE_SEALED="error")
-    assert (code, stored(tmp_path / "cache")) == (0, ["k1"])
-    assert "this process is sealed" not in err

@@ -238,22 +238,6 @@ def test_where_the_caches_disk_is_full_the_command_runs_and_the_folder_is_one_li
 
 
 @pytest.mark.slow
-def test_the_cap_holds_for_what_is_stored_and_for_what_is_laid_down(tmp_path: Path, real_blocks: None) -> None:
-    cache, names = tmp_path / "cache", [f"k{number}" for number in range(8)]
-    for name in names:  # one after the other, so that the first ones are the least recently used
-        make = f"mkdir $KERNELS/.b; head -c 200000 /dev/urandom > $KERNELS/.b/f; mv $KERNELS/.b $KERNELS/{name}"
-        assert finish(cache, tmp_path / "a" / name, make, "--max-size", "1M")[0] == 0
-    kept = stored(cache)
-    assert 2 <= len(kept) < 8
-    assert names[-1] in kept
-    code, out, _ = finish(cache, tmp_path / "b", "ls $KERNELS; du -sb $KERNELS | cut -f1")
-    *laid, size = out.split()
-    assert code == 0
-    assert laid == kept
-    assert int(size) < 1_000_000
-
-
-@pytest.mark.slow
 def test_stored_folders_that_nobody_used_for_an_hour_make_room_and_others_stay(
     tmp_path: Path, real_blocks: None
 ) -> None:
@@ -303,13 +287,6 @@ def test_where_only_reading_is_allowed_folders_are_laid_down_and_nothing_is_made
         assert finish(cache, tmp_path / node, make, LOCKCACHE_READONLY="1")[:2] == (0, "source")
         assert sorted(cache.rglob("*")) == before
     assert stored(cache) == ["k1"]
-
-
-@pytest.mark.slow
-def test_what_was_stored_is_promoted_at_the_end(tmp_path: Path) -> None:
-    seed = str(tmp_path / "seed.lcb")
-    assert build(tmp_path / "cache", tmp_path / "a", "in place", "--seed", seed, "--promote")[0] == "built"
-    assert build(tmp_path / "other", tmp_path / "b", "in place", "--seed", seed)[0] == "found"
 
 
 def test_the_names_of_two_that_add_at_once_and_those_after_a_hole_are_all_found(tmp_path: Path) -> None:

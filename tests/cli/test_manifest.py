@@ -104,11 +104,6 @@ def test_a_server_that_is_gone_is_exit_code_1_and_says_so(manifest: Path, tmp_pa
     assert "fetched" in ended.stdout
 
 
-def test_a_symlink_to_a_manifest_that_the_user_names_is_followed(manifest: Path, tmp_path: Path) -> None:
-    (tmp_path / "latest").symlink_to(manifest)
-    assert run("manifest", "ls", tmp_path / "latest").stdout.split() == sorted(NAMES)
-
-
 def test_run_hands_the_manifest_on_and_refuses_what_is_none(
     server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

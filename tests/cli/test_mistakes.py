@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import subprocess
 import time
@@ -64,12 +63,6 @@ def refused(ended: subprocess.CompletedProcess[str], named: object) -> None:
 
 def test_every_command_is_in_these_tables() -> None:
     assert set(ON_A_DIRECTORY) | WITHOUT_A_DIRECTORY == set(COMMANDS)
-
-
-@pytest.mark.parametrize("arguments", [("policy", "set", "--max-size", "1G"), ("stats",), ("clear", "--yes")])
-def test_a_file_that_the_environment_names_is_refused(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    refused(run(*arguments, LOCKCACHE_DIR=str(tmp_path / "file")), "this is not a cache directory")
 
 
 def _nothing(filled: Path) -> tuple[Path, object]:
@@ -217,16 +210,6 @@ def _fill(folder: Path, lacking: str) -> None:
             (folder / f"{number}-{time.monotonic_ns()}").touch()
 
 
-def test_json_of_a_directory_with_any_name_is_json(tmp_path: Path) -> None:
-    odd = tmp_path / "[bold]\x1b[2J\udcff"
-    with FileStreamProgramCache(os.fsencode(odd).decode(errors="surrogateescape")) as cache:
-        cache["a"] = b"x"
-    assert json.loads(run("stats", "--json", odd).stdout)["path"] == f"{tmp_path}/[bold]\x1b[2J\\xff"
-    shown = run("stats", odd).stdout
-    assert "[bold]" in shown
-    assert "\x1b" not in shown
-
-
 CLOSED = [
     (("stats", "{filled}"), 0, 0),
     (("evict", "--to", "1B", "--yes", "{filled}"), 0, 0),
@@ -261,11 +244,3 @@ def test_a_path_is_printed_as_it_is_for_programs(tmp_path: Path) -> None:
     odd = tmp_path / "a\x1b[31mb\udcff"
     ended = subprocess.run([LOCKCACHE, "path", odd], capture_output=True, check=True)
     assert ended.stdout == os.fsencode(odd) + b"\n"
-
-
-def test_setting_a_policy_makes_no_cache_of_a_directory_of_other_things(tmp_path: Path) -> None:
-    (tmp_path / "chapter.tex").write_text("")
-    ended = run("policy", "set", "--max-size", "1G", tmp_path)
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert "holds other things than a cache" in ended.stderr
-    assert os.listdir(tmp_path) == ["chapter.tex"]

@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,12 +13,8 @@ from zstandard import FRAME_HEADER
 
 from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
 from lockcache.errors import how_to_install
-from lockcache.lowlevel import Policy
 from tests.cli.command import LOCKCACHE, give_to_somebody, run, run_as_somebody
-from tests.crash.measure import assert_one_recount_repairs_all
-from tests.processes.crowd import HANG_SECONDS, crowd
-from tests.processes.provable_values import prove, value_for
-from tests.state_pages import policy_of
+from tests.processes.provable_values import value_for
 from tests.unit.bundle.packed import compress, entry, packed_of
 
 KEYS = [b"%d" % number for number in range(100)]
@@ -33,15 +27,6 @@ def filled(tmp_path: Path) -> Path:
         for key in KEYS:
             cache.put_entry(key, Entry(value_for(key, 1, 0), {"arch": "sm_90"}))
     return root
-
-
-def until(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    """Wait for what a process does; fails if it ends without."""
-    deadline = time.monotonic() + HANG_SECONDS
-    while not happened():
-        assert process.poll() is None, "ended before"
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_a_cache_goes_through_a_file(filled: Path, tmp_path: Path) -> None:
@@ -95,13 +80,6 @@ def test_without_zstd_a_bundle_is_not_compressed_or_one_line_says_what_to_instal
     assert len(FileStreamProgramCache(tmp_path / "made")) == len(KEYS)
 
 
-def test_the_default_directory_has_its_cap_also_where_it_is_made_by_unpacking(filled: Path, tmp_path: Path) -> None:
-    run("pack", tmp_path / "warm.lcb.zst", filled)
-    assert run("unpack", tmp_path / "warm.lcb.zst", XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="").returncode == 0
-    found = policy_of(tmp_path / "lockcache")
-    assert found == Policy(10 * 10**9, is_default=True)
-
-
 def test_what_is_damaged_makes_exit_1_and_the_rest_is_stored(tmp_path: Path) -> None:
     bundle = tmp_path / "warm.lcb.zst"
     bundle.write_bytes(compress(packed_of(entry(b"a", b"1"), entry(b"b", b"2", name_of=b"c"), entry(b"d", b"3"))))
@@ -151,110 +129,3 @@ def test_what_may_not_be_read_makes_packing_exit_1_and_is_named(open_path: Path)
     found = json.loads(ended.stdout)
     assert (ended.returncode, found["entries"], found["damaged"], found["unreadable"]) == (1, 2, 0, 1)
     assert f"{path.parent.name}{path.name}: unreadable" in ended.stderr
-
-
-@pytest.mark.long
-def test_packing_over_a_bundle_replaces_it_whole_and_through_a_symlink(filled: Path, tmp_path: Path) -> None:
-    (tmp_path / "real").write_bytes(compress(packed_of()))
-    (tmp_path / "link").symlink_to("real")
-    assert run("pack", tmp_path / "link", filled).returncode == 0
-    assert (tmp_path / "link").is_symlink()
-    assert run("unpack", tmp_path / "real", tmp_path / "other").returncode == 0
-
-
-@pytest.mark.root
-def test_unpacking_onto_a_full_disk_ends_with_whole_entries_those_used_last(
-    mount_tmpfs: Callable[..., Path], tmp_path: Path
-) -> None:
-    with FileStreamProgramCache(tmp_path / "large") as cache:
-        for number in range(40):
-            cache[b"%d" % number] = value_for(b"%d" % number, 1, 0, 200_000)
-    run("pack", tmp_path / "warm.lcb.zst", tmp_path / "large")
-    disk = mount_tmpfs("size=4m")
-    found = json.loads(run("unpack", "--json", tmp_path / "warm.lcb.zst", disk / "cache").stdout)
-    assert found["stored"] + found["dropped"] == 40
-    assert found["evicted"] > 10
-    with FileStreamProgramCache(disk / "cache") as cache:
-        left = [number for number in range(40) if (value := cache.get(b"%d" % number)) and prove(b"%d" % number, value)]
-        assert 39 in left
-        assert 10 < len(left) < 21
-        assert cache.stats().corrupt_entries == 0
-        assert_one_recount_repairs_all(cache)
-
-
-def _write_and_read(root: str, writer: int) -> int:
-    reads = 0
-    with FileStreamProgramCache(root, lock_timeout_seconds=HANG_SECONDS) as cache:
-        for serial in range(2):
-            for key in KEYS:
-                cache[key] = value_for(key, writer, serial)
-                value = cache.get(key)
-                if value is not None:
-                    prove(key, value)
-                    reads += 1
-        assert cache.stats().corrupt_entries == 0
-        assert cache.stats().dropped_writes == 0
-    return reads
-
-
-def test_two_unpackers_writers_and_a_packer_at_once(filled: Path, tmp_path: Path) -> None:
-    bundle, root = tmp_path / "warm.lcb.zst", tmp_path / "other"
-    run("pack", bundle, filled)
-    FileStreamProgramCache(root).close()
-    unpack = [LOCKCACHE, "unpack", "--json", bundle, root]
-    with crowd("spawn", _write_and_read, [(str(root), writer) for writer in (2, 3)]) as writers:
-        unpackers = [subprocess.Popen([*unpack, *option], stdout=subprocess.PIPE) for option in ((), ("--overwrite",))]
-        packed = run("pack", tmp_path / "meanwhile.lcb.zst", root)
-        assert all(unpacker.wait(HANG_SECONDS) == 0 for unpacker in unpackers)
-        done = [json.loads(unpacker.communicate()[0]) for unpacker in unpackers]
-        assert all(reads > 0 for reads in writers.results())
-    assert [each["stored"] + each["kept"] for each in done] == [len(KEYS), len(KEYS)]
-    assert packed.returncode == 0, packed
-    assert run("unpack", "--strict", tmp_path / "meanwhile.lcb.zst", tmp_path / "third").returncode == 0
-    for path in (root, tmp_path / "third"):
-        with FileStreamProgramCache(path, verified_only=True) as cache:
-            for key in KEYS:
-                value = cache.get(key)
-                assert value is not None or path != root
-                assert value is None or prove(key, value).writer in (1, 2, 3)
-            assert_one_recount_repairs_all(cache)
-
-
-def test_a_killed_unpack_leaves_whole_entries_and_is_finished_by_the_next(tmp_path: Path) -> None:
-    bundle, root = tmp_path / "warm.lcb.zst", tmp_path / "other"
-    values = {b"%d" % number: os.urandom(50_000) for number in range(60)}
-    with FileStreamProgramCache(tmp_path / "large") as cache:
-        cache.update(values)
-    run("pack", bundle, tmp_path / "large")
-    content = bundle.read_bytes()
-
-    def entries() -> int:
-        return len(list(root.glob("entries/*/*")))
-
-    for share in (0.3, 0.6, 0.9):
-        process = subprocess.Popen([LOCKCACHE, "unpack", "-", root], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert process.stdin is not None
-        # The unpacker has stored nearly as much when it waits for more, in the middle of an entry or between two.
-        process.stdin.write(content[: int(len(content) * share)])
-        process.stdin.flush()
-        until(lambda share=share: entries() > len(values) * (share - 0.2), process)  # type: ignore[misc]
-        process.kill()
-        process.wait()
-        process.stdin.close()
-        with FileStreamProgramCache(root, verified_only=True) as cache:
-            assert all(cache.get(key) in (None, value) for key, value in values.items())
-            assert cache.stats().corrupt_entries == 0
-            assert_one_recount_repairs_all(cache)
-    assert run("unpack", bundle, root).returncode == 0
-    with FileStreamProgramCache(root) as cache:
-        assert all(cache[key] == value for key, value in values.items())
-
-
-def test_something_else_that_is_compressed_is_not_replaced(filled: Path, tmp_path: Path) -> None:
-    backup = tmp_path / "backup.tar.zst"
-    backup.write_bytes(compress(b"not a bundle"))
-    before = backup.read_bytes()
-    assert run("pack", backup, filled).returncode == 2
-    assert backup.read_bytes() == before
-    assert run("pack", tmp_path / "k.lcb.zst", filled).returncode == 0
-    assert run("pack", tmp_path / "k.lcb.zst", filled).returncode == 0, "a packed cache is replaced"

@@ -179,41 +179,9 @@ def test_a_signal_while_promoting_leaves_nothing_and_the_exit_code(
     assert sorted(each.name for each in tmp_path.iterdir()) == [".k.lcb.lock", "filled"]
 
 
-def test_a_signal_for_the_command_that_comes_late_is_dropped(filled: Path, tmp_path: Path) -> None:
-    done = _run_while(f"os.kill(os.getpid(), {signal.SIGUSR1.value})", filled, tmp_path / "k.lcb")
-    assert (done.returncode, "5 programs promoted" in done.stderr) == (7, True), done
-
-
 @pytest.mark.parametrize("error", ["ValueError('names that begin alike')", "MemoryError()"])
 def test_whatever_is_wrong_with_the_bundle_leaves_the_exit_code(filled: Path, tmp_path: Path, error: str) -> None:
     done = _run_while(f"raise {error}", filled, tmp_path / "k.lcb")
     assert done.returncode == 7, done
     assert "nothing was promoted: " + ("names" if "names" in error else "it does not fit") in done.stderr
     assert not (tmp_path / "k.lcb").exists()
-
-
-@pytest.mark.parametrize("word, code", [("no-such-command", 127), ("{filled}/lockcache/state", 126)])
-def test_the_last_of_a_node_promotes_though_its_command_is_not_there(
-    filled: Path, tmp_path: Path, word: str, code: int
-) -> None:
-    done = run("run", "--dir", filled, "--seed", tmp_path / "k.lcb", "--promote", "--", word.format(filled=filled))
-    assert (done.returncode, "5 programs promoted" in done.stderr) == (code, True), done
-
-
-def _job(tmp_path: Path, node: str, cap: str) -> subprocess.CompletedProcess[str]:
-    """Each job's keys are compiled where the seed does not have them; 200 kB each."""
-    program = "import os\nfrom lockcache import FileStreamProgramCache as C\ncache = C()\n"
-    program += "for n in range(12): cache.get_or_compute(f'{n}', lambda: os.urandom(200_000))\n"
-    words = ["--dir", tmp_path / node, "--max-size", cap, "--seed", tmp_path / "k.lcb", "--promote", "--"]
-    command = [LOCKCACHE, "run", *words, sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
-
-
-@pytest.mark.slow
-def test_the_bundle_stays_small_enough_for_a_seed(tmp_path: Path) -> None:
-    first, second = _job(tmp_path, "node1", "4M"), _job(tmp_path, "node2", "4M")
-    assert "9 programs promoted into" in first.stderr
-    assert "(half of the cap; the 3 oldest are left out)" in first.stderr
-    assert "lockcache: 1 process: 9 found, 3 compiled" in second.stderr
-    assert "3 programs promoted" in second.stderr
-    assert (tmp_path / "k.lcb").stat().st_size <= 2_000_000

@@ -11,13 +11,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.lowlevel import Layout, keeper_of
 from tests.cli.command import KEPT, LOCKCACHE, ROOT, RUN, run, start, until_free
 from tests.state_pages import policy_of
 
@@ -99,23 +97,6 @@ def test_a_signal_goes_to_the_command(number: signal.Signals, tmp_path: Path) ->
     assert process.returncode == 9
 
 
-_ALARM = """
-import os, signal
-from lockcache.cli.running.child import WAITED_FOR, end_as, run_child
-from lockcache.cli.signals import held_back
-with held_back(WAITED_FOR) as mask:
-    signal.setitimer(signal.ITIMER_REAL, 0.01)
-    print(end_as(run_child(("sleep", "60"), os.environ, mask)))
-"""
-
-
-@pytest.mark.slow
-def test_an_alarm_that_was_set_before_ends_the_command() -> None:
-    """As of ``perl -e 'alarm 60; exec @ARGV' lockcache run ...``: in the command's place it would end that."""
-    ended = subprocess.run([sys.executable, "-c", _ALARM], capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.stdout, ended.stderr) == (f"{128 + signal.SIGALRM}\n", "")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_command_that_a_signal_kills_ends_as_a_shell_says_it(number: signal.Signals, tmp_path: Path) -> None:
@@ -177,43 +158,6 @@ def test_a_command_has_no_variable_with_which_triton_would_raise_without_lockcac
     assert "triton" in out.partition("LOCKCACHE_INSTALL=")[2].splitlines()[0].split(",")
 
 
-def test_the_default_directory_keeps_its_cap(tmp_path: Path) -> None:
-    program = "from lockcache import FileStreamProgramCache as C; print(C().max_size_bytes)"
-    variables = {"XDG_CACHE_HOME": str(tmp_path), "LOCKCACHE_DIR": "", "HOME": str(tmp_path)}
-    _, out, _ = finish("-q", "--", sys.executable, "-c", program, **variables)
-    assert int(out) == 10 * 10**9
-    assert "LOCKCACHE_DIR" not in json.loads(run("env", "jax", "--json", **variables).stdout)
-
-
-@pytest.mark.slow
-def test_a_framework_that_is_looked_for_first_is_adapted_when_it_is_imported(tmp_path: Path) -> None:
-    (tmp_path / "cupy.py").write_text(
-        "import sys\nif 'broken' in sys.argv: sys.argv.remove('broken'); raise ImportError\n"
-    )
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import importlib.util, lockcache.integrations.cupy as adapter\n"
-        "adapter.install = lambda: print('installed')\n"
-        "assert importlib.util.find_spec('cupy')\n"
-        "try: import cupy\nexcept ImportError: print('again'); import cupy\n"
-    )
-    variables = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "LOCKCACHE_DIR": str(tmp_path / "cache")}
-    assert finish("-q", "--", sys.executable, str(program), **variables)[1] == "installed\n"
-    assert finish("-q", "--", sys.executable, str(program), "broken", **variables)[1] == "again\ninstalled\n"
-
-
-@pytest.mark.slow
-def test_an_empty_entry_of_pythonpath_stays_the_current_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").touch()
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts" / "program.py").write_text("import mine; print('found')")
-    variables = {"PYTHONPATH": f"{os.pathsep}{ROOT}", "LOCKCACHE_DIR": str(tmp_path / "cache")}
-    assert finish("-q", "--", sys.executable, "scripts/program.py", **variables)[1] == "found\n"
-
-
 @pytest.mark.slow
 def test_the_command_has_the_signals_that_programs_rely_on(tmp_path: Path) -> None:
     ignore = (
@@ -227,13 +171,6 @@ def test_the_command_has_the_signals_that_programs_rely_on(tmp_path: Path) -> No
     ignored = int(ended.stdout.partition("SigIgn:")[2].split()[0], 16)
     assert not ignored & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1))
     assert ended.returncode == 0
-
-
-def test_a_script_that_does_not_say_what_runs_it_is_run_by_the_shell(tmp_path: Path) -> None:
-    script = tmp_path / "script"
-    script.write_text('exit "$1"\n')
-    script.chmod(0o755)
-    assert run("run", "-q", "--dir", str(tmp_path / "cache"), "--", str(script), "7").returncode == 7
 
 
 @pytest.mark.slow
@@ -266,25 +203,6 @@ def test_a_daemon_runs_for_as_long_as_the_command_and_dies_with_what_started_it(
     else:
         process.kill()
         process.communicate(timeout=60)
-    until_free(cache_path)
-
-
-@pytest.mark.slow
-def test_a_second_one_stands_by_and_takes_over_and_other_ranks_start_none(cache_path: Path) -> None:
-    program = (sys.executable, "-c", KEPT, str(cache_path))
-    words = ("--daemon", "--dir", str(cache_path), "--max-size", "1G", "--")
-    first = start(*words, *program)
-    keeper = first.stdout.readline()
-    second = start(*words, *program)
-    assert second.stdout.readline() == keeper
-    rank = start(*words, "true", SLURM_LOCALID="1")
-    assert rank.communicate(timeout=60)[0] == ""
-    first.communicate(timeout=60)
-    deadline = time.monotonic() + 60
-    while keeper_of(Layout(str(cache_path))) in (None, keeper.strip()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert keeper_of(Layout(str(cache_path))) not in (None, keeper.strip())
-    second.communicate(timeout=60)
     until_free(cache_path)
 
 

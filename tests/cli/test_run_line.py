@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -38,11 +37,6 @@ def test_what_a_process_stored_itself_is_not_found_and_the_next_run_finds_it_onc
     assert os.listdir(cache_path / "lockcache" / "runs") == []
 
 
-def test_where_no_process_found_or_compiled_anything_the_line_says_so(cache_path: Path) -> None:
-    assert said(cache_path, "") == "no process found or compiled a program"
-    assert said(cache_path, f"{BEGIN}cache.get('k')") == "no process found or compiled a program"
-
-
 @pytest.mark.slow
 def test_two_jobs_at_once_in_one_directory_do_not_count_each_other(cache_path: Path) -> None:
     wait = "print('up', flush=True); sys.stdin.read()"
@@ -54,56 +48,6 @@ def test_two_jobs_at_once_in_one_directory_do_not_count_each_other(cache_path: P
     _, second_said = second.communicate(timeout=HANG_SECONDS)
     assert "1 process: 0 found, 1 compiled; in" in first_said
     assert "1 process: 1 found, 1 compiled; 2.5 s of processor time not spent; in" in second_said
-
-
-#: One process waits while its parent compiles, for as long as the argument says that compiling took, in ns.
-WAITED = f"""{BEGIN}
-turn = cache.begin("k")
-pid = os.fork()
-if not pid:
-    with C() as cache:
-        cache.get_or_compute("k", lambda: b"mine")
-    sys.exit()
-leases = f"{{cache.path}}/lockcache/leases"
-while not any(name.endswith(".bell") for name in os.listdir(leases)):
-    time.sleep(0.01)
-turn.store(b"code", int(sys.argv[1]))
-os.waitpid(pid, 0)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "cost_ns, not_spent", [("1", ""), (str(1000 * 10**9), "; 16.* min of processor time not spent")]
-)
-def test_the_time_that_was_waited_is_shown_and_not_counted(cost_ns: str, not_spent: str, cache_path: Path) -> None:
-    process = start("--dir", str(cache_path), "--", sys.executable, "-c", WAITED, cost_ns)
-    _, err = process.communicate(timeout=HANG_SECONDS)
-    assert re.fullmatch(
-        rf"lockcache: 2 processes: 1 found, 1 compiled, 1 waited for \([\d.]+ (m|u)?s\){not_spent}; in {cache_path}\n",
-        err,
-    ), err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_children_of_multiprocessing_are_processes_of_their_own(method: str, cache_path: Path, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import multiprocessing, sys\nfrom lockcache import FileStreamProgramCache as C\n"
-        "cache = C()\n"
-        "def work(): assert cache.get('k') == b'code'\n"
-        "if __name__ == '__main__':\n"
-        "    cache.begin('k').store(b'code', 2_500_000_000)\n"
-        "    context = multiprocessing.get_context(sys.argv[1])\n"
-        "    children = [context.Process(target=work) for _ in range(3)]\n"
-        "    for child in children: child.start()\n"
-        "    for child in children: child.join()\n"
-    )
-    process = start("--dir", str(cache_path), "--", sys.executable, str(script), method)
-    _, err = process.communicate(timeout=HANG_SECONDS)
-    line = "lockcache: 4 processes: 3 found, 1 compiled; 7.5 s of processor time not spent; in"
-    assert err == f"{line} {cache_path}\n"
 
 
 @pytest.mark.slow
@@ -205,14 +149,6 @@ def test_a_run_within_a_run_counts_for_both(cache_path: Path, tmp_path: Path) ->
     assert "1 process: 0 found, 1 compiled" in second
 
 
-def test_a_symlink_in_the_place_of_the_records_is_not_followed(cache_path: Path, tmp_path: Path) -> None:
-    said(cache_path, ONCE)
-    (cache_path / "lockcache" / "runs").rmdir()
-    (cache_path / "lockcache" / "runs").symlink_to(tmp_path)
-    assert said(cache_path, ONCE).startswith("1 process: 1 found")
-    assert [each.name for each in tmp_path.iterdir() if each.name != cache_path.name] == []
-
-
 @pytest.mark.parametrize("most, code", [("0", 3), ("1", 3), ("2", 0)])
 def test_more_compilations_than_asked_for_are_an_exit_code_and_are_named(
     most: str, code: int, cache_path: Path
@@ -224,10 +160,6 @@ def test_more_compilations_than_asked_for_are_an_exit_code_and_are_named(
     )
     assert bool(found) == bool(code)
     assert said(cache_path, ONCE, "-q", "--most-compiles", "0") == ""  # a warm one
-
-
-def test_the_commands_own_exit_code_takes_precedence(cache_path: Path) -> None:
-    assert said(cache_path, f"{ONCE}\nsys.exit(7)", "-q", "--most-compiles", "0", code=7) == ""
 
 
 def test_where_nobody_knows_how_much_was_compiled_the_run_has_not_passed(cache_path: Path, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 from lockcache import FileStreamProgramCache
 from tests.cli.command import LOCKCACHE, run
 from tests.crash.damage import fill_to_damage, spoil
-from tests.crash.measure import accounted, on_disk
 from tests.daemon.directories import photograph
 
 KEYS = [b"%d" % number for number in range(40)]
@@ -45,21 +44,6 @@ def test_what_is_corrupt_is_named_and_left_alone_without_repair(filled: Path) ->
     assert shown.returncode == 1
     assert name in shown.stdout
     assert "verify --repair" in shown.stderr
-
-
-def test_repair_quarantines_recounts_and_leaves_a_sound_cache(filled: Path) -> None:
-    names = {spoil(filled, b"7"), spoil(filled, b"8", "truncated to half"), spoil(filled, b"9", "truncated to nothing")}
-    found = verify_as_json("--repair", filled, code=1)
-    assert (found["corrupt"], found["repaired"], found["quarantine_entries"]) == (3, 3, 3)
-    assert {entry["entry"] for entry in found["found"]} == names
-    assert all(os.path.exists(entry["moved_to"]) for entry in found["found"])
-    assert found["drift_bytes"] == 250 + 500
-    assert accounted(filled) == on_disk(filled)
-    again = verify_as_json("--repair", filled, code=0)
-    assert (again["whole"], again["quarantine_entries"]) == (len(KEYS) - 3, 3)
-    assert FileStreamProgramCache(filled).get(b"7") is None
-    assert run("clear", "--yes", filled).returncode == 0
-    assert not (filled / "lockcache/quarantine").exists()
 
 
 def test_what_cannot_be_repaired_is_said_with_the_reason(filled: Path) -> None:
