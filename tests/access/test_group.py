@@ -172,14 +172,6 @@ def test_two_daemons_of_two_users_exclude_each_other(shared):
         until(lambda: read_status(Layout(str(shared))).get("evicted_entries", 0) >= 1)
 
 
-def test_who_is_no_member_is_refused_by_the_kernel(shared):
-    run_as(ALICE, as_member(shared, store(b"k", b"1")))
-    with pytest.raises(PermissionError):
-        run_as(MALLORY, as_member(shared, store(b"k", b"2")))
-    with pytest.raises(PermissionError):
-        run_as(MALLORY, lambda: FileStreamProgramCache(shared))
-
-
 def test_who_is_no_member_is_not_served_from_the_directory_of_a_stranger_whose_group_all_may_read(shared):
     run_as(ALICE, as_member(shared, store(b"k", b"planted")))
     for path in [shared, *shared.rglob("*")]:
@@ -252,13 +244,6 @@ def test_a_shared_directory_that_is_deleted_underneath_is_made_for_the_same_grou
     assert run_as(BOB, as_member(path, lambda cache: cache[b"k"])) == b"2"
 
 
-def test_only_a_member_can_make_a_directory_for_a_group(home):
-    os.chown(home, MALLORY, MALLORY)
-    with pytest.raises(PermissionError, match="not a member of group"):
-        run_as(MALLORY, lambda: FileStreamProgramCache(home / "new", group=str(GROUP)))
-    assert os.listdir(home) == []
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     "mode, gid, wrong",
@@ -296,19 +281,6 @@ def test_another_group_than_the_directorys_is_refused(shared):
         FileStreamProgramCache(shared, group="nobody-has-this")
 
 
-@pytest.mark.parametrize("arguments", [("stats",), ("recount",), ("policy", "set", "--max-size", "1M"),
-                                       ("clear", "--yes")], ids=" ".join)  # fmt: skip
-def test_the_operators_commands_share_as_the_environment_says(shared, arguments, monkeypatch, capfd):
-    from lockcache.cli.program import run
-
-    run_as(ALICE, as_member(shared, store(b"k", b"1")))
-    assert run_as(ALICE, lambda: run([*arguments, str(shared)])) == 2
-    assert "LOCKCACHE_GROUP=1" in capfd.readouterr().err
-    monkeypatch.setenv("LOCKCACHE_GROUP", "1")
-    assert run_as(BOB, lambda: run([*arguments, str(shared)])) == 0
-    assert modes(shared) == ({0o2770}, {0o660}, {GROUP})
-
-
 def test_a_lock_file_never_stands_there_unusable_for_the_others(shared, monkeypatch):
     """Made without a name, given its mode, then linked: a death in between leaves nothing."""
     run_as(ALICE, as_member(shared, lambda cache: None))
@@ -322,12 +294,3 @@ def test_a_lock_file_never_stands_there_unusable_for_the_others(shared, monkeypa
     with contextlib.suppress(EOFError):
         run_as(ALICE, die_before_the_mode_is_set)
     assert run_as(BOB, as_member(shared, lambda cache: (cache.__setitem__(b"k", b"2"), cache[b"k"])[1])) == b"2"
-
-
-def test_a_shared_cache_can_be_pickled(shared):
-    import pickle
-
-    with FileStreamProgramCache(shared, group=True) as cache:
-        cache[b"k"] = b"1"
-        with pickle.loads(pickle.dumps(cache)) as twin:
-            assert twin[b"k"] == b"1"

@@ -6,7 +6,6 @@ import contextlib
 import io
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,6 @@ import pytest
 from lockcache import FileStreamProgramCache, LockcacheError, NoDefaultDirError, SQLiteProgramCache
 from lockcache.arguments import warn_once
 from lockcache.cli import program
-from lockcache.integrations import pyptx
-from lockcache.integrations.adapter import install, open_shared
-from lockcache.layouts import kept_as
-from lockcache.layouts.recognition import refuse_unless_cache
 from lockcache_daemon import command as daemon
 from tests.access.group_members import MALLORY, run_as
 
@@ -119,30 +114,6 @@ def test_a_path_that_a_caller_names_below_no_home_is_a_mistake(path: str, advice
     assert warnings == []
 
 
-@pytest.mark.parametrize("name", ["HOME", "XDG_CACHE_HOME"])
-def test_a_home_that_is_not_absolute_is_named(name: str) -> None:
-    said = f"{name} is 'here', not an absolute path: set LOCKCACHE_DIR or name a directory"
-    (code, words), _ = as_homeless(said_by(program.run, "stats"), {name: "here"})
-    assert (code, words) == (2, f"lockcache: {said}\n")
-    found, [warning] = as_homeless(lambda: FileStreamProgramCache().get("k"), {name: "here"})
-    assert (found, warning) == (None, f"{said}; this program stores nothing")
-
-
-@pytest.mark.parametrize("home", [HOMELESS[0], TILDE[0][0]], ids=str)
-@pytest.mark.parametrize(
-    "options, said", [([], "lockcache: lockcache was off, as LOCKCACHE_DISABLE says\n"), (["-q"], "")]
-)
-def test_lockcache_run_that_is_off_needs_no_directory(home: dict[str, str], options: list[str], said: str) -> None:
-    words = ("run", *options, "--", "sh", "-c", "exit $LOCKCACHE_DISABLE")
-    assert as_homeless(said_by(program.run, *words), home, LOCKCACHE_DISABLE="1") == ((1, said), [])
-
-
-def test_lockcache_run_without_a_home_names_a_wrong_switch() -> None:
-    (code, said), _ = as_homeless(said_by(program.run, "run", "--", "sh", "-c", "exit 3"), LOCKCACHE_DISABLE="?")
-    assert (code, said.count("\n")) == (3, 1)
-    assert said.startswith("lockcache: LOCKCACHE_DISABLE: '?' is not 1")
-
-
 @pytest.mark.parametrize("home", HOMELESS, ids=str)
 def test_a_cache_keeps_nothing_and_warns_once(home: dict[str, str]) -> None:
     def use() -> tuple[bytes, bytes | None, int, int]:
@@ -170,23 +141,6 @@ def test_sqlite_keeps_nothing_and_warns_once() -> None:
     assert "set LOCKCACHE_DIR" in warning
 
 
-def test_pyptx_keeps_its_entries_in_memory_and_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = pyptx.CacheKey("f", (), (), "sm_90")
-
-    def use() -> tuple[str, bool]:
-        pyptx.DEFAULT_CACHE_DIR = pyptx._find_default()
-        pyptx.CubinCache()
-        cache = pyptx.CubinCache()
-        cache.put(pyptx.CacheEntry(key, "ptx", None))
-        found = cache.get(key)
-        assert found is not None
-        return found.ptx_source, cache.stats().entries == 1
-
-    found, [warning] = as_homeless(use)
-    assert found == ("ptx", True)
-    assert "set PYPTX_CACHE_DIR" in warning
-
-
 def test_who_asks_for_a_directory_to_write_to_gets_an_error() -> None:
     def use() -> str:
         with pytest.raises(LockcacheError) as caught:
@@ -195,21 +149,6 @@ def test_who_asks_for_a_directory_to_write_to_gets_an_error() -> None:
         return str(caught.value)
 
     assert as_homeless(use) == ("no home directory: set LOCKCACHE_DIR or name a directory", [])
-
-
-@pytest.mark.parametrize("kind", [FileStreamProgramCache, SQLiteProgramCache])
-def test_a_cache_that_is_off_needs_no_directory(kind: Callable[[], Any]) -> None:
-    assert as_homeless(lambda: kind().get("k"), LOCKCACHE_DISABLE="1") == (None, [])
-
-
-def test_a_framework_goes_on_with_its_own_cache_and_one_warning() -> None:
-    def use() -> list[bool]:
-        return [install("some", lambda: open_shared("some", "1.0", None, None)) for _ in range(2)]
-
-    found, [warning] = as_homeless(use)
-    assert found == [False, False]
-    assert "some goes on with its own cache" in warning
-    assert "set LOCKCACHE_DIR" in warning
 
 
 @pytest.mark.parametrize("home", HOMELESS, ids=str)
@@ -232,24 +171,10 @@ def test_a_command_says_in_one_line_what_to_set(words: list[str]) -> None:
     assert (code, said) == (2, "lockcache: no home directory: set LOCKCACHE_DIR or name a directory\n")
 
 
-@pytest.mark.parametrize("words", [["env", "jax"], ["completion", "bash"]], ids=lambda words: words[0])
-def test_a_command_that_needs_no_directory_works(words: list[str]) -> None:
-    assert as_homeless(said_by(program.run, *words)) == ((0, ""), [])
-
-
 def test_the_daemon_says_in_one_line_what_to_set() -> None:
     (code, said), _ = as_homeless(said_by(daemon.run, "--once", "--max-size", "1G"))
     assert code == 2
     assert said == "lockcache-daemon: DIR: no home directory: set LOCKCACHE_DIR or name a directory\n"
-
-
-def test_a_directory_that_is_named_needs_no_home() -> None:
-    def use() -> tuple[str, int]:
-        with tempfile.TemporaryDirectory() as root:
-            refuse_unless_cache(root)
-            return kept_as(root), said_by(daemon.run, "--once", "--max-size", "1G", root)()[0]
-
-    assert as_homeless(use)[0] == ("lockcache", 0)
 
 
 def test_a_new_directory_on_a_disk_without_inodes_keeps_nothing_and_warns_once(

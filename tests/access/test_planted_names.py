@@ -17,6 +17,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import StagedName, myself
 from lockcache.lowlevel import Layout, find_drift, staged
+from tests.matrix_sampling import diagonals
 
 pytestmark = pytest.mark.slow
 
@@ -69,8 +70,7 @@ def full(cache_path: Path) -> Iterator[FileStreamProgramCache]:
         yield cache
 
 
-@pytest.mark.parametrize("age_seconds", [0, OLD_SECONDS])
-@pytest.mark.parametrize("where", PLANTED)
+@pytest.mark.parametrize("where, age_seconds", diagonals(PLANTED, [0, OLD_SECONDS], 2))
 def test_a_put_and_a_survey_look_at_few_planted_names(full, where, age_seconds):
     layout, planted_at = Layout(full.path), time.time() - age_seconds
     for number in range(NAMES):

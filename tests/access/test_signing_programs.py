@@ -76,21 +76,6 @@ def test_verifying_with_the_key_tells_tampering_from_what_was_never_signed(signe
     directory.close()
 
 
-def test_lockcache_verify_takes_the_key_from_the_environment(cache_path, key_file, monkeypatch, capfd):
-    monkeypatch.setenv("LOCKCACHE_SIGNING_KEY_FILE", str(key_file))
-    with FileStreamProgramCache(cache_path) as cache:
-        cache["k"] = b"code"
-    assert run(["verify", "--json", str(cache_path)]) == 0
-    assert json.loads(capfd.readouterr().out)["whole"] == 1
-    with open(entry_path(cache_path), "r+b") as file:
-        file.write(b"C")
-    assert run(["verify", "--json", str(cache_path)]) == 1
-    assert json.loads(capfd.readouterr().out)["corrupt"] == 1
-    monkeypatch.delenv("LOCKCACHE_SIGNING_KEY_FILE")
-    assert run(["verify", "--json", str(cache_path)]) == 0
-    assert json.loads(capfd.readouterr().out)["unverified"] == 1
-
-
 def test_packing_takes_the_key_and_unpacking_signs_with_its_own(tmp_path, key_file, monkeypatch):
     archive = str(tmp_path / "archive")
     with FileStreamProgramCache(tmp_path / "one", signing_key_file=key_file) as cache:
@@ -133,18 +118,3 @@ def test_inspecting_says_what_a_program_with_these_keys_would_be_served(
     assert json.loads(capfd.readouterr().out)["verified"] is is_verified
     assert run(["inspect", key, str(cache_path)]) == 0
     assert words in capfd.readouterr().out
-
-
-@pytest.mark.parametrize("keys, packed", [(None, 1), (OLD, 2), (NEW, 0)])
-def test_packing_counts_what_it_has_no_key_for_apart_from_damage(
-    keys, packed, cache_path, tmp_path, key_file, monkeypatch, capfd
-):
-    with FileStreamProgramCache(cache_path, signing_key_file=key_file) as cache:
-        cache["a"] = cache["b"] = b"code"
-    with FileStreamProgramCache(cache_path, signing_key_file=False) as cache:
-        cache["unsigned"] = b"code"
-    if keys is not None:
-        monkeypatch.setenv("LOCKCACHE_SIGNING_KEY_FILE", str(write_keys(tmp_path / "mine", keys)))
-    assert run(["pack", "--json", str(tmp_path / "warm"), str(cache_path)]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert (found["entries"], found["refused"], found["damaged"]) == (packed, 3 - packed, 0)

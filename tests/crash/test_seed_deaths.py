@@ -51,23 +51,6 @@ def test_attaching(cache_path: Path, bundle: Path) -> None:
     assert died > 5
 
 
-def test_attaching_a_bundle_that_is_gone_afterwards(cache_path: Path, bundle: Path) -> None:
-    layout = Layout(str(cache_path))
-
-    def prepare() -> Callable[[], object]:
-        empty(cache_path)
-        write(bundle, bundle_of(OLDER))
-        return lambda: _opened(cache_path, bundle)
-
-    for died_at in deaths(prepare, CHANGES):
-        bundle.unlink()
-        with _opened(cache_path, bundle) as cache:
-            assert not os.path.lexists(f"{layout.seed}.new"), died_at
-            held = os.path.getsize(layout.seed) if os.path.lexists(layout.seed) else 0
-            seed = cache._directory.policy.current().seed
-            assert held == (0 if seed is None else seed.bytes), died_at
-
-
 def test_replacing(cache_path: Path, bundle: Path) -> None:
     reader: list[FileStreamProgramCache] = []
 

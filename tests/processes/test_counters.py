@@ -17,7 +17,6 @@ from lockcache.filestream.accounting import read_counters
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.inspect.misses import MOST_MISSES, read_misses
 from lockcache.reports import Counters
-from lockcache.reports.summary import saved_in_words
 from tests.processes.counting import hit_and_return, hit_with
 from tests.processes.crowd import HANG_SECONDS, run_all
 
@@ -109,27 +108,6 @@ def test_a_program_whose_caches_store_nothing_says_so(cache_path: Path, variable
     [line] = _summary(cache_path, LOCKCACHE_SUMMARY="1", **{variable: "1"})
     assert line == f"{counted}, nothing stored ({variable} is set)"
     assert (shared(cache_path), len(FileStreamProgramCache(cache_path))) == before
-
-
-@pytest.mark.parametrize(
-    "hits, saved_ns, words",
-    [
-        (0, 0, ""),
-        (2, 0, ", compile times not recorded"),
-        (2, 12_300_000, ", 12.3 ms of compiling saved"),
-        (2, 9_000 * 10**9, ", 2.5 h of compiling saved"),
-    ],
-)
-def test_what_hits_saved_is_said_in_a_unit_in_which_it_is_something(hits: int, saved_ns: int, words: str) -> None:
-    assert saved_in_words(hits, saved_ns) == words
-
-
-def test_a_forked_child_has_a_line_of_its_own(cache_path: Path) -> None:
-    lines = _summary(cache_path, "and a child", LOCKCACHE_SUMMARY="1")
-    assert lines == [
-        "3 hits, 0 compilations, 6.0 s of compiling saved",
-        "2 hits, 2 compilations, 4.0 s of compiling saved",
-    ]
 
 
 def _miss_and_report(path: str, number: int) -> None:

@@ -19,7 +19,7 @@ from lockcache.integrations.pyptx_directory import files as pyptx_files
 from lockcache.integrations.pyptx_directory.files import PyptxFiles
 from tests.crash.measure import every_death
 from tests.matrix_sampling import diagonals
-from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
+from tests.processes.crowd import HANG_SECONDS, METHODS, run_all
 from tests.unit.integrations.pyptx_format import read_entry
 
 PROCESSES = 6
@@ -84,48 +84,6 @@ def test_no_reader_gets_one_writers_cubin_with_anothers_ptx(tmp_path: Path, meth
     for key in KEYS:
         prove_as_pyptx_reads(tmp_path / "c", key)
     assert list((tmp_path / "c" / "lockcache" / "staged").iterdir()) == []
-
-
-READS = 1500
-
-
-def rewrite_until_stopped(directory: str, is_same: bool, started: Any, stop: Any) -> int:
-    cache = CubinCache(directory)
-    for serial in range(10**9):
-        if stop.is_set():
-            return serial
-        cache.put(entry_for(KEYS[0], "writer", 0 if is_same else serial))
-        started.set()
-    raise AssertionError("it was never asked to stop")
-
-
-def count_misses(directory: str, started: Any) -> tuple[int, int]:
-    """(misses, corrupt entries seen) of reads from the disk; the writes that they find never go backwards."""
-    cache, newest = CubinCache(directory), -1
-    assert started.wait(HANG_SECONDS)
-    for _ in range(READS):
-        cache.clear()
-        found = cache.get(KEYS[0])
-        if found is not None:
-            prove(found)
-            newest, older = found.metadata["tag"][1], newest
-            assert newest >= older
-    stats = cache.stats()
-    return stats.misses, stats.corrupt_entries
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("is_same", [False, True], ids=["new values", "the same value again"])
-def test_readers_beside_a_writer_that_rewrites_their_key_get_the_older_entry_or_the_newer_and_never_none(
-    tmp_path: Path, is_same: bool
-) -> None:
-    context = multiprocessing.get_context("fork")
-    started, stop = context.Event(), context.Event()
-    CubinCache(tmp_path).put(entry_for(KEYS[0], "first", 0))
-    with crowd("fork", rewrite_until_stopped, [(str(tmp_path), is_same, started, stop)]) as writing:
-        assert run_all("fork", count_misses, [(str(tmp_path), started)] * 2) == [(0, 0)] * 2
-        stop.set()
-        assert writing.results()[0] > 10
 
 
 # ---- death -----------------------------------------------------------------------------------------------------------

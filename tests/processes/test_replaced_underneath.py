@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache, UnsafeCacheDirError
+from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.staging import StagedEntry
@@ -141,49 +141,6 @@ def test_who_starts_while_all_is_deleted_learns_the_cap_as_soon_as_anyone_restor
         late[f"{number}"] = bytes(100_000)
     assert late.max_size_bytes == MIB
     assert _bytes_on_disk(cache_path) <= MIB
-
-
-def test_one_flipped_bit_in_the_accounting_does_not_empty_the_cache(cache_path: Path) -> None:
-    cache = FileStreamProgramCache(cache_path, max_size_bytes=MIB)
-    for number in range(100):
-        cache[f"{number}"] = bytes(1000)
-    with open(Layout(str(cache_path)).state, "r+b") as page:
-        page.seek(5)
-        page.write(b"\x01")  # 2**40 bytes more in the first shard
-    cache["one more"] = bytes(1000)
-    assert len(cache) == 101
-
-
-def test_a_page_cut_under_a_live_cache_does_not_lift_the_cap(cache_path: Path) -> None:
-    cache = FileStreamProgramCache(cache_path, max_size_bytes=MIB)
-    for number in range(10):
-        cache[f"{number}"] = bytes(100_000)
-    os.truncate(Layout(str(cache_path)).state, 0)
-    for number in range(10):
-        cache[f"more {number}"] = bytes(100_000)
-    assert _bytes_on_disk(cache_path) <= MIB
-
-
-def test_a_staged_name_of_an_absurd_size_is_nobodys_and_breaks_nothing(cache_path: Path) -> None:
-    cache = FileStreamProgramCache(cache_path)
-    cache["k"] = b"code"
-    for size in (2**63 - 1, 2**63, 10**18):
-        Path(cache_path, "tmp", f"{entry_name(b'k')[:2]}.{size}.{'0' * 16}.1.0.1").touch()
-    cache.recount()
-    cache["k"] = b"again"
-    assert cache["k"] == b"again"
-
-
-@pytest.mark.parametrize("folder", ["entries", "lockcache/records"])
-def test_a_shard_that_others_may_reach_and_write_to_is_refused_at_opening(folder: str, cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path, record_files=True) as cache:
-        cache["k"] = b"code"
-    [shard] = (cache_path / folder).iterdir()
-    shard.chmod(0o777)
-    FileStreamProgramCache(cache_path)  # out of reach
-    cache_path.chmod(0o755)
-    with pytest.raises(UnsafeCacheDirError, match="chmod -R go-w"):
-        FileStreamProgramCache(cache_path)
 
 
 def _open_entries(path: Path) -> list[str]:

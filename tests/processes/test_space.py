@@ -171,26 +171,6 @@ def test_names_that_others_chose_cannot_stop_the_page_from_being_made_anew(cache
         assert cache.stats().entries == 2
 
 
-def test_a_failed_rename_leaves_a_folder_that_is_accounted_for(
-    mount_image: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = mount_image("ext4", 64)
-    cache = FileStreamProgramCache(root / "cache")
-    real = os.rename
-
-    def fail(source: str, path: str, **folders: Any) -> None:
-        real(source, path, **folders) if os.path.exists(path) else None
-        if os.path.isdir(os.path.dirname(path)):
-            raise OSError(5, "Input/output error")
-        raise FileNotFoundError
-
-    monkeypatch.setattr(os, "rename", fail)
-    cache[b"k"] = b"v"
-    monkeypatch.undo()
-    assert cache.stats().dropped_writes == 1
-    assert find_drift(Layout(cache.path)) == (0, 0, 0, 0)
-
-
 def test_who_abandons_a_write_gives_back_on_the_page_that_was_made_meanwhile(cache_path: Path) -> None:
     FileStreamProgramCache(cache_path).close()
     directory = CacheDirectory(str(cache_path), 5.0)

@@ -58,23 +58,3 @@ def test_who_waits_is_reported_as_neither_hit_nor_miss_until_it_is_served(
     waiter.close()
     assert shared(cache_path) == (1, 1, 1, 1)
     assert "50.0% hits (1 of 2, 1 after waiting), 1 put" in run("stats", cache_path).stdout
-
-
-def test_a_damaged_entry_that_is_computed_again_is_one_miss(cache_path: Path) -> None:
-    cache = FileStreamProgramCache(cache_path)
-    cache["k"] = b"code"
-    [entry] = (each for each in (cache_path / "entries").rglob("*") if each.is_file())
-    entry.write_bytes(b"evil")
-    assert cache.get_or_compute("k", lambda: b"again") == b"again"
-    assert (cache.stats().hits, cache.stats().misses) == (0, 1)
-
-
-def test_under_recache_a_thread_that_waits_is_a_hit(cache_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKCACHE_RECACHE", "1")
-    cache, waiting = FileStreamProgramCache(cache_path), threading.Event()
-    turn = cache.begin("k")
-    with telling_of_waits(waiting.set), running(_get_or_compute, [(cache,)]):
-        assert waiting.wait(HANG_SECONDS)
-        turn.store(b"code")
-    stats = cache.stats()
-    assert (stats.hits, stats.misses, stats.puts, stats.waits) == (1, 1, 1, 1)
