@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -131,47 +129,11 @@ def test_as_a_tier_behind_others_it_is_asked_for_what_they_lack(path, tmp_path, 
     assert not caplog.records
 
 
-def test_a_waiting_time_that_is_none_is_refused(cache):
-    with pytest.raises(TypeError, match="timeout_seconds"):
-        cache.wait(b"k", "long")
-
-
 def test_a_damaged_bundle_is_one_warning_and_misses(path, caplog):
     write(path, path.read_bytes()[:-1])
     with caplog.at_level(logging.WARNING), BundleProgramCache(path) as cache:
         assert (cache.get(b"k"), cache.get(b"other"), len(cache)) == (None, None, 0)
     assert ["every lookup misses" in record.message for record in caplog.records] == [True]
-
-
-def test_a_bundle_that_cannot_be_mapped_is_read(tmp_path):
-    path = write(tmp_path / "large.lcb", bundle_of({b"k": b"code", b"large": bytes(200_000_000)}))
-    code = """
-import resource, sys
-from lockcache import BundleProgramCache
-taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (taken + 100_000_000,) * 2)
-cache = BundleProgramCache(sys.argv[1])
-assert cache["k"] == b"code"
-assert cache.view("k") == b"code"
-assert cache.get("large") is None
-assert cache.stats().misses == 1
-"""
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_directory_makes_the_same_bytes_whenever_it_was_used(tmp_path):
-    with FileStreamProgramCache(tmp_path / "cache") as cache:
-        for number in range(20):
-            cache.put_entry(b"%d" % number, Entry(b"x" * number, {"arch": "sm_90", "compile_cost_ns": number}))
-        made = made_of(tmp_path / "cache", tmp_path / "one")
-        assert (made.entries, made.bytes, made.is_complete) == (20, 190, True)
-        for number in (7, 3):
-            assert cache[b"%d" % number] == b"x" * number
-        made_of(tmp_path / "cache", tmp_path / "two")
-        assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-        with BundleProgramCache(tmp_path / "one") as bundle:
-            assert all(bundle.get_entry(b"%d" % number) == cache.get_entry(b"%d" % number) for number in range(20))
 
 
 def test_record_files_and_signatures_go_into_the_bundle(tmp_path, monkeypatch):

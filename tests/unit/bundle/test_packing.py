@@ -194,14 +194,6 @@ def test_under_a_small_cap_those_used_last_survive(filled: Path, tmp_path: Path)
     assert left >= {entry_name(key) for key in list(ENTRIES)[-3:]}
 
 
-def test_an_entry_larger_than_the_cap_is_dropped_and_said(filled: Path, tmp_path: Path) -> None:
-    with FileStreamProgramCache(tmp_path / "small", max_size_bytes=100_000) as cache:
-        done = unpacked(packed(filled)[0], tmp_path / "small")
-        assert (done.stored, done.dropped, done.is_complete) == (len(ENTRIES) - 1, 1, False)
-        assert "more than the directory's cap leaves" in done.problems[0]
-        assert_one_recount_repairs_all(cache)
-
-
 def test_a_last_use_in_the_future_would_keep_an_entry_for_ever_and_is_now(tmp_path: Path) -> None:
     name = entry_name(b"key")
     assert unpacked(packed_of(entry(b"key", b"code", used_ns=2**62)), tmp_path / "other").stored == 1

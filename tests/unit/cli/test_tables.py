@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lockcache.cli.output import paint, print_table
-from lockcache.cli.tables import align, fit, width_of
+from lockcache.cli.output import paint
+from lockcache.cli.tables import align, width_of
 
 ROWS = [
     ("kernel", "code (B)", "registers"),
@@ -39,24 +39,6 @@ def test_a_table_is_the_one_that_rich_draws(numbers: set[int]) -> None:
     assert lines == by_rich(ROWS, numbers)
 
 
-def test_numbers_are_to_the_right_and_titles_above(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table("kernels", ("kernel", "code (B)"), [("gemm", 12), ("dir/\x1b[31m", 345_678_901)])
-    assert capsys.readouterr().out.split("\n") == [
-        "",
-        "kernels",
-        "",
-        "kernel         code (B)",
-        "gemm                 12",
-        "dir/\\x1b[31m  345678901",
-        "",
-    ]
-
-
-def test_a_table_without_rows_has_its_heads(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table("entries", ("entry function",), [])
-    assert capsys.readouterr().out == "\nentries\n\nentry function\n"
-
-
 def test_the_last_column_is_wrapped_at_the_width_and_nothing_of_it_is_lost() -> None:
     words = "   " + " ".join(f"word{number}" for number in range(30)) + " /a/path/" + "x" * 60
     [[*lines]] = align([("check", "good", words)], width=60)
@@ -65,17 +47,6 @@ def test_the_last_column_is_wrapped_at_the_width_and_nothing_of_it_is_lost() -> 
     assert "".join(text.strip() for _, _, text in lines).replace(" ", "") == words.replace(" ", "")
     assert all(text.startswith("   ") for _, _, text in lines)
     assert [check.strip() for check, _, _ in lines] == ["check", *[""] * (len(lines) - 1)]
-
-
-@pytest.mark.parametrize(
-    "text", ["日本" * 30, "カーネル " * 12, "e\u0301te\u0301 " * 20, "\uff26" + "x" * 60, " " * 50, " " * 50 + "x"]
-)
-def test_the_last_column_is_wrapped_by_cells(text: str) -> None:
-    [lines] = align([("a", text)], width=30)
-    assert [sum(map(width_of, line)) + 2 <= 30 for line in lines] == [True] * len(lines)
-    assert "".join(part for _, part in lines).replace(" ", "") == text.replace(" ", "")
-    assert not any(part.startswith("\u0301") for _, part in lines)
-    assert len(lines) <= width_of(text.strip()) // 20 + 1
 
 
 WIDE = st.characters(categories=("L", "M", "N", "P", "S"))
@@ -87,13 +58,6 @@ def test_whatever_is_wrapped_fits_and_is_whole(texts: list[str], width: int) -> 
         assert all(width_of(part) <= max(width - 3, 20) for _, part in lines)
         assert len({width_of(part) for _, part in lines}) == 1
         assert "".join(part for _, part in lines).replace(" ", "") == text.replace(" ", "")
-
-
-@given(st.text(WIDE, max_size=30), st.integers(0, 40))
-def test_a_text_is_made_to_fit(text: str, width: int) -> None:
-    fitted = fit(text, width)
-    assert width_of(fitted) == width
-    assert text.startswith(fitted.rstrip()) or fitted.rstrip() == ""
 
 
 def test_cells_are_counted_as_terminals_do() -> None:

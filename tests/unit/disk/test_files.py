@@ -30,13 +30,6 @@ def test_the_new_content_stands_under_the_path_and_nothing_is_left_staged(layout
         assert os.listdir(layout.tmp) == []
 
 
-def test_whoever_has_the_old_file_open_goes_on_reading_the_old_content(layout):
-    replace_file(layout, layout.misses, b"old")
-    with open(layout.misses, "rb") as file:
-        replace_file(layout, layout.misses, b"newer")
-        assert file.read() == b"old"
-
-
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o002])
 def test_it_is_private_whatever_the_umask(layout, umask):
     before = os.umask(umask)

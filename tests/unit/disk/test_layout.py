@@ -14,7 +14,6 @@ from lockcache.filestream.disk.layout import (
     StagedName,
     entry_name,
     is_entry_file,
-    next_serial,
     parse_staged_name,
 )
 from tests.unit.material import property_test
@@ -122,7 +121,3 @@ def test_cuda_cores_own_cache_finds_what_is_stored_under_these_names(cache_path)
             assert theirs[key] == b"of lockcache"
             theirs[key] = b"of cuda.core"
             assert ours[key] == b"of cuda.core"
-
-
-def test_serials_differ():
-    assert len({next_serial() for _ in range(100)}) == 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import locks
 from lockcache.filestream.disk.folders import PlantedFolderError
 from lockcache.filestream.disk.layout import Layout
-from lockcache.filestream.disk.locks import ProcessLock, ShardLocks, _is_in_lower_half
+from lockcache.filestream.disk.locks import ProcessLock, ShardLocks
 from tests.unit.forked import in_child
 from tests.unit.material import descriptors, descriptors_to_begin_with
 
@@ -149,15 +148,6 @@ def test_who_holds_it_already_is_told_so_soon(path, lock, monkeypatch):
         pass
 
 
-def test_a_lock_that_was_not_had_in_time_can_be_had_later(lock, holder):
-    with pytest.raises(LockTimeoutError):
-        lock.acquire(0.0)
-    holder.stdin.write("\n")
-    holder.stdin.flush()
-    with lock:
-        pass
-
-
 @pytest.mark.slow
 def test_a_waiter_gets_the_lock_when_its_holder_is_killed(lock, holder):
     with ThreadPoolExecutor(1) as pool:
@@ -184,24 +174,6 @@ def test_a_lock_file_that_vanished_underneath_does_not_let_two_in(lock, path, re
     newcomer.release()
 
 
-def test_a_holder_can_tell_that_its_file_vanished(lock, path):
-    with lock:
-        assert not lock.is_lost()
-        os.unlink(path)
-        assert lock.is_lost()
-        with open(path, "w"):
-            pass
-        assert lock.is_lost()
-
-
-def test_lock_files_are_never_unlinked_by_us(lock, path):
-    with lock:
-        inode = os.stat(path).st_ino
-    lock.close()
-    with ProcessLock(path, 0.0):
-        assert os.stat(path).st_ino == inode
-
-
 def test_lock_files_are_private_and_empty(lock, path):
     with lock:
         assert (os.stat(path).st_mode & 0o777, os.stat(path).st_size) == (0o600, 0)
@@ -224,13 +196,6 @@ def test_descriptors_do_not_leak(lock, path):
         pass
     del dropped
     assert descriptors() == before
-
-
-def test_a_closed_lock_opens_again(lock):
-    for _ in range(3):
-        with lock:
-            pass
-        lock.close()
 
 
 def test_a_child_does_not_share_its_parents_lock(lock):
@@ -329,19 +294,6 @@ def test_a_file_system_that_refuses_to_lock_is_an_error_and_not_a_free_pass(lock
         pass
 
 
-def test_all_threads_get_the_same_lock_for_a_shard(tmp_path):
-    locks = ShardLocks(Layout(str(tmp_path)), 1.0)
-    start = threading.Barrier(8)
-
-    def get(_):
-        start.wait(30)
-        return [id(locks[shard]) for shard in range(256)]
-
-    with ThreadPoolExecutor(8) as pool:
-        assert len(set(map(tuple, pool.map(get, range(8))))) == 1
-    assert locks[0xAB].path == Layout(str(tmp_path)).lock(0xAB)
-
-
 def test_a_lock_that_another_holder_gives_back_within_the_timeout_is_taken(path, lock, monkeypatch):
     holder = ProcessLock(path, 1.0)
     holder.acquire(1.0)
@@ -364,12 +316,6 @@ def test_a_descriptor_is_kept_for_the_next_time_unless_there_are_few_of_them(pat
         with lock:
             assert len(descriptors()) == before + 1
         assert len(descriptors()) == before + keeps_open
-
-
-@pytest.mark.parametrize("limit, kept", [(1000, [True, True, False]), (resource.RLIM_INFINITY, [True, True, True])])
-def test_descriptors_in_the_upper_half_of_what_the_process_may_have_are_not_kept(limit, kept, monkeypatch):
-    monkeypatch.setattr("lockcache.filestream.disk.locks.resource.getrlimit", lambda _: (limit, limit))
-    assert [_is_in_lower_half(fd) for fd in (3, 499, 500)] == kept
 
 
 @pytest.mark.parametrize("folder", ["entry_shard", "record_shard"])

@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, XATTR
-from lockcache.filestream.inspect.describe import describe_entry, find_entry, read_entry
 from tests.crash.damage import DAMAGES, GROWTHS, PLANTED
 from tests.unit.entry.material import (
     CODE,
-    WITH_ATTRIBUTE,
     WITH_RECORD_FILE,
     expect_corrupt_miss,
     flip,
@@ -69,15 +66,6 @@ def test_a_damaged_record_file_is_a_corrupt_miss(cache, mode):
         expect_corrupt_miss(cache)
 
 
-@WITH_ATTRIBUTE
-def test_a_truncated_attribute_is_a_corrupt_miss(cache, mode):
-    path = put(cache, mode)
-    blob = os.getxattr(path, XATTR)
-    for keep in (len(blob) - 1, HEAD_BYTES - 1, 12, 5, 1, 0):
-        os.setxattr(path, XATTR, blob[:keep])
-        expect_corrupt_miss(cache)
-
-
 def test_a_lost_tail_is_a_corrupt_miss(cache_path):
     with FileStreamProgramCache(cache_path) as cache:
         put(cache, "tail-beside")
@@ -117,14 +105,6 @@ def test_another_entry_copied_over_an_entry_is_a_corrupt_miss(cache, mode, way, 
     assert cache.get_entry("k") is None
     assert cache["other"] == other
     assert cache.stats().corrupt_entries == 2
-
-
-@WITH_RECORD_FILE
-def test_another_entrys_record_file_copied_over_is_a_corrupt_miss(cache, mode):
-    put(cache, mode)
-    cache.put_entry("other", Entry(CODE, {**metadata(mode), "arch": "sm_80"}))
-    shutil.copyfile(record_path(cache.path, b"other"), record_path(cache.path))
-    expect_corrupt_miss(cache)
 
 
 def test_damage_is_mended_by_the_next_write(cache, mode):
@@ -187,19 +167,6 @@ def test_a_hole_in_a_record_files_place_is_replaced_by_a_put(cache, mode, size_b
     assert cache.get("k") == b"newer" * 20
     assert os.path.getsize(record_path(cache.path)) < 10_000
     assert cache.stats().dropped_writes == 0
-
-
-@HOLES
-@WITH_RECORD_FILE
-def test_a_hole_in_a_record_files_place_is_damage_to_all_who_read(cache, mode, size_bytes):
-    path = put(cache, mode)
-    os.truncate(record_path(cache.path), size_bytes)
-    layout, name = Layout(cache.path), entry_name(b"k")
-    with little_memory():
-        expect_corrupt_miss(cache)
-        assert describe_entry(layout, find_entry(layout, name)).record == "damaged"
-        assert read_entry(layout, name).is_verified is False
-    assert os.path.exists(path)
 
 
 @HOLES

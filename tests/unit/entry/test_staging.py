@@ -14,7 +14,6 @@ from lockcache.filestream.disk import Space
 from lockcache.filestream.disk.layout import StagedName, entry_name, parse_staged_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.owners import myself
-from lockcache.filestream.entry import staging
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     XATTR,
@@ -29,7 +28,6 @@ from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.repair import reap, recount_all
 from tests.unit.material import (
     descriptors,
-    descriptors_to_begin_with,
     entry_path,
     on_disk,
     open_directory,
@@ -114,23 +112,6 @@ def test_publishing_over_an_older_entry_gives_its_bytes_back(directory, record, 
     assert os.path.exists(record_path(directory.layout.root)) == bool(record)
 
 
-@pytest.mark.parametrize("step", ["made", "reserved", "attribute", "written"])
-def test_abandoning_after_any_step_gives_everything_back(directory, step):
-    before = descriptors_to_begin_with()
-    staged = StagedEntry(directory, NAME, 1000)
-    if step != "made":
-        staged.reserve()
-    if step in ("attribute", "written"):
-        staged.set_attributes(b"attribute")
-    if step == "written":
-        staged.write(b"x" * 10, b"r" * 10, fsync=True)
-    staged.abandon()
-    staged.abandon()
-    assert (accounted(directory), os.listdir(directory.layout.tmp)) == ((0, 0), [])
-    directory.close()
-    assert len(descriptors()) <= len(before)
-
-
 def test_abandoning_next_to_a_stuck_lock_leaves_the_accounting_to_the_next_reap(cache_path):
     directory = open_directory(cache_path, timeout_seconds=0.05)
     staged = stage(directory)
@@ -186,28 +167,6 @@ def test_what_is_published_is_no_longer_open_so_that_evicting_it_frees_its_bytes
     [name] = os.listdir(directory.layout.tmp)
     assert not [target for target in descriptors() if target.endswith(name)]
     staged.publish(fsync=False)
-
-
-def test_a_recount_after_a_failed_publish_leaves_the_entries_counted(directory, monkeypatch):
-    put(directory, b"k", b"older")
-    staged = stage(directory)
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "rename", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
-        with pytest.raises(OSError, match="broken"):
-            staged.publish(fsync=False)
-    assert recount_all(directory) == []
-    staged.abandon()
-    assert accounted(directory).entries == 1
-
-
-def test_a_failed_publish_can_be_abandoned(directory):
-    staged = stage(directory, record=b"r" * 50)
-    os.makedirs(entry_path(directory.layout.root) + "/in the way")
-    with pytest.raises(OSError, match="entries"):
-        staged.publish(fsync=False)
-    staged.abandon()
-    assert directory.usage().total() == (0, 0)
-    assert os.listdir(directory.layout.tmp) == []
 
 
 def test_a_staged_file_holds_a_lock_that_tells_other_hosts_that_its_writer_lives(directory):
@@ -357,21 +316,6 @@ def test_no_lock_is_waited_for_past_the_deadline(cache_path):
         staged.reserve()
     busy.close()
     directory.close()
-
-
-def test_between_the_renames_of_a_record_and_its_payload_the_older_entry_is_whole(cache_path, monkeypatch):
-    seen, rename = [], staging._rename
-    with FileStreamProgramCache(cache_path, record_files=True) as cache:
-        cache["k"] = b"older"
-
-        def look_and_rename(layout, source, target, *folders):
-            if target.startswith(layout.entries):
-                seen.append(FileStreamProgramCache(cache_path, record_files=True).get("k"))
-            rename(layout, source, target, *folders)
-
-        monkeypatch.setattr(staging, "_rename", look_and_rename)
-        cache["k"] = b"newer"
-        assert (seen, cache["k"]) == ([b"older"], b"newer")
 
 
 def test_removing_without_the_lock_follows_no_symlink_to_a_shard(directory, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 
 import pytest
@@ -13,13 +12,11 @@ from lockcache.filestream.accounting.scan import Found
 from lockcache.filestream.disk.layout import SHARDS, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.codec import Record
-from lockcache.filestream.eviction import choose, evict
-from lockcache.filestream.eviction.choose import Goal, Need, choose_victims
+from lockcache.filestream.eviction.choose import Goal, choose_victims
 from lockcache.filestream.eviction.evict import all_entries, evict_to_limit, sample_entries, sweep
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.writer import EntryWriter, Outcome
-from tests.threads import run_threads
 from tests.unit.material import (
     entry_path,
     keys_in_shard,
@@ -64,19 +61,6 @@ def test_the_victims_are_the_oldest_that_make_enough_room_and_a_batch(sample, ne
         assert batch_bytes == sum(found.size_bytes for found in victims[len(enough) :])
         assert needed <= 0 or sum(found.size_bytes for found in enough[:-1]) < needed  # and not one more
     assert batch_bytes <= freed
-
-
-@pytest.mark.slow
-@property_test
-@given(_samples, st.integers(-5, 600), st.integers(0, 5), st.integers(1, 7))
-def test_looking_chunk_by_chunk_chooses_the_same(sample, needed, batch, chunk):
-    before = choose._CHUNK_ENTRIES
-    whole = choose_victims(sample, needed, batch)
-    try:
-        choose._CHUNK_ENTRIES = chunk
-        assert choose_victims(sample, needed, batch) == whole
-    finally:
-        choose._CHUNK_ENTRIES = before
 
 
 @pytest.mark.parametrize("record_files", [False, True])
@@ -194,24 +178,6 @@ def test_a_sweep_that_is_told_to_stop_leaves_exact_accounting(directory):
     assert directory.usage().total() == on_disk(directory.layout.root)
 
 
-def test_evictors_at_once_remove_no_more_than_one_would(directory):
-    fill(directory, 64)
-    start = threading.Barrier(4)
-    results = []
-
-    def work():
-        mine = open_directory(directory.layout.root)
-        start.wait(30)
-        results.append(evict_to_limit(mine, 3200))
-        mine.close()
-
-    run_threads(work, [()] * 4)
-    assert len(results) == 4
-    # Each may be in the middle of one hold when the sum is reached, so one entry each may go too many.
-    assert 32 <= sum(result.entries for result in results) <= 36 + 4
-    assert directory.usage().total() == on_disk(directory.layout.root)
-
-
 def test_a_sweep_gets_down_to_whichever_of_bytes_and_entries_takes_more(directory):
     keys = fill(directory, 40)  # of 100 bytes
     assert sweep(directory, Goal(limit_entries=35), lambda: False) == Evicted(5, 500)
@@ -257,13 +223,6 @@ def test_by_cost_a_sweep_evicts_what_is_cheap_to_rebuild_and_no_more_than_asked_
     assert directory.usage().total() == on_disk(directory.layout.root)
 
 
-def test_by_last_use_no_record_is_read(directory, monkeypatch):
-    fill(directory, 40)
-    monkeypatch.setattr(os, "getxattr", lambda *_, **__: pytest.fail("read a record"))
-    assert evict_to_limit(directory, 3000).entries >= 10
-    assert sweep(directory, Goal(1000), lambda: False).entries >= 15
-
-
 def test_a_sweep_tries_again_what_was_locked_and_leaves_what_stays_so(directory, monkeypatch):
     keys = fill(directory, 60)
     refused = []
@@ -280,27 +239,6 @@ def test_a_sweep_tries_again_what_was_locked_and_leaves_what_stays_so(directory,
     assert present(directory, keys) == keys[30:]
     monkeypatch.setattr(ProcessLock, "try_hold", lambda _: None)
     assert sweep(directory, Goal(2000), lambda: False) == Evicted()
-
-
-def spread(directory, count):
-    """Entries of one byte over all shards, used in the order of their numbers; their names in that order."""
-    names = [entry_name(b"%d" % number) for number in range(count)]
-    for number, name in enumerate(names):
-        os.makedirs(directory.layout.entry_shard(int(name[:2], 16)), exist_ok=True)
-        with open(directory.layout.entry(name), "wb") as file:
-            file.write(b"x")
-        set_last_use(directory.layout.entry(name), 1000 + number)
-    return names
-
-
-@pytest.mark.parametrize("needed", [0, 90, 900, 901])
-def test_what_a_few_shards_say_of_all_changes_nothing_of_what_is_chosen(directory, monkeypatch, needed):
-    names = spread(directory, 900)
-    monkeypatch.setattr(evict, "_GUESSED_FROM_ENTRIES", 1)
-    chosen = evict.choose_of_all(directory.layout, Need(needed), lambda: False)
-    assert [found.name for found in chosen] == names[:needed]
-    chosen = evict.choose_of_all(directory.layout, Need(0, needed), lambda: False)
-    assert [found.name for found in chosen] == names[:needed]
 
 
 @pytest.mark.parametrize("change", ["read", "deleted"])

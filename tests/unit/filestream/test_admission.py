@@ -112,23 +112,6 @@ def test_entries_deleted_by_hand_do_not_keep_the_cache_shut(cache_path):
         assert cache.stats().dropped_writes == 0
 
 
-@pytest.mark.parametrize("size", [334, 500, 501, 999, 1000])
-def test_writers_of_values_of_a_good_part_of_the_cap_all_get_through(cache_path, size):
-    from concurrent.futures import ThreadPoolExecutor
-
-    def work(number):
-        with FileStreamProgramCache(cache_path, max_size_bytes=1000, lock_timeout_seconds=30.0) as cache:
-            for turn in range(3):
-                cache[f"{number}-{turn}"] = b"x" * size
-            return cache.stats().dropped_writes
-
-    with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(work, range(6))) == [0] * 6
-    assert on_disk(cache_path).bytes <= 1000
-    with FileStreamProgramCache(cache_path) as cache:
-        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
-
-
 def test_a_full_cache_makes_room_however_short_the_timeout(directory):
     with FileStreamProgramCache(directory.layout.root, max_size_bytes=1000, lock_timeout_seconds=0.0) as cache:
         for number in range(20):
@@ -155,14 +138,3 @@ def test_an_interrupt_while_a_file_is_staged_leaves_none(directory, monkeypatch)
         cache["k"] = b"y" * 600
         assert cache["k"] == b"y" * 600
         assert directory.usage().total() == (600, 1)
-
-
-def test_names_that_nobody_accounts_for_keep_nobody_out(directory):
-    """Planted, or of a writer on another host that died before it had reserved."""
-    shard = int(entry_name(b"k")[:2], 16)
-    name = f"{shard:02x}.{2**62}.{'0' * 16}.1.1.1"
-    open(os.path.join(directory.layout.tmp, name), "x").close()
-    with FileStreamProgramCache(directory.layout.root, max_size_bytes=1000, lock_timeout_seconds=0.3) as cache:
-        for number in range(10):
-            cache[b"%d" % number] = b"x" * 300
-        assert cache.stats().dropped_writes == 0

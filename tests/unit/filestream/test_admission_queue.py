@@ -78,25 +78,6 @@ def has_a_head(directory) -> bool:
     return not is_free
 
 
-def test_who_waits_is_the_head_until_it_leaves(directory, other):
-    first, second = room_in(directory), room_in(other)
-    assert not has_a_head(directory)
-    first.wait()
-    assert has_a_head(directory)
-    second.wait()  # nothing happens for a while: it is to try without
-    second.leave()
-    assert has_a_head(directory), "the second has never been it"
-    first.wait()
-    first.leave()
-    assert not has_a_head(directory)
-    second.wait()
-    assert has_a_head(directory)
-    second.leave()
-    second.leave()
-    assert not has_a_head(directory)
-    assert not os.path.lexists(directory.layout.room_queue), "the last one removes it"
-
-
 def test_who_waits_is_woken_when_the_head_leaves(directory, other, monkeypatch):
     """Not by looking for itself: it would only after an hour."""
     monkeypatch.setattr(waiting, "WOKEN", waiting.Pace(*[3600.0] * 5))
@@ -201,14 +182,6 @@ def test_one_is_the_head_at_a_time(directory, shared):
     assert not has_a_head(directory)
 
 
-def test_it_is_not_waited_for_beyond_the_deadline(directory, head, monkeypatch):
-    monkeypatch.setattr(waiting, "WOKEN", waiting.Pace(*[3600.0] * 5))
-    monkeypatch.setattr("lockcache.filestream.admission._PATIENCE_SECONDS", 7200.0)
-    room = room_in(directory, 0.0)
-    room.wait()  # else for an hour
-    room.leave()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("timeout_seconds", [1.0, 30.0])
 def test_nobody_waits_long_for_a_head_that_is_stopped(directory, head, timeout_seconds):
@@ -233,28 +206,6 @@ def test_the_killed_head_is_followed_by_the_next(directory, head):
     head.kill()
     head.wait()
     assert not has_a_head(directory)
-
-
-def test_whose_room_is_reserved_is_the_head_no_longer_while_it_writes(directory, monkeypatch):
-    """A slow disk: others get through meanwhile."""
-    with FileStreamProgramCache(directory.layout.root, max_size_bytes=1000, lock_timeout_seconds=30.0) as cache:
-        theirs = StagedEntry(directory, "ab" + "0" * 62, 800)
-        theirs.reserve()
-        seen = []
-
-        def wait(room, wait=Admission.wait):
-            wait(room)
-            seen.append(has_a_head(directory))
-            theirs.abandon()
-
-        def write(staged, *arguments, write=StagedEntry.write, **options):
-            seen.append(has_a_head(directory))
-            write(staged, *arguments, **options)
-
-        monkeypatch.setattr(Admission, "wait", wait)
-        monkeypatch.setattr(StagedEntry, "write", write)
-        cache["k"] = b"x" * 500
-        assert seen == [True, False]
 
 
 def test_a_write_that_is_dropped_leaves_the_queue(directory):

@@ -178,19 +178,6 @@ def test_a_directory_that_cuda_core_filled_is_served_counted_and_bounded(cache_p
             assert ours["new"] == b"theirs"
 
 
-@pytest.mark.cuda
-def test_what_cuda_core_writes_over_our_entry_is_theirs_whole(cache_path):
-    from cuda.core.utils import FileStreamProgramCache as Upstream
-
-    for record_files in (False, True):
-        with FileStreamProgramCache(cache_path, record_files=record_files) as ours, Upstream(cache_path) as theirs:
-            ours["k"] = b"ours"
-            theirs["k"] = b"theirs"
-            assert ours.get("k") in (None, b"theirs")
-            ours["k"] = b"ours again"
-            assert theirs["k"] == ours["k"] == b"ours again"
-
-
 def test_a_new_directory_is_tagged_as_a_cache_for_backups(cache_path: Path) -> None:
     FileStreamProgramCache(cache_path)["k"] = b"x"
     tag = cache_path / "CACHEDIR.TAG"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -111,23 +110,6 @@ def test_setting_a_policy_repairs_a_damaged_head(make):
     assert accounted(Layout(cache.path)) is not None
 
 
-def test_a_change_within_one_tick_of_the_clock_is_seen(make):
-    cache = make()
-    for cap in (1000, 2000, 1001):
-        set_policy(cache.path, Policy(cap))
-        os.utime(state_of(cache.path), (1, 1))
-        assert cache.max_size_bytes == cap
-
-
-def test_a_planted_symlink_is_not_followed(make, tmp_path):
-    cache, other = make(250), FileStreamProgramCache(tmp_path / "other", max_size_bytes=1)
-    state_of(cache.path).unlink()
-    os.symlink(state_of(other.path), state_of(cache.path))
-    assert cache.max_size_bytes == 250
-    with pytest.raises(OSError, match="state"):
-        make()
-
-
 def test_a_process_that_knows_the_policy_restores_it_in_a_page_that_another_one_made(make):
     knows = make(700)
     shutil.rmtree(knows.path)
@@ -159,16 +141,6 @@ def test_where_inodes_count_those_of_lock_files_and_folders_are_set_aside():
     assert usual - limit >= (257 + 256) * 512
 
 
-def test_the_environment_states_the_cap_for_a_program_that_states_none(make, monkeypatch):
-    monkeypatch.setenv("LOCKCACHE_MAX_SIZE", "50M")
-    monkeypatch.setenv("LOCKCACHE_POLICY", "cost")
-    assert make().max_size_bytes == 50_000_000
-    assert policy_file(make()).load() == Policy(50_000_000, priority="cost")
-    assert make(70_000_000).max_size_bytes == 70_000_000
-    policy_file(make()).replace(Policy(20_000_000, by_operator=True))
-    assert policy_file(make()).load() == Policy(20_000_000, by_operator=True)
-
-
 def test_a_program_does_not_change_back_what_is_evicted_first(make, monkeypatch):
     policy_file(make()).replace(Policy(priority="cost"))
     monkeypatch.setenv("LOCKCACHE_POLICY", "lru")
@@ -181,13 +153,6 @@ def test_an_operators_lru_is_not_taken_for_nothing_said(make, monkeypatch):
     assert policy_file(make(500)).current() == Policy(500, priority="lru")
     policy_file(make()).replace(Policy())
     assert policy_file(make()).current().priority == "cost"
-
-
-@pytest.mark.parametrize("variable", ["LOCKCACHE_MAX_SIZE", "LOCKCACHE_POLICY"])
-def test_a_mistake_in_the_environment_is_an_error_that_names_the_variable(make, monkeypatch, variable):
-    monkeypatch.setenv(variable, "cots")
-    with pytest.raises(ValueError, match=rf"^{variable}: 'cots' is not"):
-        make()
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.repair import reap
 from lockcache.filestream.seed_marks import has_seed
 from lockcache.filestream.seeding import attach_seed, detach_seed, largest_bundle_bytes
-from tests.unit.bundle.bundles import bundle_of, made_of, write
+from tests.unit.bundle.bundles import bundle_of, write
 from tests.unit.filestream.seeds import KEYS, OLDER, evict_all, make_due
 from tests.unit.material import open_directory
 
@@ -172,14 +170,6 @@ def test_another_seed_takes_the_place_of_a_programs_and_not_of_an_operators(
     assert "an operator set it to" in caplog.text
 
 
-def test_an_operator_attaches_again_what_clear_took_away(
-    cache: FileStreamProgramCache, cache_path: Path, bundle: Path
-) -> None:
-    cache.clear()
-    attach_seed(open_directory(cache_path), str(bundle), None, is_signed=False, by_operator=True)
-    assert FileStreamProgramCache(cache_path)[KEYS[0]] == OLDER[KEYS[0]]
-
-
 def test_it_counts_under_the_cap(cache_path: Path, tmp_path: Path) -> None:
     bundle = write(tmp_path / "large.lcb", bundle_of({b"%d" % number: os.urandom(10_000) for number in range(100)}))
     with FileStreamProgramCache(cache_path, max_size_bytes=6_000_000) as cache:
@@ -249,16 +239,6 @@ def test_a_network_file_system_takes_none(
     assert "on a network file system" in caplog.text
 
 
-def test_who_may_only_read_reads_the_seed(cache: FileStreamProgramCache, cache_path: Path) -> None:
-    del cache[KEYS[1]]
-    with FileStreamProgramCache(cache_path, read_only=True) as golden:
-        assert golden[KEYS[0]] == OLDER[KEYS[0]]
-        assert golden.get(KEYS[1]) is None
-        golden[KEYS[0]] = b"dropped"
-        assert golden.get(KEYS[0]) is None, "not the older one, through the object that wrote"
-    assert cache[KEYS[0]] == OLDER[KEYS[0]]
-
-
 def test_variables_and_copies(cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKCACHE_SEED", str(bundle))
     cache = FileStreamProgramCache(cache_path)
@@ -277,24 +257,6 @@ def test_a_recount_and_a_reaper_leave_it_alone(cache: FileStreamProgramCache, ca
     assert cache.get(KEYS[0]) is None
 
 
-def test_files_of_the_seed_are_shown_as_files(cache_path: Path, tmp_path: Path) -> None:
-    files = {"kernel.cubin": os.urandom(500), "kernel.json": b"{}"}
-    with FileStreamProgramCache(tmp_path / "made") as made:
-        made.put_files(b"kernel", files)
-        made.put_files(b"removed", files)
-    made_of(tmp_path / "made", tmp_path / "kernels.lcb")
-    with FileStreamProgramCache(cache_path, seed=tmp_path / "kernels.lcb") as cache:
-        assert cache.get_files(b"kernel") == files
-        path = cache.view_files(b"kernel")
-        assert path is not None
-        assert {file.name: file.read_bytes() for file in Path(path).iterdir()} == files
-        assert len(cache) == 2
-        del cache[b"removed"]
-        assert cache.view_files(b"removed") is None
-        assert cache.get_files(b"removed") is None
-        assert cache.recount() == []
-
-
 def test_a_seed_that_went_for_a_small_cap_comes_back(cache_path: Path, tmp_path: Path) -> None:
     bundle = write(tmp_path / "large.lcb", bundle_of({b"%d" % number: os.urandom(10_000) for number in range(50)}))
     with FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes="10M") as cache:
@@ -305,23 +267,6 @@ def test_a_seed_that_went_for_a_small_cap_comes_back(cache_path: Path, tmp_path:
     make_due(cache_path)
     with FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes="10M") as cache:
         assert cache[b"0"] == b"smaller"
-
-
-@pytest.mark.root
-def test_clear_removes_everything_on_a_full_disk(mount_tmpfs: Callable[[str], Path], tmp_path: Path) -> None:
-    bundle = write(tmp_path / "kernels.lcb", bundle_of(OLDER))
-    disk = mount_tmpfs("size=4m")
-    with FileStreamProgramCache(disk / "cache", seed=bundle) as cache:
-        cache.update({b"own %d" % number: os.urandom(100_000) for number in range(5)})
-        del cache[KEYS[0]]
-        with (disk / "fill").open("wb", buffering=0) as fill, contextlib.suppress(OSError):
-            while fill.write(bytes(4096)):
-                pass  # until no block is left
-        cache.clear()
-        assert len(cache) == 0
-        assert [cache.get(key) for key in KEYS] == [None] * len(KEYS)
-        os.unlink(disk / "fill")
-        assert len(FileStreamProgramCache(disk / "cache", seed=bundle)) == 0
 
 
 @pytest.mark.parametrize("size_bytes", [0, 16, 3000])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,13 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.bundle.seed_reader import SeedFile
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.policy import Policy, Seed
-from lockcache.filestream.seeding import attaching, copying, detach_if_too_large
+from lockcache.filestream.seeding import attaching, copying
 from tests.threads import running
 from tests.unit.bundle.bundles import bundle_of, write
-from tests.unit.filestream.seeds import KEYS, OLDER, evict_all, make_due
-from tests.unit.forked import in_child
+from tests.unit.filestream.seeds import KEYS, OLDER
 from tests.unit.material import open_directory
 
 
@@ -52,25 +49,6 @@ def test_where_what_is_in_use_leaves_no_room_there_is_no_seed(cache_path: Path, 
         taken = sum(file.stat().st_size for file in cache_path.rglob("*") if file.is_file())
         assert taken <= 1_000_000
         assert not os.path.lexists(Layout(str(cache_path)).seed)
-
-
-@pytest.mark.parametrize("what", ["a symlink", "a folder", "a FIFO"])
-def test_what_is_not_a_file_is_no_seed(cache_path: Path, what: str) -> None:
-    seed = Path(Layout(str(cache_path)).seed)
-    with FileStreamProgramCache(cache_path) as cache:
-        cache[b"k"] = b"code"
-        {"a symlink": lambda: seed.symlink_to("/nowhere"), "a folder": seed.mkdir, "a FIFO": lambda: os.mkfifo(seed)}[
-            what
-        ]()
-        with FileStreamProgramCache(cache_path) as other:
-            assert other[b"k"] == b"code"
-            assert other.get(b"absent") is None
-            del other[b"k"]
-        cache[b"k"] = b"code"
-        evict_all(cache)
-        cache[b"k"] = b"code"
-        cache.clear()
-        assert cache.get(b"k") is None
 
 
 def test_policy_and_seed_are_written_at_once_and_neither_is_lost(cache_path: Path) -> None:
@@ -115,30 +93,6 @@ def test_a_path_that_another_member_wrote_is_not_followed(cache_path: Path, tmp_
         assert cache.get(KEYS[0]) is None
 
 
-def test_what_a_death_left_goes_when_a_cap_is_too_small_for_it(cache: FileStreamProgramCache, cache_path: Path) -> None:
-    """As a process that replaced the seed left it: two counted, and no version."""
-    layout, directory = Layout(str(cache_path)), open_directory(cache_path)
-    Path(f"{layout.seed}.new").write_bytes(bytes(50_000))
-    seed = directory.policy.current().seed
-    assert seed is not None
-    directory.policy.replace_seed(replace(seed, bytes=seed.bytes + 50_000, version=""))
-    detach_if_too_large(directory, 60_000)
-    assert not os.path.lexists(f"{layout.seed}.new")
-    assert cache[KEYS[0]] == OLDER[KEYS[0]], "one alone is not too large"
-    detach_if_too_large(directory, 1000)
-    assert not os.path.lexists(layout.seed)
-
-
-def test_a_detached_copy_that_a_death_left_goes(cache: FileStreamProgramCache, cache_path: Path, bundle: Path) -> None:
-    directory = open_directory(cache_path)
-    seed = directory.policy.current().seed
-    assert seed is not None
-    directory.policy.replace_seed(replace(seed, bytes=0, is_detached=True))
-    make_due(cache_path)
-    FileStreamProgramCache(cache_path, seed=bundle).close()
-    assert not os.path.lexists(Layout(str(cache_path)).seed)
-
-
 def test_a_process_that_waits_no_longer_for_the_copy_reads_it_once_it_is_there(
     cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,47 +129,3 @@ def test_a_copy_that_begins_while_a_process_waits_for_the_lock_is_read_too(
     monkeypatch.setattr(attaching, "replace_copy", replace_copy)
     with FileStreamProgramCache(cache_path, seed=bundle):
         assert impatient[0][KEYS[0]] == OLDER[KEYS[0]]
-
-
-def test_a_copy_that_begins_after_a_process_stopped_waiting_is_read_too(
-    cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process that copies is slow to open the bundle, and the policy names it only later."""
-    real_attach, impatient = attaching._attach_locked, []
-
-    def attach(*arguments: Any, **named: Any) -> object:
-        impatient.append(FileStreamProgramCache(cache_path, seed=bundle))
-        assert impatient[0].get(KEYS[0]) is None
-        return real_attach(*arguments, **named)
-
-    monkeypatch.setattr(attaching, "_LONGEST_WAIT_SECONDS", 0.05)
-    monkeypatch.setattr(attaching, "_attach_locked", attach)
-    with FileStreamProgramCache(cache_path, seed=bundle):
-        assert impatient[0][KEYS[0]] == OLDER[KEYS[0]]
-
-
-def test_an_entry_that_does_not_fit_into_memory_is_a_miss(
-    cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SeedFile, "load", fail)
-        patch.setattr(SeedFile, "served", fail)
-        assert (cache.get(KEYS[0]), len(cache)) == (None, 0)
-        assert cache.get_or_compute(KEYS[0], lambda: b"compiled") == b"compiled"
-    assert cache[KEYS[0]] == b"compiled"
-    assert cache.stats().misses > 1
-
-
-def test_clear_needs_few_descriptors(cache: FileStreamProgramCache, cache_path: Path) -> None:
-    def clear() -> tuple[int, bytes | None]:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-        with FileStreamProgramCache(cache_path) as few:
-            few[b"own"] = b"own"
-            few.clear()
-            return len(few), few.get(KEYS[0])
-
-    assert in_child(clear) == (0, None)
-    assert cache.get(KEYS[0]) is None

@@ -12,7 +12,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.entry.views import StagedView
 from lockcache.filestream.repair.verify import verify_entry
-from lockcache.lowlevel import CacheDirectory, Goal, find_drift, sweep
+from lockcache.lowlevel import CacheDirectory
 from tests.crash.measure import accounted, on_disk
 
 FILES = {"kernel.so": b"\x7fELF" * 100, "kernel.json": b"{}"}
@@ -82,22 +82,6 @@ def test_nobody_but_the_owner_reads_it_whatever_the_umask(cache: FileStreamProgr
     for folder in (path, path.parent, path.parent.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o600}
-
-
-def test_in_a_groups_directory_it_is_the_groups(cache_path: Path) -> None:
-    cache = FileStreamProgramCache(cache_path, group=True)
-    cache.put_files("k", FILES)
-    before = os.umask(0o077)
-    try:
-        path = Path(cache.view_files("k"))
-    finally:
-        os.umask(before)
-    assert {stat.S_IMODE(folder.stat().st_mode) for folder in (path, path.parent)} == {0o2770}
-    assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o660}
-    assert _files(str(path)) == FILES
-    del path  # from Python 3.12 on it holds the object that protects the view
-    del cache["k"]
-    assert _views(cache_path) == []
 
 
 def test_where_others_may_write_and_not_sign_there_is_none(cache_path: Path, tmp_path: Path) -> None:
@@ -173,16 +157,6 @@ def test_the_view_of_an_entry_that_another_program_removed_goes_by_a_recount(
     assert _views(cache_path) == []
 
 
-def test_views_are_no_drift(cache: FileStreamProgramCache, cache_path: Path) -> None:
-    for number in range(5):
-        cache.put_files(f"{number}", {**FILES, "number": b"%d" % number})
-        cache.view_files(f"{number}")
-    assert find_drift(CacheDirectory(str(cache_path), 2.0).layout)[:3] == (0, 0, 0)
-    assert accounted(cache_path) == on_disk(cache_path)
-    (cache_path / "lockcache/state").unlink()  # and a page that is lost counts them
-    assert cache.stats().bytes == 2 * 5 * (BYTES + 1)
-
-
 def test_a_corrupt_entry_takes_its_view_into_no_quarantine(cache: FileStreamProgramCache, cache_path: Path) -> None:
     cache.put_files("k", FILES)
     path = str(cache.view_files("k"))
@@ -191,56 +165,6 @@ def test_a_corrupt_entry_takes_its_view_into_no_quarantine(cache: FileStreamProg
     assert cache.view_files("k") is None, "the entry decides, however whole its view is"
     verify_entry(CacheDirectory(str(cache_path), 2.0), entry.parent.name + entry.name, repair=True)
     assert not os.path.exists(path)
-    assert cache.recount() == []
-
-
-def test_a_sweep_takes_views_with_their_entries_and_passes_over_what_is_held(
-    cache: FileStreamProgramCache, cache_path: Path
-) -> None:
-    for number in range(8):
-        cache.put_files(f"{number}", FILES)
-        cache.view_files(f"{number}")
-    held = cache.view_files("0")
-    os.utime(next((cache_path / "entries").glob(f"{Path(held).parent.name}/{Path(held).name[:62]}")), (1, 1))
-    directory = CacheDirectory(str(cache_path), 2.0)
-    sweep(directory, Goal(limit_bytes=15 * BYTES), lambda: False)
-    assert cache.stats().bytes == 16 * BYTES, "only the one that is held was to go"
-    sweep(directory, Goal(limit_bytes=6 * BYTES), lambda: False)
-    assert cache.stats().bytes == 6 * BYTES, "others go in its place"
-    assert cache.stats().bytes == sum(map(_bytes_below, (cache_path / "entries", cache_path / "lockcache/views")))
-    assert _files(held) == FILES
-    assert cache.get_files("0") == FILES
-    del held
-    sweep(directory, Goal(limit_bytes=0), lambda: False)
-    assert cache.stats().bytes == 0
-    assert _views(cache_path) == []
-
-
-def _bytes_below(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-@pytest.mark.parametrize("act", ["replace", "remove"])
-def test_of_an_entry_that_is_replaced_while_its_view_is_made_the_newer_is_shown(
-    cache: FileStreamProgramCache, cache_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
-) -> None:
-    newer = {"kernel.so": b"newer"}
-    fill, other = StagedView.fill, FileStreamProgramCache(cache_path)
-
-    def fill_and_act(staged: StagedView, files: dict[str, bytes]) -> None:
-        fill(staged, files)
-        if files == FILES:
-            other.put_files("k", newer) if act == "replace" else other.clear()
-
-    monkeypatch.setattr(StagedView, "fill", fill_and_act)
-    cache.put_files("k", FILES)
-    path = cache.view_files("k")
-    if act == "replace":
-        assert _files(path) == newer
-    else:
-        assert path is None
-    assert len(_views(cache_path)) == (act == "replace")
-    assert list((cache_path / "tmp").iterdir()) == []
     assert cache.recount() == []
 
 

@@ -8,13 +8,12 @@ import os
 
 import pytest
 
-from lockcache import Entry, FileStreamProgramCache
+from lockcache import FileStreamProgramCache
 from lockcache.filestream import admission
-from lockcache.filestream.accounting import FILE_BYTES
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
-from tests.unit.material import entry_path, keys_in_shard, on_disk, record_path, shard_of
+from tests.unit.material import keys_in_shard, on_disk, shard_of
 
 
 @pytest.fixture(params=[False, True], ids=["attribute", "record-files"])
@@ -128,121 +127,6 @@ def test_a_stuck_lock_does_not_keep_an_entry_from_being_removed(cache, use):
     assert (cache.stats().bytes, cache.stats().entries) == (0, 0)
 
 
-def test_out_of_descriptors_a_write_is_dropped_and_nothing_older_is_served(cache):
-    resource = pytest.importorskip("resource")
-    cache["k"] = b"older"
-    cache.close()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 10, hard))
-    try:
-        while True:
-            try:
-                taken.append(os.open("/", os.O_RDONLY))
-            except OSError:
-                break
-        cache["k"] = b"newer"
-    finally:
-        for fd in taken:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    expect_dropped(cache)
-
-
-def plant_directory(path):
-    os.makedirs(path)
-
-
-def plant_full_directory(path):
-    os.makedirs(path + "/full")
-
-
-def plant_symlink(path):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    os.symlink("/etc/hostname", path)
-
-
-def plant_fifo(path):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    os.mkfifo(path)
-
-
-@pytest.mark.parametrize("plant", [plant_directory, plant_full_directory, plant_symlink, plant_fifo])
-@pytest.mark.parametrize("use", ["store", "delete", "clear"])
-def test_what_is_planted_under_an_entrys_name_never_makes_a_use_fail(cache, plant, use):
-    neighbour = keys_in_shard(shard_of(b"k"), 1)[0]
-    cache[neighbour] = b"x" * 100
-    plant(entry_path(cache.path))
-    if use == "store":
-        cache["k"] = b"code"
-        assert cache.get("k") in (None, b"code")
-        # What is not an entry was never accounted for, and is not given back.
-        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache.path)
-    elif use == "delete":
-        try:
-            del cache["k"]
-        except KeyError:
-            pass
-    else:
-        cache.clear()
-    assert cache.get("k") in (None, b"code")
-
-
-def test_a_file_in_place_of_a_shard_never_makes_a_use_fail(cache):
-    shard = os.path.dirname(entry_path(cache.path))
-    with open(shard, "w"):
-        pass
-    cache["k"] = b"code"
-    assert cache.get("k") in (None, b"code")
-    try:
-        del cache["k"]
-    except KeyError:
-        pass
-    cache.clear()
-    assert len(cache) in (0, 1)
-
-
-def test_a_record_that_does_not_fit_an_attribute_goes_beside_it(cache_path, monkeypatch):
-    # A fake for ext4 with 1 KiB blocks; tests/processes mounts the real one.
-    setxattr = os.setxattr
-
-    def small(fd, name, value):
-        if len(value) > 255:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        setxattr(fd, name, value)
-
-    monkeypatch.setattr(os, "setxattr", small)
-    with FileStreamProgramCache(cache_path) as cache:
-        for key in ("a", "b"):
-            cache.put_entry(key, Entry(b"code", {"blob": b"m" * 300}))
-            assert cache.get_entry(key) == Entry(b"code", {"blob": b"m" * 300})
-        cache["c"] = b"small"
-        assert os.path.exists(record_path(cache.path, b"b"))
-        assert not os.path.exists(record_path(cache.path, b"c"))
-        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
-        assert cache.stats().dropped_writes == 0
-
-
-def test_without_attributes_records_go_into_files(cache_path, monkeypatch):
-    # A fake for sshfs and the like.
-    def none(*arguments):
-        raise OSError(errno.ENOTSUP, "Operation not supported")
-
-    monkeypatch.setattr(os, "setxattr", none)
-    with FileStreamProgramCache(cache_path) as cache:
-        cache.put_entry("a", Entry(b"code", {"arch": "sm_90"}))
-        assert cache.get_entry("a") == Entry(b"code", {"arch": "sm_90"})
-        assert os.path.exists(record_path(cache.path, b"a"))
-        assert (cache.stats().unverified_hits, cache.stats().dropped_writes) == (0, 0)
-
-
-def test_a_write_of_the_whole_cap_evicts_everything_else_and_stays(cache_path):
-    with FileStreamProgramCache(cache_path, max_size_bytes=1000) as cache:
-        cache.update({str(number): b"x" * 100 for number in range(10)})
-        cache["k"] = b"y" * 1000
-        assert (cache["k"], len(cache)) == (b"y" * 1000, 1)
-
-
 @pytest.mark.parametrize("fsync", [False, True])
 def test_fsync_is_done_only_where_it_is_asked_for(cache_path, monkeypatch, fsync):
     with FileStreamProgramCache(cache_path, fsync=fsync) as cache:
@@ -265,16 +149,6 @@ def test_an_entry_of_any_shard_goes_though_its_lock_is_held(cache_path, shard):
         holder.close()
         cache.recount()
         assert (cache.stats().bytes, cache.stats().entries) == (0, 0)
-
-
-@pytest.mark.parametrize("shard", [0x05, 0xAB, 0xFF])
-def test_what_is_deleted_is_given_back_to_its_own_shard_and_the_page_stays_a_page(cache_path, shard):
-    [key] = keys_in_shard(shard, 1)
-    with FileStreamProgramCache(cache_path) as cache:
-        cache[key] = b"code"
-        del cache[key]
-        assert (cache.stats().bytes, cache.stats().entries) == (0, 0)
-    assert os.stat(Layout(str(cache_path)).state).st_size == FILE_BYTES
 
 
 @pytest.mark.parametrize("at", ["reserve", "evict_to_limit"])
@@ -303,10 +177,3 @@ def test_a_cap_that_is_lowered_while_a_write_begins_or_waits_holds(cache_path, m
     assert (cache.get("too large by then"), cache.stats().dropped_writes) == (None, 1)
     assert cache.stats().bytes <= 500
     assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache.path)
-
-
-def test_a_cap_that_was_raised_by_others_counts_at_once(cache_path):
-    cache = FileStreamProgramCache(cache_path, max_size_bytes=500)
-    FileStreamProgramCache(cache_path, max_size_bytes=1000).close()
-    cache["k"] = b"y" * 800
-    assert cache["k"] == b"y" * 800

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from lockcache.headers import closure_cache, files, fingerprint, source
-from tests.threads import run_threads
 from tests.unit.headers.trees import Tree, changes
 
 
@@ -140,13 +139,6 @@ def test_what_is_remembered_is_bounded(tree: Tree, settled: None, monkeypatch: p
         assert len(files._contents._known) <= 10
     held = sum(closure.facts.weight for closure in closure_cache._closures._known.values())
     assert closure_cache._closures._facts == held > 0
-
-
-def test_threads_agree(tree: Tree, settled: None) -> None:
-    code, found = wide(tree, 50), []
-    run_threads(lambda: found.append(fingerprint(code, ["d"])), [()] * 8)
-    assert set(found) == {fingerprint(code, ["d"])}
-    assert len(found) == 8
 
 
 def test_a_fork_while_a_thread_holds_the_lock_leaves_the_child_a_free_one(tree: Tree, settled: None) -> None:

@@ -19,11 +19,6 @@ from tests.threads import run_threads
 from tests.unit.integrations.pyptx_format import ENTRY, KEY, KEYS, PTX, file, needs_pyptx
 
 
-@pytest.mark.parametrize("digest", KEYS)
-def test_the_hash_is_the_one_that_pyptx_computes(digest: str) -> None:
-    assert CacheKey(*KEYS[digest]).hash() == digest
-
-
 @needs_pyptx
 @pytest.mark.parametrize("digest", KEYS)
 def test_the_hash_is_the_one_that_the_installed_pyptx_computes(digest: str) -> None:
@@ -103,23 +98,6 @@ def test_clear_forgets_memory_and_with_disk_the_entries_on_disk_and_nothing_else
     assert sorted(each.name for each in directory.iterdir()) == ["lockcache", "notes.json"]
     cache.put(ENTRY)
     assert fresh().get(KEY) == ENTRY
-
-
-def test_without_disk_nothing_touches_it(tmp_path: Path, directory: Path) -> None:
-    cache = CubinCache(directory, enable_disk=False)
-    cache.put(ENTRY)
-    assert (cache.get(KEY), KEY in cache, len(cache)) == (ENTRY, True, 1)
-    cache.clear(disk=True)
-    assert (cache.get(KEY), list(tmp_path.iterdir())) == (None, [])
-
-
-def test_a_second_put_replaces_all_of_the_first(
-    cache: CubinCache, directory: Path, fresh: Callable[[], CubinCache]
-) -> None:
-    cache.put(ENTRY)
-    cache.put(CacheEntry(KEY, "new", None))
-    assert fresh().get(KEY) == CacheEntry(KEY, "new", None)
-    assert not file(directory, "cubin").exists()  # else pyptx would serve it with the new PTX
 
 
 def test_memory_gives_way_to_what_another_process_has_put(cache: CubinCache, fresh: Callable[[], CubinCache]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from lockcache.integrations.pyptx import CacheEntry, CubinCache
 from lockcache.integrations.pyptx_directory import files as pyptx_files
-from tests.unit.integrations.pyptx_format import ENTRY, KEY, PTX, file, folder, write_entry
+from tests.unit.integrations.pyptx_format import ENTRY, KEY, PTX, file, folder
 
 NEWER = replace(ENTRY, ptx_source="newer", cubin_bytes=b"newer")
 
@@ -51,15 +50,6 @@ def test_a_reader_that_meets_a_writer_each_time_misses_and_calls_nothing_damaged
     reader = fresh()
     assert reader.get(KEY) is None
     assert (reader.stats().misses, reader.stats().corrupt_entries) == (1, 0)
-
-
-def test_a_reader_of_an_entry_of_pyptxs_does_not_take_another_reader_for_its_writer(
-    foreign: Path, fresh: Callable[[], CubinCache], before_the_rest_is_read: Callable[..., None]
-) -> None:
-    theirs = replace(ENTRY, ptx_source="theirs", metadata={})
-    write_entry(foreign, theirs)
-    before_the_rest_is_read(lambda _: os.utime(file(foreign, "json")))  # what each hit states
-    assert fresh().get(KEY) == theirs
 
 
 def test_an_entry_that_is_evicted_once_it_is_read_is_still_a_hit(
@@ -108,11 +98,3 @@ def test_a_directory_in_the_place_of_a_file_makes_a_put_stay_in_memory_and_stays
     assert file(directory, "json").is_dir()
     assert file(directory, "ptx").read_bytes() == PTX.encode()
     assert list((directory / "lockcache" / "staged").iterdir()) == []
-
-
-def test_a_directory_that_was_deleted_underneath_holds_nothing(cache: CubinCache, directory: Path) -> None:
-    cache.put(ENTRY)
-    directory.rename(directory.with_name("elsewhere"))
-    assert (cache.stats().entries, cache.stats().bytes) == (0, 0)
-    cache.clear(disk=True)
-    assert not directory.exists()

@@ -9,14 +9,13 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import QuarantinedName, entry_name, parse_quarantined_name
-from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.repair import quarantine
 from lockcache.filestream.repair.quarantine import list_quarantine, measure_quarantine, trim_quarantine
 from lockcache.filestream.repair.recount import recount_all
 from lockcache.filestream.repair.verify import verify_entry
 from tests.crash.damage import DAMAGES
-from tests.unit.material import entry_path, on_disk, put, shard_of
+from tests.unit.material import entry_path, on_disk, put
 
 
 def spoil(directory, key: bytes, size: int = 1000, **stored):
@@ -121,18 +120,6 @@ def test_clear_removes_what_is_in_quarantine_and_leaves_the_notes_of_an_operator
     assert not os.path.exists(directory.layout.quarantine)
 
 
-def test_clear_waits_for_a_busy_shard(directory):
-    spoil(directory, b"k")
-    busy = ProcessLock(directory.layout.lock(shard_of(b"k")), 1.0)
-    cache = FileStreamProgramCache(directory.layout.root, lock_timeout_seconds=0.02)
-    with busy:
-        cache.clear()
-        assert measure_quarantine(directory.layout).entries == 1
-    cache.clear()
-    assert measure_quarantine(directory.layout).entries == 0
-    busy.close()
-
-
 def test_the_next_writer_of_a_quarantined_key_is_not_held_up_and_its_entry_is_served(directory):
     spoil(directory, b"k", record_files=True)
     cache = FileStreamProgramCache(directory.layout.root)
@@ -165,18 +152,6 @@ def test_something_planted_in_place_of_the_quarantine_is_not_followed_and_the_en
     assert directory.usage().total() == on_disk(directory.layout.root) == (1000, 1)
     FileStreamProgramCache(directory.layout.root).clear()
     assert os.path.lexists(directory.layout.quarantine)
-
-
-def test_a_directory_in_place_of_an_entry_goes_if_it_is_empty(directory):
-    path = Path(entry_path(directory.layout.root))
-    path.mkdir(parents=True)
-    (path / "something").touch()
-    verdict = verify_entry(directory, entry_name(b"k"), repair=True)
-    assert (verdict.state, verdict.is_repaired) == ("corrupt", False)
-    assert "not empty" in verdict.error
-    (path / "something").unlink()
-    assert verify_entry(directory, entry_name(b"k"), repair=True).is_repaired
-    assert not path.exists()
 
 
 def test_a_directory_planted_in_quarantine_under_a_name_of_ours_harms_nobody(directory):

@@ -15,7 +15,7 @@ from lockcache.filestream.disk.layout import StagedName, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.entry.staging import StagedEntry
-from lockcache.filestream.repair.recount import reap, recount_all, recount_drifted, recount_shard
+from lockcache.filestream.repair.recount import reap, recount_all, recount_shard
 from tests.unit.material import entry_path, on_disk, put, record_path, set_last_use, shard_of
 
 SHARD = shard_of(b"k")
@@ -148,15 +148,6 @@ def test_a_lease_file_that_nobody_holds_goes_after_a_minute(directory, age, stay
     assert os.path.exists(path) == stays
 
 
-def test_a_directory_in_tmp_harms_nobody(directory):
-    os.mkdir(f"{directory.layout.tmp}/folder")
-    set_last_use(f"{directory.layout.tmp}/folder", 1)
-    os.mkdir(f"{directory.layout.tmp}/{StagedName(SHARD, 5, FOREIGN_HOST, 1, 1, 1)}")
-    reap(directory)
-    recount_all(directory)
-    put(directory, b"k", b"x")
-
-
 @pytest.mark.parametrize("record_files", [False, True])
 @pytest.mark.parametrize("drift", [Slot(10**9, 5), Slot(0, 0), Slot(1, 100)])
 def test_one_recount_makes_the_accounting_what_the_disk_holds(directory, record_files, drift):
@@ -170,14 +161,6 @@ def test_one_recount_makes_the_accounting_what_the_disk_holds(directory, record_
     assert (repair.shard, repair.before) == (shard, drift)
     assert directory.usage().total() == truth == on_disk(directory.layout.root)
     assert recount_all(directory) == []
-
-
-def test_drift_is_found_at_a_glance(directory):
-    put(directory, b"k", b"x" * 100)
-    assert recount_drifted(directory) == 0
-    os.unlink(entry_path(directory.layout.root))
-    assert recount_drifted(directory) == 1
-    assert directory.usage().total() == (0, 0)
 
 
 def test_a_record_without_an_entry_goes_and_one_with_an_entry_stays(directory):
@@ -204,18 +187,6 @@ def test_reaping_passes_over_a_busy_shard(directory, dead):
     assert os.path.exists(path)
     assert reap(directory) == 1
     busy.close()
-
-
-def test_reaping_is_two_listings_while_nothing_is_wrong(directory, monkeypatch):
-    os.mkdir(directory.layout.leases)
-    put(directory, b"k", b"x" * 100)
-    stage_as(directory, myself())
-    listed = []
-    real = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda fd: (listed.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))[1])
-    monkeypatch.setattr(os, "scandir", lambda path: pytest.fail("a shard was walked"))
-    reap(directory)
-    assert listed == [directory.layout.tmp, directory.layout.leases]
 
 
 def test_a_cache_recounts_itself_and_says_what_was_wrong(cache_path):

@@ -51,19 +51,6 @@ def test_a_row_that_no_writer_stored_is_a_miss_and_is_removed(
     assert cache["k"] == b"again"
 
 
-def test_removing_a_corrupt_row_spares_what_replaced_it(cache: SQLiteProgramCache, path: Path) -> None:
-    from lockcache.sqlite import rows
-
-    cache["k"] = b"first"
-    with edited(path) as connection:
-        connection.execute("UPDATE programs SET code = x'00'")
-        found = rows.load(connection, b"k")
-        assert isinstance(found, rows.CorruptRow)
-        cache["k"] = b"second"
-        rows.prune(connection, found)
-    assert cache["k"] == b"second"
-
-
 def ruin_garbage(path: Path) -> None:
     path.write_bytes(b"this is no database" * 500)
 
@@ -127,31 +114,6 @@ def test_a_ruined_file_is_set_aside_with_a_warning_and_a_new_one_begun(
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("first", ["read", "write"])
-def test_a_ruined_file_on_a_full_disk_is_a_miss_until_there_is_room_for_a_new_one(
-    mount_tmpfs: Callable[..., Path], first: str
-) -> None:
-    path = mount_tmpfs("size=1m") / "db"
-    with SQLiteProgramCache(path) as cache:
-        cache["k"] = b"value"
-    ruin_garbage(path)
-    filler = path.with_name("filler")
-    with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 4096)
-    with SQLiteProgramCache(path) as cache:
-        if first == "write":
-            cache["k"] = b"newer"
-            assert cache.stats().dropped_writes == 1
-        assert cache.get("k") is None
-        filler.unlink()
-        cache["k"] = b"newer"
-        assert cache["k"] == b"newer"
-    [aside] = path.parent.glob("db.corrupt-????????T??????Z-????????")
-    assert aside.stat().st_size > 0
-
-
-@pytest.mark.root
 def test_a_ruined_file_that_may_only_be_read_is_a_miss_and_stays(mount_tmpfs: Callable[..., Path]) -> None:
     path = mount_tmpfs("size=4m") / "db"
     with SQLiteProgramCache(path) as cache:
@@ -199,22 +161,6 @@ def test_threads_that_find_one_ruin_at_once_begin_one_new_file(path: Path) -> No
         assert len(cache) == 6
         assert len([file for file in path.parent.iterdir() if ".corrupt-" in file.name]) == turn + 1
         cache.close()
-
-
-def test_of_two_objects_that_find_one_ruin_the_second_keeps_the_new_file(path: Path) -> None:
-    one, other = SQLiteProgramCache(path), SQLiteProgramCache(path)
-    one["k"], other["o"] = b"1", b"2"
-    one.close()
-    ruin_with_log(path)
-    one["k"] = b"new"
-    assert other.get("k") == b"new"
-    other["o"] = b"new"
-    assert (one["k"], one["o"]) == (b"new", b"new")
-    for cache in (one, other):
-        cache.close()
-    names = [file.name for file in path.parent.iterdir() if ".corrupt-" in file.name]
-    assert sorted(name.rpartition("-")[2] for name in names if name.endswith(("-wal", "-shm"))) == ["shm", "wal"]
-    assert len(names) == 3
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import threading
@@ -121,23 +120,6 @@ def test_on_a_full_disk_a_write_is_dropped_and_the_older_value_is_not_read(mount
         assert (cache["k"], cache["other"]) == (b"newer", b"kept")
 
 
-@pytest.mark.root
-def test_a_disk_that_is_full_when_the_cache_is_opened_costs_hits_and_nothing_else(
-    mount_tmpfs: Callable[..., Path],
-) -> None:
-    root = mount_tmpfs("size=1m")
-    filler = root / "filler"
-    with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 4096)
-    with SQLiteProgramCache(root / "db") as cache:
-        cache["k"] = b"1"
-        assert (cache.get("k"), cache.stats().dropped_writes, len(cache)) == (None, 1, 0)
-        filler.unlink()
-        cache["k"] = b"2"
-        assert cache["k"] == b"2"
-
-
 ON_A_FAILING_DISK = """
 import sys
 from lockcache import SQLiteProgramCache
@@ -202,21 +184,6 @@ def test_a_read_waits_for_no_thread_that_waits_to_write(path: Path) -> None:
             release()
             writer.join(30)
         assert (cache["new"], cache.stats().dropped_writes) == (b"2", 0)
-
-
-@pytest.mark.slow
-def test_a_cache_can_be_made_while_another_process_has_the_database_to_itself(path: Path) -> None:
-    with SQLiteProgramCache(path) as cache:
-        cache["k"] = b"1"
-    with locked_elsewhere(path, "PRAGMA locking_mode=EXCLUSIVE;BEGIN IMMEDIATE;DELETE FROM programs") as release:
-        cache = SQLiteProgramCache(path, lock_timeout_seconds=0.1)
-        assert cache.get("k") is None
-        cache["k"] = b"2"
-        assert cache.stats().dropped_writes == 1
-        release()
-    cache["new"] = b"3"
-    assert (cache.get("k"), cache["new"]) == (None, b"3")
-    cache.close()
 
 
 @pytest.mark.parametrize(

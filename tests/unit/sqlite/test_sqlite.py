@@ -44,13 +44,6 @@ def test_the_cache_is_one_file_in_wal_mode_that_only_its_owner_may_use(cache: SQ
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_what_is_stored_is_raw_bytes_and_nothing_pickled(cache: SQLiteProgramCache, path: Path) -> None:
-    cache.put_entry("k", Entry(b"\x7fELF code", {"a": (1,)}))
-    with edited(path) as connection:
-        assert connection.execute("SELECT code FROM programs").fetchall() == [(b"\x7fELF code",)]
-        assert connection.execute("SELECT key FROM entries").fetchall() == [(b"k",)]
-
-
 def test_the_default_path_is_in_lockcache_dir_else_in_the_user_cache_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,14 +60,6 @@ def test_the_default_path_is_in_lockcache_dir_else_in_the_user_cache_directory(
 def test_a_path_that_is_none_is_an_error_that_shows_it(wrong: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="path"):
         SQLiteProgramCache(wrong)
-
-
-def test_odd_characters_in_the_path_are_part_of_a_name(tmp_path: Path) -> None:
-    path = os.fsdecode(os.fsencode(tmp_path) + b"/a?b#c%41 \xff.db")
-    with SQLiteProgramCache(path) as cache:
-        cache["k"] = b"1"
-    assert os.path.exists(path)
-    assert SQLiteProgramCache(path)["k"] == b"1"
 
 
 def test_entries_and_their_order_of_use_outlive_the_object(path: Path) -> None:
@@ -129,12 +114,6 @@ def test_a_lower_cap_evicts_the_oldest_when_the_cache_is_opened(path: Path) -> N
     with SQLiteProgramCache(path, max_size_bytes=250) as cache:
         assert [key for key in "abcd" if cache.get(key)] == ["c", "d"]
         assert cache.stats().evictions == 2
-
-
-def test_clear_gives_the_disk_space_back(cache: SQLiteProgramCache, path: Path) -> None:
-    cache.update({str(number): os.urandom(100_000) for number in range(30)})
-    cache.clear()
-    assert sum(file.stat().st_size for file in path.parent.iterdir()) < 200_000
 
 
 def test_metadata_counts_against_the_cap(path: Path) -> None:
@@ -197,11 +176,3 @@ def test_a_fork_beside_a_thread_that_stays_in_the_database_ends_and_the_child_go
         thread.join()
     assert (busy["c"], cache["c"]) == (b"child", b"child")
     busy.close()
-
-
-def test_a_child_that_ends_takes_nothing_of_its_parent_with_it(cache: SQLiteProgramCache) -> None:
-    for turn in range(10):
-        cache[f"{turn}"] = b"%d" % turn
-        assert in_child(lambda: (cache.get("0"), cache.close())) == (b"0", None)
-        assert cache[f"{turn}"] == b"%d" % turn
-    assert len(cache) == 10

@@ -9,11 +9,9 @@ import os
 import signal
 import struct
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -47,23 +45,6 @@ def test_what_cuda_core_itself_writes_is_bounded_within_two_ticks(
 
 
 @pytest.mark.slow
-@pytest.mark.cuda
-def test_a_directory_that_only_cuda_core_filled_is_kept_from_the_first_tick_on(
-    cache_path: Path, keep: Callable[[Path], Kept]
-) -> None:
-    from cuda.core.utils import FileStreamProgramCache as Upstream
-
-    with Upstream(str(cache_path)) as upstream:
-        for number in range(300):
-            upstream[b"%d" % number] = bytes(10_000)
-    cache_path.chmod(0o700)
-    kept = keep(cache_path)
-    kept.keeper.tick()
-    assert bytes_on_disk(cache_path) <= LOW
-    assert accounting_is_exact(cache_path)
-
-
-@pytest.mark.slow
 def test_a_stranger_who_hides_behind_a_writer_that_accounts_is_bounded_within_two_ticks(
     cache_path: Path, keep: Callable[[Path], Kept]
 ) -> None:
@@ -90,46 +71,6 @@ def test_a_sweep_removes_the_least_recently_used_and_ends_at_the_low_watermark(
     assert names_on_disk(cache_path) == {path.parent.name + path.name for path in expected}
     (sweep,) = kept.said("sweep")
     assert (sweep["before_bytes"], sweep["after_bytes"], sweep["evicted_entries"]) == (CAP, LOW, 10)
-
-
-@pytest.mark.slow
-def test_a_sweep_that_is_told_to_stop_leaves_the_accounting_exact(
-    cache_path: Path, keep: Callable[[Path], Kept], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(cache_path, 300, 10_000)
-    kept = keep(cache_path)
-    remove = removal._Removal._remove_locked
-
-    def remove_and_stop(*arguments: Any) -> removal.Evicted:
-        kept.stop.number = signal.SIGTERM
-        return remove(*arguments)
-
-    monkeypatch.setattr(removal._Removal, "_remove_locked", remove_and_stop)
-    kept.keeper.tick()
-    (sweep,) = kept.said("sweep")
-    assert 0 < sweep["evicted_entries"] < 200
-    assert len(names_on_disk(cache_path)) == 300 - sweep["evicted_entries"]
-    kept.keeper.close()
-    assert accounting_is_exact(cache_path)
-
-
-@pytest.mark.slow
-def test_the_staged_file_of_a_killed_writer_is_reaped_with_its_reservation(
-    cache_path: Path, keep: Callable[[Path], Kept]
-) -> None:
-    kept = keep(cache_path)
-    command = [sys.executable, "-m", "tests.daemon.directories", str(cache_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "staged\n"
-        kept.keeper.tick()
-        assert len(os.listdir(cache_path / "tmp")) == 1
-        writer.kill()
-    (staged,) = (cache_path / "tmp").iterdir()
-    os.utime(staged, (staged.stat().st_mtime - 10,) * 2)  # young files are passed over
-    kept.keeper.tick()
-    assert os.listdir(cache_path / "tmp") == []
-    assert accounting_is_exact(cache_path)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,6 @@ from lockcache_daemon.budgets.shared import SharedBudgets
 from lockcache_daemon.settings.model import Settings
 from tests.daemon.daemon_process import until
 from tests.daemon.directories import fill, grow, photograph
-from tests.daemon.http_client import Watched, get
 from tests.daemon.keepers import CAP, Kept
 from tests.daemon.pyptx_crowd import store
 from tests.daemon.triton_format import fill as fill_as_triton
@@ -124,24 +122,6 @@ def test_what_cannot_be_touched_counts_for_a_total_and_loses_nothing(tmp_path: P
     budgets.tick(Settings(total=800_000), keepers)
     assert photograph(tmp_path / "open") == before
     assert bytes_of(tmp_path / "private") <= 300_000
-
-
-@pytest.mark.slow
-def test_health_and_metrics_say_that_a_directory_is_unsafe_for_as_long_as_it_is(cache_path: Path) -> None:
-    with Watched("--max-size", "1M", cache_path) as daemon:
-        cache_path.chmod(0o777)
-        assert daemon.wait_for("error")["error"]["kind"] == "UnsafeCacheDirError"
-        status, _, body = get(daemon.port, "/healthz")
-        assert status == 503
-        assert b"may be written by other users" in body
-        assert daemon.metric("lockcache_directory_up", directory=str(cache_path)) == 0
-        errors = daemon.metric("lockcache_errors_total", directory=str(cache_path))
-        assert errors is not None
-        assert errors > 0
-        cache_path.chmod(0o700)
-        daemon.wait_for("recovered")
-        until(lambda: get(daemon.port, "/healthz")[0] == 200)  # an answer is kept for a second
-        assert daemon.end(signal.SIGTERM) == 0
 
 
 @pytest.mark.slow

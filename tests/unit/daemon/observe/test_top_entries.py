@@ -68,14 +68,6 @@ def test_of_more_entries_in_one_shard_than_are_listed_the_best_are(cache_path: P
     assert [each.name for each in seen.largest] == best
 
 
-def test_looking_states_no_use(cache: FileStreamProgramCache) -> None:
-    path = Layout(cache.path).entry(entry_name(b"7"))
-    before = os.stat(path)
-    looked(cache)
-    after = os.stat(path)
-    assert (before.st_atime_ns, before.st_mtime_ns) == (after.st_atime_ns, after.st_mtime_ns)
-
-
 def test_what_is_gone_is_taken_off_and_what_was_used_is_no_longer_among_the_oldest(
     cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,14 +91,6 @@ def test_entries_of_others_and_damaged_records_are_listed_without_what_they_cost
     Path(layout.entry(stranger)).write_bytes(bytes(99_000))
     seen = looked(cache).seen
     assert [(each.name, each.cost_ns, each.kind) for each in seen.largest[:2]] == [(damaged, 0, ""), (stranger, 0, "")]
-
-
-def test_a_cost_that_no_compilation_has_is_not_the_dearest(cache: FileStreamProgramCache) -> None:
-    path = Layout(cache.path).entry(entry_name(b"1"))
-    blob = bytearray(os.getxattr(path, "user.lockcache"))
-    blob[27] ^= 0x40  # one bit of the cost
-    os.setxattr(path, "user.lockcache", bytes(blob))
-    assert looked(cache).seen.most_expensive[0].name == entry_name(b"199")
 
 
 def test_what_is_planted_among_entries_is_neither_followed_nor_a_hang(
