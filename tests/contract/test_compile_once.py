@@ -103,11 +103,6 @@ def test_a_value_that_is_too_large_to_keep_is_not_lost(make, back_end):
     assert cache.get("k") is None
 
 
-def test_other_keys_may_be_computed_inside(cache):
-    assert cache.get_or_compute("a", lambda: cache.get_or_compute("b", lambda: b"inner") + b"!") == b"inner!"
-    assert (cache["a"], cache["b"]) == (b"inner!", b"inner")
-
-
 def test_different_keys_do_not_wait_for_each_other(cache):
     """Each computes only while the other does: one after the other they would never end."""
     inside = threading.Barrier(2)

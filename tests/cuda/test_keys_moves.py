@@ -180,25 +180,6 @@ def test_a_printed_path_is_found_however_it_is_spelled(spelled: str, tmp_path: P
 ASSERTS = "static __device__ int f(const long long *p) { assert(*p > 3); return 3; }"
 
 
-def test_an_assertion_keeps_the_path_where_the_output_holds_it(places) -> None:
-    cache = InMemoryProgramCache()
-    one, other = places(ASSERTS)
-    first, second = compiled(cache, KERNEL, include_path=one), compiled(cache, KERNEL, include_path=other)
-    assert first != second
-    assert cache.stats().puts == 2
-    assert compiled(cache, KERNEL, include_path=one) == first
-    assert compiled(cache, KERNEL, include_path=other) == second
-    assert cache.stats().puts == 2
-
-
-def test_an_assertion_that_is_not_compiled_in_does_not_matter(places) -> None:
-    cache = InMemoryProgramCache()
-    one, other = places(f"#ifdef NEVER\n{ASSERTS}\n#else\n{PLAIN}\n#endif")
-    compiled(cache, KERNEL, include_path=one)
-    compiled(cache, KERNEL, include_path=other)
-    assert (cache.stats().hits, cache.stats().puts) == (1, 1)
-
-
 @pytest.mark.long
 def test_cccl_travels_although_it_names_paths(tmp_path: Path) -> None:
     """A user's second virtual environment: cub, whose assertions are off, and an array whose check is compiled in."""
@@ -252,18 +233,6 @@ def test_equal_headers_beside_the_source_and_in_a_directory_that_is_searched_pri
     first = compiled(cache, KERNEL, include_path=str(Path(one).parent))
     monkeypatch.chdir(Path(one).parent)
     assert compiled(cache, KERNEL, include_path=other) != first
-
-
-STRINGIZED = "#define S_(x) #x\n#define S(x) S_(x)\n#define C_(a, b) a##b\n#define C(a, b) C_(a, b)\n"
-
-
-@pytest.mark.parametrize("word", ["S(assert(0))", "S(C(ass, ert)(0))", "C(__, C(builtin_FI, LE))()"])
-def test_the_length_of_a_path_reaches_the_output_without_the_path(word: str, places) -> None:
-    cache = InMemoryProgramCache()
-    one, other = places(f"{STRINGIZED}static __device__ int f(const void *) {{ return sizeof({word}); }}")
-    compiled(cache, KERNEL, include_path=one)
-    compiled(cache, KERNEL, include_path=other)
-    assert cache.stats().puts == 2
 
 
 @pytest.mark.parametrize("is_tiered", [False, True])

@@ -21,13 +21,6 @@ from tests.daemon.daemon_process import RunningDaemon, run_daemon
 from tests.state_pages import damage, make_newer, policy_of, state_of
 
 
-def test_a_variable_that_nothing_obeys_is_named_with_what_was_meant(tmp_path: Path) -> None:
-    environment = {**os.environ, "LOCKCACHE_MAXSIZE": "1G"}
-    done = run_daemon("--max-size", "1G", "--once", "cache", cwd=tmp_path, env=environment)
-    assert done.returncode == 0
-    assert "LOCKCACHE_MAXSIZE is not a variable of lockcache's; did you mean LOCKCACHE_MAX_SIZE?" in done.stderr
-
-
 def test_where_a_misspelled_variable_left_no_budget_that_is_said(tmp_path: Path) -> None:
     done = run_daemon("--once", "cache", cwd=tmp_path, env={**os.environ, "LOCKCACHE_MAXSIZE": "1G"})
     assert done.returncode == 2
@@ -107,12 +100,6 @@ def test_no_cap_is_written_before_all_directories_are_accepted(
             assert policy_of(cache_path) == Policy(50_000_000)
     finally:
         instance.release()
-
-
-def test_a_file_of_settings_may_have_what_is_for_a_daemon_that_stays(cache_path: Path, tmp_path: Path) -> None:
-    config = tmp_path / "lockcache.toml"
-    config.write_text('max_size = "1M"\nstandby = true\nmetrics = "127.0.0.1:0"\n')
-    assert run_daemon("--config", config, "--once", cache_path).returncode == 0
 
 
 def test_a_directory_that_it_makes_is_said_to_be_created(cache_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 import struct
 import time
@@ -104,14 +103,6 @@ def test_a_hit_ratio_has_no_line_over_minutes_of_which_nothing_is_known() -> Non
     assert "over the last hour: 90.0%" in svg
 
 
-@pytest.mark.parametrize("draw", [draw_bytes, draw_evictions, draw_hit_ratio])
-@pytest.mark.parametrize("samples", [(), hour()[:1], hour()[:2], (Sample(NOW - 10_000, 1, 1, 1, 1, 1, 1, 1),)])
-def test_a_chart_of_little_or_nothing_is_a_chart(draw, samples) -> None:
-    read = Reader(draw(samples, NOW))
-    assert read.tags["svg"] == 1
-    assert "nan" not in read.text
-
-
 def test_all_budgets_are_named() -> None:
     board = Board()
     board.update("/a", limits=Limits(10**9, 5000, min_free="5%", max_age_seconds=86400 * 30.0))
@@ -174,37 +165,6 @@ def test_a_browser_shows_a_running_daemons_page_and_runs_nothing_of_it(tmp_path:
         dark = browser.screenshot(url, tmp_path / "dark.png", dark=True)
     assert _corner(light) > (200, 200, 200)
     assert _corner(dark) < (60, 60, 60)
-
-
-# What leaves the window, and which labels leave their picture.
-_MEASURE = """<script>
-const out = [...document.querySelectorAll("text")].filter(text => {
-  const label = text.getBoundingClientRect(), picture = text.ownerSVGElement.getBoundingClientRect();
-  return label.left < picture.left - 1 || label.right > picture.right + 1 || label.top < picture.top - 1;
-});
-document.title = [document.documentElement.scrollWidth, ...out.map(text => text.textContent)].join(",");
-</script>"""
-
-
-# Chromium has no window narrower than 500 pixels, and a frame of any width.
-_FRAME = """<iframe width="WIDTH" height="844" style="border: 0" srcdoc="PAGE"></iframe>
-<script>onload = () => { document.title = document.querySelector("iframe").contentDocument.title; };</script>"""
-
-
-@pytest.mark.parametrize("width", [390, 1200])
-def test_a_phone_shows_all_of_it(width: int, tmp_path: Path) -> None:
-    browser, now, board = Browser(tmp_path / "profile"), time.time(), Board()
-    history = tuple(each._replace(time=each.time - NOW + now) for each in hour())
-    entry = Standout("0" * 64, 10**9, 1, 10**12, "cubin", "sm_100a", now, "a_kernel_of_a_rather_long_name<float, 128>")
-    limits = Limits(4 * 10**6, 5000, min_free="5%", max_age_seconds=86400 * 30.0)
-    board.update("/scratch/" + "long/" * 30, history=history, limits=limits, clients=Counters(hits=10**9, misses=1))
-    board.update("/new", history=history[-5:], standouts=StandoutsSeen((entry,), (entry,), (entry,), 256))
-    page = tmp_path / "page.html"
-    text = render_page(board).replace("</body>", f"{_MEASURE}</body>")
-    framed = _FRAME.replace("WIDTH", str(width)).replace("PAGE", html.escape(text))
-    page.write_text(text if width >= 500 else framed)
-    title, *_ = re.findall("<title>([^<]*)</title>", browser.dom(page.as_uri(), width=width))
-    assert title == str(width)
 
 
 def _corner(png: bytes) -> tuple[int, int, int]:

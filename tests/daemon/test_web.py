@@ -6,7 +6,6 @@ import contextlib
 import json
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -184,24 +183,6 @@ def _answers(port: int) -> bool:
         return False
 
 
-def test_who_holds_all_places_with_answers_that_it_does_not_take_keeps_nobody_out(port: int) -> None:
-    with contextlib.ExitStack() as stack:
-        for _ in range(70):
-            one = stack.enter_context(socket.create_connection(("127.0.0.1", port), HANG_SECONDS))
-            one.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
-            assert one.recv(1) == b"H"
-        for _ in range(20):
-            assert get(port, "/metrics")[0] == 200
-
-
-def test_a_page_is_made_at_most_once_a_second(port: int, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    before = get(port, "/status.json")[2]
-    board.failed("/a", "broken")
-    assert get(port, "/status.json")[2] == before
-
-
 def test_nothing_in_the_page_could_run_or_load_anything(port: int) -> None:
     _, headers, body = get(port, "/")
     policy = headers["Content-Security-Policy"]
@@ -243,21 +224,6 @@ def test_a_directory_whose_step_hangs_is_not_up_while_the_others_are(
         metrics = get(port, "/metrics")[2]
         assert b'lockcache_directory_up{directory="/a"} 0.0\n' in metrics
         assert b'lockcache_directory_up{directory="/b"} 1.0\n' in metrics
-
-
-@pytest.mark.long
-def test_health_follows_a_directory_that_breaks_and_is_mended(cache_path: Path) -> None:
-    with Watched("--max-size", "1M", cache_path) as daemon:
-        assert get(daemon.port, "/healthz")[0] == 200
-        usage = cache_path / "lockcache" / "state"
-        usage.unlink()
-        usage.mkdir()
-        daemon.wait_for("error")
-        until(lambda: get(daemon.port, "/healthz")[0] == 503)
-        assert daemon.directory(cache_path)["errors"] > 0
-        usage.rmdir()
-        daemon.wait_for("recovered")
-        until(lambda: get(daemon.port, "/healthz")[0] == 200)
 
 
 def test_clients_that_hang_keep_no_sweep_and_no_end_of_the_daemon(cache_path: Path) -> None:

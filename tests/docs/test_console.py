@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs.console import Console, environment, steps
-from tests.docs.follow_page import follow_twice
 
 
 @pytest.fixture
@@ -39,22 +37,3 @@ def _run(console: Console, text: str) -> None:
 def test_an_example_that_is_wrong_fails(console: Console, text: str) -> None:
     with pytest.raises(AssertionError):
         _run(console, text)
-
-
-def test_what_an_example_leaves_running_is_ended(console: Console, tmp_path: Path) -> None:
-    _run(console, "$ sleep 1000 & echo $! >pid\n")
-    process = Path("/proc", (tmp_path / "work/pid").read_text().strip())
-    assert process.exists()
-    console.close()
-    # No process of this test waits for it: as a zombie it is as good as gone.
-    while process.exists() and process.joinpath("stat").read_text().split()[2] != "Z":
-        pass
-
-
-@pytest.mark.slow
-def test_a_session_is_typed_once_and_python_finds_what_it_left(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "<!-- setup:\n$ mkdir set\n-->\n```console\n$ mkdir made\n```\n```python\nopen('made/x', 'w').close()\n```\n"
-    )
-    follow_twice(sys.executable, page, tmp_path / "root")

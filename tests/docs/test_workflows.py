@@ -40,10 +40,6 @@ def steps(path: Path) -> Iterator[dict[str, Any]]:
         yield from job["steps"]
 
 
-def test_there_is_one_for_changes_for_the_night_for_a_release_and_for_the_image() -> None:
-    assert [path.name for path in WORKFLOWS] == ["ci.yml", "image.yml", "nightly.yml", "release.yml"]
-
-
 def test_they_are_valid_by_the_published_schema() -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
     ran = subprocess.run([*command, *map(str, WORKFLOWS)], capture_output=True, text=True, check=False)
