@@ -237,7 +237,7 @@ class Parts:
             return writer
         from lockcache.remote import BackedWriter  # few have a server
 
-        return BackedWriter(writer, self.backing.store)
+        return BackedWriter(writer, self.backing.store, self.backing.removed)
 
     @AskedOnce
     def viewer(self) -> Viewer:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from lockcache.remote.backing import BackedWriter, Backing, backing_of
     from lockcache.remote.bulk import clear_server, read_bulk
     from lockcache.remote.cache import RemoteProgramCache
-    from lockcache.remote.counters import ServerCounters, ServerSeen, read_servers, reset_servers_locked
+    from lockcache.remote.counters import RemoteCounts, ServerCounters, ServerSeen, read_servers, reset_servers_locked
     from lockcache.remote.prefetching import Fetched, fetch_missing
     from lockcache.remote.sealing import seal, unseal
     from lockcache.remote.servers import Answer, LeaseAnswer, RemoteError, RemoteUrl, Transport, call_within
     from lockcache.remote.servers import configured_url, open_transport, parse_url, refuse_settings, require_client
-    from lockcache.remote.store import RemoteCounts, RemoteStore
+    from lockcache.remote.store import RemoteStore
     from lockcache.remote.turns import RemoteTurn, take_turn
     from lockcache.remote.wait_limits import Breaker
 

@@ -13,19 +13,22 @@ digests of content. Promised is that a process reads no older value than its own
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lockcache.arguments import warn_once
 from lockcache.filestream import CacheDirectory, Outcome, Writer, Written
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.entry import KeyRing, Record
 from lockcache.remote.counters import report_of
-from lockcache.remote.node_state import SharedBreaker, make_server_folder
+from lockcache.remote.node_state import BoundedNames, SharedBreaker, make_server_folder
 from lockcache.remote.prefetching import Prefetch
 from lockcache.remote.servers import RemoteUrl, UrlSettingError, configured_url, require_client
 from lockcache.remote.store import RemoteStore
 from lockcache.remote.wait_limits import Breaker
 from lockcache.reports import reports
+
+if TYPE_CHECKING:
+    from lockcache.composition.sources import Server
 
 _log = logging.getLogger("lockcache")
 
@@ -42,8 +45,10 @@ class Backing:
         self._keys = keys
         self._prefetches: dict[str, Prefetch] = {}
         self.store = RemoteStore(url, keys, breaker=SharedBreaker(directory.layout, folder) if folder else Breaker())
+        #: The names that this process removed, and has not stored since: a copy on its way must not bring them back.
+        self.removed = BoundedNames()
         #: The report of this process's counts with the server, for all processes to see.
-        self.report = report_of(directory.layout, folder, url, self.store)
+        self.report = report_of(directory.layout, folder, url, self.store.snapshot)
         # Flushed before the report, so that lost writes are counted.
         reports.add(self, self.report, first=self.store.flush)
 
@@ -58,31 +63,34 @@ class Backing:
 class BackedWriter:
     """Stores and removes in the directory and on the server behind it."""
 
-    __slots__ = ("_store", "_writer", "directory")
+    __slots__ = ("_removed", "_server", "_writer", "directory")
 
-    def __init__(self, writer: Writer, store: RemoteStore) -> None:
+    def __init__(self, writer: Writer, server: Server, removed: set[str]) -> None:
+        """``removed``: of this process, whatever cache it was removed by."""
         self._writer = writer
-        self._store = store
+        self._server = server
+        self._removed = removed
         self.directory = writer.directory
 
     def store(self, name: str, payload: bytes, record: Record, note: bytes = b"") -> Written:
         """Store in the directory, and offer the value to the server, also where the directory dropped it."""
         written = self._writer.store(name, payload, record, note)
-        self._store.offer(name, payload, record)
+        self._removed.discard(name)
+        self._server.offer(name, payload, record)
         return written
 
     def store_copy(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
         """Store in the directory alone: a copy comes from behind it. Not what this process removed meanwhile."""
         written = self._writer.store_copy(name, loaded)
-        if written.outcome is Outcome.STORED and name in self._store.removed:
+        if written.outcome is Outcome.STORED and name in self._removed:
             self._writer.remove(name)
         return written
 
     def remove(self, name: str) -> bool:
         """Remove from both. Returns whether one of the two had it."""
-        store = self._store
-        was_there = not has_entry(self.directory.layout, name) and store.load(name) is not None
-        store.remove(name)
+        was_there = not has_entry(self.directory.layout, name) and self._server.load(name) is not None
+        self._removed.add(name)
+        self._server.remove(name)
         return self._writer.remove(name) or was_there
 
     def remove_all(self) -> None:

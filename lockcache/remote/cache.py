@@ -19,9 +19,10 @@ from lockcache.arguments import coerce_key_file, coerce_lease_timeout, configure
 from lockcache.explain import statement_of
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record, as_entry, load_keys
+from lockcache.remote.counters import RemoteCounts
 from lockcache.remote.node_state import Moment
 from lockcache.remote.servers import RemoteUrl, parse_url, require_client
-from lockcache.remote.store import RemoteCounts, RemoteStore
+from lockcache.remote.store import RemoteStore
 from lockcache.remote.turns import RemoteTurn, take_turn
 from lockcache.resource import (
     CacheStats,
@@ -198,12 +199,12 @@ class RemoteProgramCache(ProgramCacheResource):
     @property
     def is_resting(self) -> bool:
         """Whether the server is not asked now: it failed a moment ago, or has used up this process's patience."""
-        return self._store.is_given_up()
+        return self._store.link.is_given_up()
 
     @property
     def waited_seconds(self) -> float:
         """The seconds that this process has waited for answers of this server that did not come, or came late."""
-        return self._store.patience.spent_seconds
+        return self._store.link.patience.spent_seconds
 
     def flush(self) -> None:
         """Send what waits to be sent, for five seconds at most and while the server answers; the rest is lost."""

@@ -29,10 +29,9 @@ from lockcache.filestream.disk import (
 )
 from lockcache.remote.node_state import SharedBreaker
 from lockcache.remote.servers import RemoteUrl
-from lockcache.remote.store import RemoteStore
 from lockcache.reports import CountersReport, Numbers
 
-__all__ = ["ServerCounters", "ServerSeen", "read_servers", "report_of", "reset_servers_locked"]
+__all__ = ["RemoteCounts", "ServerCounters", "ServerSeen", "read_servers", "report_of", "reset_servers_locked"]
 
 _log = logging.getLogger("lockcache")
 
@@ -41,9 +40,42 @@ _LONGEST_NAME: Final = 500
 _MOST_SERVERS: Final = 64
 
 
+@dataclass
+class RemoteCounts:
+    """The counts of one store since it was made."""
+
+    hits: int = 0
+    misses: int = 0
+    #: Entries that the server took.
+    puts: int = 0
+    #: Entries that it did not get: it refused them or was dead, too much waited, or the process ended.
+    lost_puts: int = 0
+    #: Calls that failed, of whatever kind.
+    errors: int = 0
+    #: Answers that no writer had stored under that key. Each was a miss.
+    corrupt_entries: int = 0
+    #: Answers that are signed where there is no key for them, or not signed where there is one.
+    refused_entries: int = 0
+    #: Answers that this process had replaced or removed before. Each was a miss.
+    stale_entries: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    #: Lookups that were answered, and the time that they took together, in ns.
+    answers: int = 0
+    answers_ns: int = 0
+    #: Entries that were fetched because a manifest lists them. Not among the hits.
+    prefetched: int = 0
+    #: Among ``hits``: look-ups that waited until another host had compiled.
+    waits: int = 0
+    #: Entries that it may still have although they were removed here: it did not answer in time.
+    lost_removals: int = 0
+    #: Among ``lost_puts``: entries that it refused.
+    refused_puts: int = 0
+
+
 class ServerCounters(NamedTuple):
     """The counts for one server of all programs of a directory that reported. The names are those of
-    ``RemoteCounts``."""
+    :class:`RemoteCounts`."""
 
     hits: int = 0
     misses: int = 0
@@ -124,14 +156,14 @@ def _held(layout: Layout, folder: str, lock: ProcessLock, patience_seconds: floa
         hold.release()
 
 
-def report_of(layout: Layout, folder: str, url: RemoteUrl, store: RemoteStore) -> CountersReport:
-    """Returns the report of one process's ``store`` to the page in ``folder``; notes there which server it is.
+def report_of(layout: Layout, folder: str, url: RemoteUrl, counted: Callable[[], RemoteCounts]) -> CountersReport:
+    """Returns the report of what one process ``counted`` to the page in ``folder``; notes there which server it is.
 
     Without a folder nothing is written.
     """
 
     def counts() -> ServerCounters:
-        return ServerCounters(**vars(store.snapshot()))
+        return ServerCounters(**vars(counted()))
 
     if not folder:
         return CountersReport(counts, None, nothing=ServerCounters())

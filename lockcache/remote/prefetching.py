@@ -211,7 +211,7 @@ class Prefetch:
             keys,
             self._signing,
             self._keep,
-            is_ended=lambda: self._is_ended or self._store.breaker.is_open(),
+            is_ended=lambda: self._is_ended or self._store.link.breaker.is_open(),
         )
         _log.debug("%s: %s", self._path, fetched)
 

@@ -6,10 +6,13 @@ value is waited for as long as a link of 40 Mbit/s takes for it. Jobs run one af
 came, so a lease that is given back after a value is stored is given back after it is there.
 
 An interpreter that is ending refuses much: threads (Python 3.12), and what a client library registers when it is first
-imported. So the thread starts with the first call of a server, and stays; the client is imported by then; and the exit
-handler is registered before a program can store anything. What is stored after it has run is sent at once, within what
-is left of the five seconds. Not promised, and counted as lost: what a program sends on Python 3.12 that first calls a
-server after its main thread has returned.
+imported. So the thread starts with the first call of a server, and stays for as long as one of its caches is open; the
+client is imported by then; and the exit handler is registered before a program can store anything. What is stored after
+it has run is sent at once, within what is left of the five seconds. Not promised, and counted as lost: what a program
+sends on Python 3.12 that first calls a server after its main thread has returned.
+
+All caches of a process on one server share one sender. Its thread ends when the last of them is closed or collected,
+after what they stored: a sender that has jobs is referred to, one that has none only by its links.
 
 Kept across fork: a child begins with nothing to send; its parent sends what it has.
 """
@@ -19,18 +22,19 @@ from __future__ import annotations
 import atexit
 import concurrent.futures.thread  # noqa: F401 - what clients import, and an interpreter that is ending refuses
 import logging
+import queue
 import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from lockcache.fork import after_fork_in_child
+from lockcache.fork import after_fork_in_child, unforked
 from lockcache.remote.wait_limits import Patience
 
-__all__ = ["Sender"]
+__all__ = ["Sender", "sender_with"]
 
 _log = logging.getLogger("lockcache")
 
@@ -52,25 +56,29 @@ class _Job(NamedTuple):
     size_bytes: int
 
 
+class _Link(Protocol):
+    """The calls of one cache to the server."""
+
+    def received_bytes(self) -> int:
+        """Returns how much the server's host has received; 0 while that is not known."""
+
+    def report_unanswered(self) -> None:
+        """Called when the process ends, and all is sent or dropped."""
+
+
 class Sender:
     """The jobs of one process for one server, and the thread that does them."""
 
-    def __init__(
-        self,
-        patience: Patience,
-        received_bytes: Callable[[], int] = lambda: 0,
-        at_end: Callable[[], object] = lambda: None,
-    ) -> None:
-        """``at_end`` is called when the process ends, and all is sent or dropped.
-
-        ``received_bytes``: returns how much the server's host has received; 0 while that is not known.
-        """
+    def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._received_bytes = received_bytes
-        self.at_end = at_end
-        _senders.add(self)
+        self._links: weakref.WeakSet[_Link] = weakref.WeakSet()
         self._after_fork_in_child()
         after_fork_in_child(self)
+
+    def join(self, link: _Link) -> None:
+        """Send for a further cache."""
+        with self._changed:
+            self._links.add(link)
 
     def start(self) -> None:
         """Start the thread, so that it is there when no thread can be started any more."""
@@ -80,11 +88,15 @@ class Sender:
     def _after_fork_in_child(self) -> None:
         _arm_children()  # here, as multiprocessing may have been loaded since this module was
         self._changed = threading.Condition(threading.RLock())  # a signal handler may store in the midst of a store
+        # One for each job, also for one that is given up; the last one for the end. The thread waits for it without a
+        # reference to this object. The queue of the standard library that an object which is collected may put into.
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._jobs: deque[_Job] = deque()
         self._bytes = 0
         self._is_running = False
         self._current: _Job | None = None
         self._answered_at = 0.0
+        _busy.discard(self)
 
     def send(self, run: Callable[[], bool], drop: Callable[[], None], size_bytes: int = 0) -> None:
         """Call ``run`` later, and ``drop`` if it returns False or there is no time for it. Neither may raise."""
@@ -94,7 +106,8 @@ class Sender:
             if is_taken:
                 self._jobs.append(job)
                 self._bytes += size_bytes
-                self._changed.notify_all()
+                _busy.add(self)
+                self._wakes.put(None)
             else:
                 drop()  # all of them under the lock: counts are added to by one thread at a time
         if _end.until is not None and is_taken:
@@ -104,7 +117,15 @@ class Sender:
         """Send what waits, while the process ends; drop what is left then, or was not taken."""
         if not self.flush(max(0.0, until - time.monotonic())):
             self.give_up()
-        self.at_end()
+        for link in self._living():
+            link.report_unanswered()
+
+    def _living(self) -> list[_Link]:
+        with self._changed:
+            return list(self._links)
+
+    def _received_bytes(self) -> int:
+        return sum(link.received_bytes() for link in self._living())
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
         """Wait until all is sent, at most for so long and while the server answers. Returns whether all was sent.
@@ -141,40 +162,65 @@ class Sender:
                 self._current = None
             for job in jobs:
                 job.drop()
+            _busy.discard(self)
 
     def _has_work(self) -> bool:
         return bool(self._jobs) or self._current is not None
 
     def _start(self) -> bool:
         if not self._is_running:
+            wakes = self._wakes
+            words = weakref.ref(self, lambda _: wakes.put(None)), wakes
             try:
-                threading.Thread(target=self._run, args=(self._changed,), name="lockcache sender", daemon=True).start()
+                threading.Thread(target=_run, args=words, name="lockcache sender", daemon=True).start()
             except RuntimeError:  # no more threads, or the interpreter is ending
                 return False
             self._is_running = True
         return True
 
-    def _run(self, changed: threading.Condition) -> None:
-        while True:
-            with changed:
-                changed.wait_for(lambda: self._jobs)
-                job = self._current = self._jobs.popleft()
-            try:
-                was_taken = job.run()
-            except Exception as error:  # noqa: BLE001 - of one job: the others are still to be sent
-                _log.debug("an entry cannot be sent: %s: %s", type(error).__name__, error)
-                was_taken = False
-            with changed:
-                self._bytes -= job.size_bytes
-                is_given_up, self._current = self._current is None, None
-                if not was_taken and not is_given_up:
-                    job.drop()  # before a flush returns, so that what is lost is counted by then
-                if was_taken:
-                    self._answered_at = time.monotonic()
-                changed.notify_all()
+    def _do_next(self) -> None:
+        changed = self._changed
+        with changed:
+            if not self._jobs:
+                return  # it was given up
+            job = self._current = self._jobs.popleft()
+        try:
+            was_taken = job.run()
+        except Exception as error:  # noqa: BLE001 - of one job: the others are still to be sent
+            _log.debug("an entry cannot be sent: %s: %s", type(error).__name__, error)
+            was_taken = False
+        with changed:
+            self._bytes -= job.size_bytes
+            is_given_up, self._current = self._current is None, None
+            if not was_taken and not is_given_up:
+                job.drop()  # before a flush returns, so that what is lost is counted by then
+            if was_taken:
+                self._answered_at = time.monotonic()
+            if not self._jobs:
+                _busy.discard(self)
+            changed.notify_all()
 
 
-_senders: Final[weakref.WeakSet[Sender]] = weakref.WeakSet()
+def _run(found: weakref.ref[Sender], wakes: queue.SimpleQueue[None]) -> None:
+    """Do the jobs of a sender, until it is collected."""
+    while True:
+        wakes.get()
+        sender = found()
+        if sender is None:
+            return
+        sender._do_next()
+        del sender
+
+
+#: The senders of this process by the URL of their server, and those that have something to do.
+_senders: Final[weakref.WeakValueDictionary[str, Sender]] = weakref.WeakValueDictionary()
+_busy: Final[set[Sender]] = set()
+
+
+def sender_with(url: str, patience: Patience) -> Sender:
+    """Returns this process's sender for one server, which lives as long as somebody uses it, and has jobs."""
+    with unforked:  # in one step: of two that come first, both use one
+        return _senders.setdefault(url, Sender(patience))
 
 
 class _End:
@@ -210,7 +256,7 @@ def _arm_child(*_: object) -> None:
 def flush_all() -> None:
     """Send what waits in this process, for five seconds at most in all; drop the rest."""
     until = _end.until = time.monotonic() + _FLUSH_SECONDS
-    for sender in list(_senders):
+    for sender in list(_senders.values()):
         sender.end(until)
 
 

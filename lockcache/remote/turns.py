@@ -74,9 +74,9 @@ class RemoteTurn:
         """Let the others in, once what was stored so far has been sent: one, or all if it failed. May come twice."""
         token, self._token = self._token, None
         if token is not None:
-            name, store = self._name, self._store
+            name, link = self._name, self._store.link
             release = partial(_release, name, token, LEASE_SECONDS if failed else 0)
-            store.sender().send(lambda: store.tell(release), do_nothing)
+            link.sender().send(lambda: link.tell(release), do_nothing)
 
     def forget(self) -> None:
         """Forget the turn, in a forked child: the turn is its parent's."""
@@ -118,7 +118,7 @@ class _Heart:
             turns.clear()  # or the last would be held until the next beat
             del turn
             for store, tokens in leases.items():
-                store.tell(partial(_renew, tokens))
+                store.link.tell(partial(_renew, tokens))
 
     def _after_fork_in_child(self) -> None:
         for turn in self._turns:
@@ -170,11 +170,11 @@ def take_turn(
         # Not asked for: an answer without the server would count as a sign that it works.
         return RemoteTurn(store, name, None)
     began = time.monotonic()
-    longest = (_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds) * store.patience.waits_share
+    longest = (_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds) * store.link.patience.waits_share
     token = secrets.token_hex(16)
     is_waiting = False
     while True:
-        answer = store.ask(partial(_try_lease, name, token, has_waited), is_waiting=is_waiting, changes=True)
+        answer = store.link.ask(partial(_try_lease, name, token, has_waited), is_waiting=is_waiting, changes=True)
         has_failed = answer is LeaseAnswer.FAILED
         turn = RemoteTurn(store, name, token if answer is LeaseAnswer.TAKEN else None, after_failure=has_failed)
         if answer is None or answer is LeaseAnswer.NONE:
@@ -183,13 +183,13 @@ def take_turn(
         is_waiting = answer is LeaseAnswer.HELD
         loaded = store.look(name, is_waiting=is_waiting)
         if loaded is not None:
-            store.patience.waits_share = 1.0
+            store.link.patience.waits_share = 1.0
             turn.end()
             _recount(missed, misses=-1, waits=has_waited)
             return loaded
         waited = time.monotonic() - began
         if waited > longest and is_waiting:
-            store.patience.waits_share /= 2
+            store.link.patience.waits_share /= 2
         if not is_waiting or waited > longest:
             return turn
         pause = min(max(waited * 0.2, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)

@@ -177,7 +177,7 @@ def test_a_server_that_refuses_everything_is_asked_again_and_again(kind: str, ca
             assert not store.put(f"{number:064}", b"value")
         assert store.counts.errors == 40, "each call was made"
         assert store.counts.refused_puts == 20
-        assert not store.is_given_up()
+        assert not store.link.is_given_up()
         store.close()
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == 2, "one for what is read and one for what is stored"
@@ -188,7 +188,7 @@ def test_an_answer_closes_a_breaker() -> None:
         breaker = Breaker()
         store = RemoteStore(parse_url(url), breaker=breaker)
         breaker.open()
-        assert not store._probe()
+        assert not store.link._probe()
         assert not breaker.is_open()
         store.close()
 
@@ -211,7 +211,7 @@ def test_a_put_is_never_absent() -> None:
         store = RemoteStore(parse_url(f"http://127.0.0.1:{port}"))
         assert not store.put(_NAME, b"value")
         assert (store.counts.puts, store.counts.refused_puts) == (0, 1)
-        assert store.tell(lambda transport: transport.remove(_NAME)), "what is not there is removed"
+        assert store.link.tell(lambda transport: transport.remove(_NAME)), "what is not there is removed"
         store.close()
 
 

@@ -317,7 +317,7 @@ def test_a_deletion_waits_no_longer_than_any_call_for_a_write_that_does_not_arri
         cache["k"] = b"v"
         for key in ("k", "large"):
             del cache[key]
-        assert cache._backing.store.patience.spent_seconds < 1.5
+        assert cache._backing.store.link.patience.spent_seconds < 1.5
 
 
 def test_what_is_compiled_again_replaces_what_the_server_has(
@@ -337,14 +337,14 @@ def test_an_answer_from_before_a_write_that_is_confirmed_meanwhile_is_not_believ
     store = RemoteStore(parse_url(server.url))
     store.offer(name, b"old", record)
     store.flush()
-    get = store._opened().get
+    get = store.link._opened().get
 
     def get_and_have_the_write_confirmed(wanted: str) -> bytes | None:
         answer = get(wanted)
         store.unsent.confirm(name, store.unsent._writes[name])
         return answer
 
-    store._opened().get = get_and_have_the_write_confirmed  # type: ignore[assignment, method-assign]
+    store.link._opened().get = get_and_have_the_write_confirmed  # type: ignore[assignment, method-assign]
     store.unsent.begin(name)
     assert store.load(name) is None
     assert store.counts.stale_entries == 1

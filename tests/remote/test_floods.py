@@ -50,7 +50,7 @@ _PROGRAM = """
 import json, sys, time
 from lockcache import RemoteProgramCache
 cache = RemoteProgramCache(sys.argv[1])
-cache._store.sender()  # which loads the client
+cache._store.link.sender()  # which loads the client
 began = time.process_time()
 found = [cache.get(f"k{number}") for number in range(20)]
 print(json.dumps([time.process_time() - began, cache.waited_seconds, len(found) - found.count(None)]))

@@ -105,16 +105,16 @@ def test_leases_that_never_end_are_waited_for_less_and_less(server: Valkey, cach
         turn = cache.begin(f"k{number}")
         assert isinstance(turn, Turn)
         turn.give_up()
-    assert cache._store.patience.waits_share < 0.01
+    assert cache._store.link.patience.waits_share < 0.01
     cache["found"] = b"v"
     cache.flush()
     other = cache_at(server.url)
     name = entry_name(b"found")
     server.client.set(f"lockcache:lease:{name}", "of another host")
     store = other._store
-    assert store.patience.waits_share < 0.01
+    assert store.link.patience.waits_share < 0.01
     assert isinstance(take_turn(store, name), tuple)
-    assert store.patience.waits_share == 1.0, "they are waited for again once one of them ended well"
+    assert store.link.patience.waits_share == 1.0, "they are waited for again once one of them ended well"
 
 
 def test_what_a_server_refuses_does_not_lose_the_rest_at_the_end(server: Valkey, cache_at: CacheAt) -> None:
@@ -122,7 +122,7 @@ def test_what_a_server_refuses_does_not_lose_the_rest_at_the_end(server: Valkey,
     cache["connected"] = b"v"
     cache.flush()
     is_flushing, refused = threading.Event(), threading.Event()
-    sender = cache._store.sender()
+    sender = cache._store.link.sender()
     sender.send(is_flushing.wait, lambda: None)
     sender.send(lambda: bool(refused.set()), lambda: None)  # not taken
     # Until the flush has seen that: the next one is under way then.
@@ -136,7 +136,7 @@ def test_what_a_server_refuses_does_not_lose_the_rest_at_the_end(server: Valkey,
 
 
 def test_a_job_that_raises_is_one_that_is_lost() -> None:
-    sender, lost, done = Sender(Patience(), lambda: 0), threading.Event(), threading.Event()
+    sender, lost, done = Sender(Patience()), threading.Event(), threading.Event()
 
     def raise_it() -> bool:
         raise MemoryError
@@ -239,14 +239,14 @@ def test_a_call_that_the_failure_of_another_ends_is_not_a_second_failure(caplog:
 
     with _server_that(answer) as port:
         store = RemoteStore(parse_url(f"http://127.0.0.1:{port}/kernels"))
-        waiting = threading.Thread(target=store.tell, args=(lambda transport: transport.probe(),))
+        waiting = threading.Thread(target=store.link.tell, args=(lambda transport: transport.probe(),))
         waiting.start()
         assert has_come.wait(30)
-        assert not store.tell(lambda transport: transport.probe())
+        assert not store.link.tell(lambda transport: transport.probe())
         waiting.join()
         is_over.set()
         assert store.counts.errors == 2
-        assert store.breaker._failures == 1, "and only the third opens it"
+        assert store.link.breaker._failures == 1, "and only the third opens it"
         assert "programs go on without it" not in caplog.text
         store.close()
 

@@ -19,8 +19,8 @@ from lockcache.remote import (
     Answer,
     RemoteError,
     RemoteStore,
+    link as link_module,
     parse_url,
-    store as store_module,
     turns,
 )
 from lockcache.remote.node_state import SharedBreaker
@@ -50,9 +50,9 @@ def test_a_wrong_password_takes_the_server_from_nobody_else(
         for name in "abcdef":
             assert wrong.load(name * 64) is None
         assert wrong.counts.errors == 1, "it does not ask again at once"
-        assert wrong.is_given_up()
+        assert wrong.link.is_given_up()
         assert right.put("a" * 64, b"v")
-        assert not right.is_given_up()
+        assert not right.link.is_given_up()
         assert "this program goes on without it" in caplog.text
         assert "wrong@" not in caplog.text
         wrong.close()
@@ -67,10 +67,10 @@ def test_a_process_without_a_client_takes_the_server_from_nobody_else(
 
     lacking, other = (RemoteStore(parse_url(server.url), breaker=breaker()) for _ in range(2))
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "open_transport", fail)
+        patch.setattr(link_module, "open_transport", fail)
         for name in "abcdef":
             assert lacking.load(name * 64) is None
-    assert lacking.is_given_up()
+    assert lacking.link.is_given_up()
     assert other.put("a" * 64, b"v")
     other.close()
 
@@ -101,9 +101,9 @@ class _Failing:
 
 def test_a_connection_that_cannot_be_closed_is_nothing_to_a_program(server: Valkey) -> None:
     store = RemoteStore(parse_url(server.url))
-    store._transport = _Failing()  # type: ignore[assignment]
+    store.link.transport = _Failing()  # type: ignore[assignment]
     assert store.load("a" * 64) is None
-    store._transport = _Failing()  # type: ignore[assignment]
+    store.link.transport = _Failing()  # type: ignore[assignment]
     store.close()
 
 
@@ -161,7 +161,7 @@ def test_a_process_without_threads_takes_the_server_from_nobody_else(
         patch.setattr(calls, "_workers", calls._Workers())
         for _ in range(3):
             assert stores[0].load("b" * 64) is None
-    assert [store.is_given_up() for store in stores] == [True, False]
+    assert [store.link.is_given_up() for store in stores] == [True, False]
     for store in stores:
         store.close()
 
@@ -195,7 +195,7 @@ def test_time_in_which_a_compiler_keeps_the_interpreter_is_not_a_wait_for_the_se
     cache["k"] = b"v"
     cache.flush()
     sleep_us = ctypes.PyDLL(None).usleep  # which keeps the interpreter's lock
-    transport = cache._store._transport
+    transport = cache._store.link.transport
     get = transport.get
 
     def get_while_another_thread_compiles(name: str) -> bytes | None:

@@ -15,7 +15,7 @@ import pytest
 
 from lockcache import RemoteProgramCache
 from lockcache.filestream.disk import Layout, entry_name
-from lockcache.remote import RemoteStore, parse_url, read_servers, store
+from lockcache.remote import RemoteStore, link, parse_url, read_servers
 from tests.matrix_sampling import all_but
 from tests.remote.servers import KINDS, FaultProxy, SlowProxy, Valkey
 
@@ -69,7 +69,7 @@ FIRST = """
 import sys
 from lockcache.remote import RemoteStore, parse_url
 store = RemoteStore(parse_url(sys.argv[1]))
-store.sender()
+store.link.sender()
 loaded = set(sys.modules)
 assert store.put("ab" * 32, b"v")
 store.load("ab" * 32)
@@ -90,14 +90,47 @@ def test_nothing_is_imported_by_threads_which_a_child_that_is_forked_meanwhile_w
 
 def test_threads_that_store_first_together_have_one_sender(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     behind, together, senders = RemoteStore(parse_url(server.url)), threading.Barrier(4), []
-    monkeypatch.setattr(behind, "_opened", lambda: together.wait(30))
-    threads = [threading.Thread(target=lambda: senders.append(behind.sender())) for _ in range(4)]
+    monkeypatch.setattr(behind.link, "_opened", lambda: together.wait(30))
+    threads = [threading.Thread(target=lambda: senders.append(behind.link.sender())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(set(map(id, senders))) == 1
     behind.close()
+
+
+MANY = """
+import gc, sys, threading
+from lockcache import RemoteProgramCache
+url, end = sys.argv[1:]
+caches, most, ended = [], 0, 0
+def senders():
+    return [thread for thread in threading.enumerate() if thread.name == "lockcache sender"]
+def are_left_alone(threads):
+    for thread in threads:
+        thread.join(60)
+    return not any(thread.is_alive() for thread in threads)
+for number in range(100):
+    cache = RemoteProgramCache(url)
+    cache[f"{end} {number}"] = b"v"
+    caches.append(cache)
+    threads = senders()
+    most = max(most, len(threads))
+    if end == "closed":
+        caches.pop().close()
+        assert are_left_alone(threads)
+del cache, caches
+gc.collect()
+print(most, are_left_alone(senders()))
+"""
+
+
+@pytest.mark.parametrize("end", ["closed", "collected"])
+def test_the_thread_that_sends_ends_with_the_last_cache_of_its_server(end: str, server: Valkey) -> None:
+    program = [sys.executable, "-c", MANY, server.url, end]
+    assert subprocess.check_output(program, text=True) == "1 True\n"
+    assert server.client.dbsize() == 100, "and what was stored has arrived"
 
 
 def test_counts_of_answers_are_not_lost_to_another_thread(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +187,7 @@ def test_a_large_value_takes_longer_than_a_small_one_may(
         value = os.urandom(10_000_000)
         assert behind.put(_NAME, value)  # in 2.5 s; a read of a socket may take 2
         assert behind.put(_NAME[::-1], b"small")
-        assert (behind.counts.errors, behind.breaker.is_open()) == (0, False)
+        assert (behind.counts.errors, behind.link.breaker.is_open()) == (0, False)
         behind.close()
     finally:
         server.kill()
@@ -163,11 +196,11 @@ def test_a_large_value_takes_longer_than_a_small_one_may(
 def test_a_large_value_is_not_waited_for_for_ever(
     server: Valkey, proxy_to: Callable[..., FaultProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_BACKGROUND_SECONDS", 0.1)
-    monkeypatch.setattr(store, "_SLOWEST_BYTES_PER_SECOND", 1e8)
+    monkeypatch.setattr(link, "_BACKGROUND_SECONDS", 0.1)
+    monkeypatch.setattr(link, "_SLOWEST_BYTES_PER_SECOND", 1e8)
     behind = RemoteStore(parse_url(proxy_to(server.port, "silence").url))
     assert not behind.put(_NAME, bytes(10_000_000))
-    assert behind.breaker.is_open()
+    assert behind.link.breaker.is_open()
     behind.close()
 
 
@@ -177,7 +210,7 @@ def test_a_large_value_that_fails_does_not_end_the_calls_of_others(
     cache = cache_at(server.url)
     cache["small"] = b"v"
     cache.flush()
-    connection = cache._store._transport
+    connection = cache._store.link.transport
     server.client.config_set("maxmemory", 1)
     try:
         cache["k"] = bytes(2_000_000)
@@ -185,5 +218,5 @@ def test_a_large_value_that_fails_does_not_end_the_calls_of_others(
     finally:
         server.client.config_set("maxmemory", 0)
     assert cache.stats().dropped_writes == 1
-    assert cache._store._transport is connection
+    assert cache._store.link.transport is connection
     assert cache.get("small") == b"v"
