@@ -11,6 +11,10 @@ STRESS_SECONDS ?= 1500
 # On each of three servers.
 CHECKED_SECONDS ?= 200
 
+# Bytecode is kept, whatever the environment says: tests start many processes, and each worker of pytest would rewrite
+# the asserts of all tests again, which takes ten seconds of a core.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
