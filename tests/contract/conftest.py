@@ -25,7 +25,18 @@ _ALIKE = {
     *("test_switches", "test_threads"),
 }
 _VARIANTS_OF_TIERS = {"tiered-rechecking", "tiered-golden", "tiered-remote"}
-_ALIKE_IN_TIERS = {"test_calling", "test_cuda_core", "test_files", "test_sealed"}
+_ALIKE_IN_TIERS = {
+    "test_calling",
+    "test_cuda_core",
+    "test_files",
+    "test_sealed",
+    "test_turns",
+    "test_waits",
+    "test_failures",
+}
+#: Who waits for whom is the last tier's, and is decided before a record is looked for.
+_VARIANTS_OF_RECORDS = {"filestream-record-files", "filestream-signed", "filestream-seeded"}
+_ALIKE_IN_RECORDS = {"test_turns", "test_waits", "test_failures"}
 
 _OURS = [pytest.param(back_end, id=back_end.name) for back_end in BACK_ENDS]
 _UPSTREAM = [pytest.param(back_end, id=back_end.name, marks=pytest.mark.cuda) for back_end in UPSTREAM]
@@ -33,9 +44,16 @@ _UPSTREAM = [pytest.param(back_end, id=back_end.name, marks=pytest.mark.cuda) fo
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        alike = (_VARIANTS if item.path.stem in _ALIKE else set()) | (
-            _VARIANTS_OF_TIERS if item.path.stem in _ALIKE_IN_TIERS else set()
-        )
+        alike = {
+            name
+            for variants, modules in (
+                (_VARIANTS, _ALIKE),
+                (_VARIANTS_OF_TIERS, _ALIKE_IN_TIERS),
+                (_VARIANTS_OF_RECORDS, _ALIKE_IN_RECORDS),
+            )
+            if item.path.stem in modules
+            for name in variants
+        }
         if item.path.parent == Path(__file__).parent and alike:
             given = item.callspec.params if hasattr(item, "callspec") else {}
             if {str(each) for each in given.values() if isinstance(each, BackEnd)} & alike:
