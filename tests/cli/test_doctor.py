@@ -154,15 +154,6 @@ def test_a_directory_that_was_copied_to_a_disk_of_other_blocks_is_told(
     assert checks["accounting"]["verdict"] == GOOD
 
 
-def test_two_shards_that_are_wrong_by_as_much_are_not_taken_for_none(filled: Path) -> None:
-    first, second, *_ = sorted((filled / "entries").glob("*/*"))
-    first.write_bytes(bytes(1300))
-    second.write_bytes(bytes(700))
-    code, checks = examined(filled)
-    assert (code, verdicts(checks)) == (1, {"accounting": DEGRADED})
-    assert checks["accounting"]["measured"] == {"drift_bytes": 0, "drift_shards": 2, "entries": 20}
-
-
 @pytest.mark.parametrize("page", all_but(["short"], ["short", "directory", "symlink"]))
 def test_an_accounting_page_that_cannot_be_read_is_not_called_true(page: str, filled: Path, tmp_path: Path) -> None:
     usage = filled / "lockcache" / "state"

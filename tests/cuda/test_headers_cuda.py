@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, note, settings, strategies as st
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
 from lockcache.errors import UncacheableError  # noqa: E402
-from lockcache.headers import closure_cache, files, fingerprint, source  # noqa: E402
+from lockcache.headers import closure_cache, files, fingerprint  # noqa: E402
 from tests.matrix_sampling import EXHAUSTIVE  # noqa: E402
 
 pytestmark = pytest.mark.cuda
@@ -194,15 +194,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str
     return write
 
 
-def test_pragma_once_tells_a_link_from_a_copy(place: Callable[[dict[str, str]], None]) -> None:
-    """Why the digest says which names lead to one file, and not only what they hold."""
-    place({"one/h.h": "#pragma once\nMARK(1)", "one/i.h": "->h.h"})
-    place({"two/h.h": "#pragma once\nMARK(1)", "two/i.h": "#pragma once\nMARK(1)"})
-    code = f"{BODY}#include <h.h>\n#include <i.h>\n}}"
-    assert compile_ptx(code, ["one"]) != compile_ptx(code, ["two"])
-    assert fingerprint(code, "one") != fingerprint(code, "two")
-
-
 NOTICED = [
     ('#include "h.h"', {}),
     ('#include "h.h"', {"name": "sub/x.cu"}),
@@ -321,10 +312,3 @@ def parse_events(events: bytes) -> Iterator[tuple[int, str]]:
         if not mask & IN_ISDIR:
             yield number, os.fsdecode(name)
         events = events[16 + size :]
-
-
-def test_the_scanner_takes_what_macros_name_for_computed() -> None:
-    path = toolkit()
-    found = source.scan(Path(path[1], "thrust/detail/sort.inl").read_bytes())
-    assert found.computed.startswith(b"#include __THRUST")
-    assert not found.clock

@@ -9,11 +9,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from lockcache_daemon.run.systemd import Notifier
-from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, until
+from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon
 
 
 class Manager:
@@ -83,22 +82,6 @@ def test_a_daemon_that_cannot_start_never_says_that_it_is_ready(manager: Manager
     with daemon:
         assert daemon.process.wait(HANG_SECONDS) == 2
     assert manager.is_silent()
-
-
-@pytest.mark.long
-def test_signs_of_life_come_twice_as_often_as_they_must_also_between_ticks_far_apart(
-    manager: Manager, cache_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WATCHDOG_USEC", "200000")
-    with RunningDaemon("--interval", "1h", "--max-size", "1M", cache_path) as daemon:
-        for _ in range(5):
-            assert manager.hear_of("WATCHDOG") == {"WATCHDOG": "1"}
-        daemon.process.send_signal(signal.SIGSTOP)
-        until(lambda: psutil.Process(daemon.process.pid).status() == psutil.STATUS_STOPPED)
-        until(manager.is_silent)  # what it had sent by then; nobody goes on in its place
-        assert manager.is_silent()
-        daemon.process.send_signal(signal.SIGCONT)
-        manager.hear_of("WATCHDOG")
 
 
 @pytest.mark.long

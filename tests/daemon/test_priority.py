@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.policy import Policy
-from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
-from tests.daemon.directories import accounting_is_exact, bytes_on_disk, make_directory
-from tests.processes.crowd import crowd
+from tests.daemon.daemon_process import RunningDaemon, run_daemon
+from tests.daemon.directories import bytes_on_disk, make_directory
 from tests.state_pages import set_policy
 
 SIZE = 5000
@@ -47,23 +45,6 @@ def read(root: Path, keys: list[str]) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("policy, survivors", [("cost", EXPENSIVE), ("lru", 0)])
-def test_entries_that_were_dear_to_compile_outlive_cheap_ones_that_were_used_later(
-    cache_path: Path, policy: str, survivors: int
-) -> None:
-    make_directory(cache_path)
-    with RunningDaemon("--max-size", "1M", "--policy", policy, cache_path) as daemon:
-        keys = put_expensive(cache_path)
-        with crowd("spawn", put_cheap, [(str(cache_path), number) for number in range(3)]) as writers:
-            assert writers.results() == [0] * 3
-        assert daemon.wait_for("sweep")["evicted_entries"] > 0
-        until(lambda: bytes_on_disk(cache_path) <= 950_000)
-        daemon.end(15)
-    assert len(read(cache_path, keys)) == survivors
-    assert accounting_is_exact(cache_path)
-
-
-@pytest.mark.long
 def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path: Path) -> None:
     make_directory(cache_path)
     with RunningDaemon("--max-size", "1M", cache_path) as daemon:
@@ -83,14 +64,3 @@ def test_without_a_cap_and_a_policy_of_its_own_the_daemon_goes_by_the_directorys
     assert run_daemon("--once", cache_path).returncode == 0
     assert bytes_on_disk(cache_path) <= 950_000
     assert read(cache_path, keys) == keys
-
-
-@pytest.mark.long
-def test_a_dry_run_counts_what_a_pass_by_cost_evicts(cache_path: Path) -> None:
-    put_expensive(cache_path)
-    put_cheap(str(cache_path), 0)
-    rehearsed = run_daemon("--max-size", "1M", "--policy", "cost", "--dry-run", "--json", cache_path)
-    done = run_daemon("--max-size", "1M", "--policy", "cost", "--once", "--json", cache_path)
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    [sweep] = [event for event in said if event["event"] == "sweep"]
-    assert json.loads(rehearsed.stdout)["evicted_entries"] == sweep["evicted_entries"] > 0

@@ -15,8 +15,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.accounting import space_of
-from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk.layout import SHARDS, Layout
+from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.policy import Policy
 from lockcache.sizes import parse_size
 from tests.daemon.daemon_process import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
@@ -24,10 +23,8 @@ from tests.daemon.directories import (
     accounting_is_exact,
     bytes_on_disk,
     fill,
-    is_accounted_for,
     names_on_disk,
 )
-from tests.daemon.directory_kinds import KINDS, bytes_of
 from tests.matrix_sampling import all_but
 from tests.processes.crowd import crowd
 from tests.processes.sampler import watch_bytes_in_use
@@ -75,30 +72,6 @@ def test_a_second_daemon_says_who_keeps_the_directory_and_exits_3(cache_path: Pa
         assert policy_of(cache_path).max_size_bytes == 1_000_000
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["lockcache", "pyptx"])
-def test_a_directory_deleted_underneath_is_made_anew_and_kept_on(cache_path: Path, name: str) -> None:
-    kind = KINDS[name]
-    kind.fill(cache_path, range(10))
-    with RunningDaemon("--max-size", "1M", cache_path) as daemon:
-        # Again until all of it is gone: the daemon may be making it again meanwhile.
-        until(lambda: os.system(f"rm -r {cache_path} 2>/dev/null") == 0)
-        daemon.wait_for("start")
-        until((cache_path / "lockcache" / "daemon.json").exists)
-        assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 3
-        if name == "lockcache":
-            with FileStreamProgramCache(cache_path) as cache:
-                assert cache.max_size_bytes == 1_000_000
-                cache["k"] = b"v"
-                assert cache["k"] == b"v"
-        kind.fill(cache_path, range(200))
-        until(lambda: bytes_of(cache_path) <= HIGH)
-        if name == "lockcache":
-            until(lambda: is_accounted_for(cache_path))  # what fill() has written the daemon finds at later ticks
-        assert daemon.end(signal.SIGTERM) == 0
-    assert kind.is_whole(cache_path)
-
-
 def write_many(root: str, writer: int) -> int:
     with FileStreamProgramCache(root) as cache:
         for number in range(400):
@@ -141,18 +114,6 @@ def test_a_small_cap_on_xfs_is_swept_below_what_writers_leave_for_entries(
         assert run_daemon("--max-size", cap, "--once", root).returncode == 0
         assert 0.85 * limit < cache.stats().bytes <= 0.9 * limit
         assert min(dry["evicted_entries"], number - len(cache)) > 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_once_that_is_interrupted_says_so_by_its_exit_code(cache_path: Path, number: int, code: int) -> None:
-    directory = CacheDirectory(str(cache_path), 1.0)
-    with ExitStack() as stack:
-        for shard in range(SHARDS):  # it waits a quarter of a second for each
-            stack.enter_context(directory.locks[shard])
-        with RunningDaemon("--max-size", "1M", "--once", cache_path) as daemon:
-            assert daemon.end(number) == code
-    directory.close()
 
 
 def test_a_reader_of_its_log_who_goes_away_does_not_end_the_daemon(cache_path: Path) -> None:

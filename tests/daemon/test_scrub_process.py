@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout, entry_name
-from lockcache.filestream.repair.quarantine import list_quarantine, measure_quarantine
+from lockcache.filestream.repair.quarantine import measure_quarantine
 from tests.crash.damage import fill_to_damage, spoil
-from tests.crash.measure import accounted, assert_accounting_is_not_too_low, on_disk
 from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
 from tests.daemon.directories import accounting_is_exact, fill, names_on_disk
 
@@ -79,31 +77,6 @@ def test_a_directory_of_cuda_core_is_read_and_left_as_it_is(cache_path: Path) ->
     [scrub] = [each for line in done.stdout.splitlines() if (each := json.loads(line))["event"] == "scrub"]
     assert (done.returncode, scrub["unverified"], scrub.get("corrupt", 0)) == (0, 50, 0)
     assert len(names_on_disk(cache_path)) == 50
-
-
-def _kill_in_quarantine(root: Path) -> None:
-    with RunningDaemon("--max-size", "1G", root) as daemon:
-        until(lambda: measure_quarantine(Layout(str(root))).entries > 0)
-        daemon.end(signal.SIGKILL)
-
-
-@pytest.mark.long
-def test_a_daemon_killed_in_the_middle_of_quarantining_leaves_nothing_lost_or_counted_twice(cache_path: Path) -> None:
-    keys = [b"key %d" % number for number in range(60)]
-    with FileStreamProgramCache(cache_path, record_files=True) as cache:
-        for key in keys:
-            cache[key] = key * 100
-    spoiled = {spoil(cache_path, key) for key in keys}
-    for _ in range(5):
-        _kill_in_quarantine(cache_path)
-        assert_accounting_is_not_too_low(cache_path)
-        kept = {each.name.entry for each in list_quarantine(Layout(str(cache_path)))}
-        assert kept | names_on_disk(cache_path) == spoiled, "each is in one place or the other"
-        assert not kept & names_on_disk(cache_path)
-    assert run_daemon("--max-size", "1G", "--once", "--scrub", cache_path).returncode == 0
-    assert {each.name.entry for each in list_quarantine(Layout(str(cache_path)))} == spoiled
-    assert accounting_is_exact(cache_path)
-    assert accounted(cache_path) == on_disk(cache_path)
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.lowlevel import Layout, measured
-from tests.processes.crowd import HANG_SECONDS, crowd, run_all
+from tests.processes.crowd import HANG_SECONDS, run_all
 from tests.processes.provable_values import prove, value_for
 
 pytestmark = pytest.mark.cuda
@@ -56,43 +56,6 @@ def test_both_kinds_of_cache_read_and_replace_each_others_entries_whole(cache_pa
         assert found is None or prove(key, found)
     cache.recount()
     assert cache.stats().bytes == sum(slot.bytes for slot in measured(Layout(cache.path)))
-    assert cache.recount() == []
-
-
-def _write_until(path: str, number: int, stop: Any, busy: Any) -> int:
-    cache = FileStreamProgramCache(path, lock_timeout_seconds=HANG_SECONDS)
-    serial = 0
-    while not stop.is_set():
-        key = b"%d %d" % (number, serial % 300)
-        cache[key] = value_for(key, number, serial)
-        found = cache.get(key)
-        if found is not None:
-            assert prove(key, found) == (number, serial)
-        serial += 1
-        if serial == 50:
-            busy.set()
-    return cache.stats().dropped_writes
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("clearing", ["cuda.core", "lockcache"])
-def test_a_clear_by_either_never_fails_a_writer_of_ours(cache_path: Path, clearing: str) -> None:
-    # cuda.core's removes the shards' directories under the writers' renames.
-    from cuda.core.utils import FileStreamProgramCache as UpstreamCache
-
-    FileStreamProgramCache(cache_path).close()
-    context = multiprocessing.get_context("fork")
-    stop = context.Event()
-    busy = [context.Event() for _ in range(3)]
-    other: Any = UpstreamCache(cache_path) if clearing == "cuda.core" else FileStreamProgramCache(cache_path)
-    with crowd("fork", _write_until, [(str(cache_path), n, stop, busy[n]) for n in range(3)]) as writers:
-        assert all(event.wait(HANG_SECONDS) for event in busy)
-        for _ in range(25):
-            other.clear()
-        stop.set()
-        assert writers.results() == [0, 0, 0]
-    cache = FileStreamProgramCache(cache_path)
-    cache.recount()
     assert cache.recount() == []
 
 

@@ -11,12 +11,11 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk.layout import SHARDS, entry_name
+from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.repair.quarantine import list_quarantine
 from lockcache.filestream.repair.verify import verify_entry
 from tests.crash.measure import assert_one_recount_repairs_all
 from tests.processes.crowd import crowd
-from tests.verifying import verify_shard
 
 KEY = b"one key"
 LOOKS, WRITES = 1000, 1000
@@ -66,38 +65,3 @@ def test_beside_writers_of_the_same_key_at_full_speed_nothing_is_ever_corrupt(
     assert list_quarantine(directory.layout) == []
     directory.close()
     assert_one_recount_repairs_all(FileStreamProgramCache(cache_path))
-
-
-def _churn(path: str, writer: int, done: Any) -> int:
-    """Write into a cap that holds a tenth of the keys, so that everything is evicted all the time."""
-    cache = FileStreamProgramCache(path, lock_timeout_seconds=30, record_files=bool(writer % 2))
-    serial = 0
-    while not done.is_set():
-        serial += 1
-        cache.put_entry(b"%d" % (serial * 7 % 400), Entry(bytes([writer]) * 2000, {"log": "l" * (serial % 2 * 6000)}))
-    return serial
-
-
-def test_beside_eviction_nothing_is_ever_corrupt_and_two_who_repair_do_not_quarrel(cache_path: Path) -> None:
-    FileStreamProgramCache(cache_path, max_size_bytes=150_000).close()
-    context = multiprocessing.get_context("fork")
-    done = context.Event()
-    with crowd("fork", _churn, [(str(cache_path), writer, done) for writer in range(3)]) as writers:
-        with crowd("fork", _verify_all, [(str(cache_path), 300)] * 2) as verifiers:
-            counts = verifiers.results()
-        done.set()
-        writers.results()
-    for states in counts:
-        assert states.keys() <= {"whole", "passed over"}, states
-    assert_one_recount_repairs_all(FileStreamProgramCache(cache_path))
-
-
-def _verify_all(path: str, wanted: int) -> dict[str, int]:
-    """Round after round, until so many entries were whole."""
-    directory = CacheDirectory(path, 30.0)
-    states = {"whole": 0}
-    while states["whole"] < wanted:
-        for shard in range(SHARDS):
-            for verdict in verify_shard(directory, shard, repair=True):
-                states[verdict.state] = states.get(verdict.state, 0) + 1
-    return states

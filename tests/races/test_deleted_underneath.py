@@ -47,29 +47,6 @@ def test_whatever_is_deleted_in_the_middle_of_a_write_it_ends_and_is_read(make, 
     make()["other"] = b"x"
 
 
-@pytest.mark.parametrize("remade", [False, True])
-def test_many_threads_that_attach_at_once_agree_on_one_page(cache_path, remade):
-    with FileStreamProgramCache(cache_path, max_size_bytes=100_000) as cache:
-        cache["k"] = b"x" * 10
-        if remade:
-            shutil.rmtree(cache_path)
-        else:
-            cache.close()
-        start, threads = threading.Barrier(8), 8
-
-        def work(number):
-            start.wait(60)
-            cache[f"{number}"] = b"x" * 100
-            return cache._directory.usage()
-
-        with ThreadPoolExecutor(threads) as pool:
-            pages = list(pool.map(work, range(threads)))
-        assert len({id(page) for page in pages}) == 1
-        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
-        assert cache.stats().entries == threads + (not remade)
-        assert cache.max_size_bytes == 100_000
-
-
 @pytest.mark.parametrize("kind", ["", "nfs4"])
 def test_a_page_that_is_made_again_has_what_is_written_meanwhile(cache_path, monkeypatch, kind):
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
@@ -112,12 +89,3 @@ def test_many_caches_that_make_one_directory_at_once_agree_on_one_page(cache_pat
     directory = open_directory(cache_path)
     assert directory.usage().total() == on_disk(cache_path) == (800, 8)
     directory.close()
-
-
-def test_a_cache_closed_in_the_middle_of_a_write_opens_again(make, one, monkeypatch):
-    stop = stop_before(monkeypatch, StagedEntry, "publish")
-    with alongside(one.__setitem__, "k", b"code"):
-        stop.wait_until_reached()
-        one.close()
-        stop.go_on()
-    assert one["k"] == b"code"

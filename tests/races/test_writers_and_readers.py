@@ -133,17 +133,6 @@ def test_a_reader_never_sees_an_entry_lose_its_record_when_it_moves_into_the_att
         assert (other.stats().bytes, other.stats().entries) == (len(NEW.code), 1)
 
 
-def test_readers_do_not_wait_for_a_writer_that_holds_the_shard_lock(one, other, monkeypatch):
-    one.put_entry("k", OLD)
-    stop = stop_after(monkeypatch, os, "rename", into("entries"))
-    with alongside(one.put_entry, "k", NEW):
-        stop.wait_until_reached()
-        # In this thread: if it waited, nobody would let the writer go on.
-        assert other.get_entry("k") == NEW
-        assert other.get("absent") is None
-        stop.go_on()
-
-
 @pytest.mark.parametrize("first", ["delete", "write"])
 def test_a_delete_beside_a_publish_ends_with_one_of_both_orders(one, other, monkeypatch, first):
     one.put_entry("k", OLD)
@@ -172,20 +161,6 @@ def test_a_delete_between_stage_and_publish_does_not_take_the_new_value(one, oth
         assert other.get_entry("k") is None
         stop.go_on()
     assert one.get_entry("k") == other.get_entry("k") == NEW
-
-
-@pytest.mark.parametrize("step", ["reserve", "write", "publish"])
-def test_clear_beside_a_writer_never_makes_it_fail(one, other, monkeypatch, step):
-    one.put_entry("k", OLD)
-    one["other"] = b"x"
-    stop = stop_before(monkeypatch, StagedEntry, step)
-    with alongside(one.put_entry, "k", NEW):
-        stop.wait_until_reached()
-        other.clear()
-        assert (len(other), other.get("k")) == (0, None)
-        stop.go_on()
-    assert one.get_entry("k") == NEW
-    assert (len(one), one.stats().dropped_writes) == (1, 0)
 
 
 def test_clear_in_the_middle_of_its_walk_beside_a_new_value_removes_or_keeps_it_whole(one, other, monkeypatch):
