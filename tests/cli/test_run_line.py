@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.accounting import RUN_HEAD
 from tests.cli.command import run, start
 from tests.processes.crowd import HANG_SECONDS
 
@@ -129,16 +127,6 @@ def test_a_job_does_not_count_what_a_killed_job_of_the_same_name_left(cache_path
     again = start(*words, SLURM_LOCALID="0")
     assert again.communicate(timeout=HANG_SECONDS)[1].startswith("lockcache: 1 process: 1 found, 0 compiled;")
     assert os.listdir(cache_path / "lockcache" / "runs") == []
-
-
-def test_a_later_run_removes_what_a_killed_one_left_a_day_ago(cache_path: Path) -> None:
-    said(cache_path, ONCE)
-    runs = cache_path / "lockcache" / "runs"
-    for name, age in (("old", 100_000), ("new", 0)):
-        (runs / name).write_bytes(RUN_HEAD)
-        os.utime(runs / name, (time.time() - age,) * 2)
-    said(cache_path, ONCE)
-    assert os.listdir(runs) == ["new"]
 
 
 def test_a_run_within_a_run_counts_for_both(cache_path: Path, tmp_path: Path) -> None:

@@ -117,19 +117,6 @@ def test_a_changed_header_is_a_miss_and_an_unchanged_one_a_hit(headers: Path, ca
     assert cache.stats().puts == 2
 
 
-def test_a_new_header_that_shadows_the_old_one_is_a_miss(headers: Path, tmp_path: Path, cache) -> None:
-    front = tmp_path / "front"
-    front.mkdir()
-
-    def code() -> bytes:
-        found = options(include_path=[str(front), str(headers)])
-        return Program(INCLUDING, "c++", found).compile("cubin", cache=cache).code
-
-    one = code()
-    (front / "value.h").write_text("#define VALUE 3\n")
-    assert code() != one
-
-
 def test_a_header_that_changes_during_the_compilation_is_not_kept(
     headers: Path, cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,13 +243,6 @@ def test_a_cache_of_cuda_cores_is_left_to_cuda_core() -> None:
         Program(PLAIN, "c++", options()).compile("cubin", cache={})
 
 
-def test_a_closed_program_says_so(cache) -> None:
-    program = Program(PLAIN, "c++", options())
-    program.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        program.compile("cubin", cache=cache)
-
-
 def _herd(path: str) -> None:
     with FileStreamProgramCache(path) as cache:
         _compile_templates(cache)
@@ -337,28 +317,6 @@ def test_names_that_can_be_read_only_once_are_read_once(cache) -> None:
     assert set(once.symbol_mapping) == set(again.symbol_mapping) == set(NAMES)
     with pytest.raises(Exception, match="name expression"):  # cuda.core takes it for six names
         Program(TEMPLATE, "c++", options()).compile("cubin", name_expressions="k<int>", cache=cache)
-
-
-PASTED = """
-#define JOIN(a, b) a##b
-#if JOIN(__has_inc, lude)("value.h")
-extern "C" __global__ void k(int *p) { *p = 1; }
-#else
-extern "C" __global__ void k(int *p) { *p = 2; }
-#endif
-"""
-
-
-@pytest.mark.parametrize("source", [PASTED, INCLUDING], ids=["asked for by a pasted word", "included"])
-def test_a_header_in_the_working_directory_is_seen_without_any_option(
-    tmp_path: Path, cache, monkeypatch: pytest.MonkeyPatch, source: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    if source is INCLUDING:
-        (tmp_path / "value.h").write_text("#define VALUE 1\n")
-    without = Program(source, "c++", options()).compile("cubin", cache=cache).code
-    (tmp_path / "value.h").write_text("" if source is PASTED else "#define VALUE 2\n")
-    assert Program(source, "c++", options()).compile("cubin", cache=cache).code != without
 
 
 @pytest.mark.long

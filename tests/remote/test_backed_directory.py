@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import Entry, FileStreamProgramCache, RemoteProgramCache, Turn
+from lockcache import Entry, FileStreamProgramCache, RemoteProgramCache
 from lockcache.filestream.disk import Layout, entry_name
 from lockcache.filestream.entry import Record
 from lockcache.remote import RemoteStore, backing, parse_url
 from tests.cli.command import run
-from tests.remote.compute_processes import holder_of_a_turn, times_computed
 from tests.remote.servers import FaultProxy, Valkey, free_port
 
 pytestmark = pytest.mark.usefixtures("behind_directories")
@@ -51,19 +50,6 @@ def test_what_one_node_stores_another_reads_and_keeps(server: Valkey, tmp_path: 
     assert (stats.hits, stats.misses, stats.puts, stats.entries) == (2, 1, 0, 1)
     server.client.flushall()
     assert _read_elsewhere(tmp_path / "other", "k") == "b'v'", "from its own directory"
-
-
-def test_without_the_variable_nothing_is_asked(server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LOCKCACHE_REMOTE")
-    with FileStreamProgramCache(tmp_path) as cache:
-        cache["k"] = b"v"
-    assert server.client.dbsize() == 0
-    assert not (tmp_path / "lockcache" / "remote").exists()
-    program = (
-        "import sys, lockcache; lockcache.FileStreamProgramCache(sys.argv[1]).get('k'); "
-        "print('redis' in sys.modules, 'lockcache.remote.backing' in sys.modules)"
-    )
-    assert subprocess.check_output([sys.executable, "-c", program, str(tmp_path)], text=True) == "False False\n"
 
 
 def test_a_process_does_not_read_back_what_its_own_unsent_write_replaced(server: Valkey, tmp_path: Path) -> None:
@@ -215,26 +201,6 @@ def test_a_lookup_without_a_turn_asks_the_server_and_takes_no_turn_there(server:
     assert other.get("k", turn=False) == b"v"
     assert (other.stats().hits, other.stats().misses) == (1, 0)
     other.close()
-
-
-@pytest.mark.slow
-def test_four_nodes_of_eight_processes_compile_eight_kernels_once(server: Valkey, tmp_path: Path) -> None:
-    def opened(rank: int) -> FileStreamProgramCache:
-        return FileStreamProgramCache(tmp_path / f"node{rank % 4}")
-
-    assert times_computed(opened, tmp_path / "counts", processes=32, keys=8) == [1] * 8
-
-
-@pytest.mark.slow
-def test_a_holder_that_is_killed_on_another_node_is_taken_over(server: Valkey, tmp_path: Path) -> None:
-    with holder_of_a_turn(f"FileStreamProgramCache({str(tmp_path / 'one')!r})"):
-        pass
-    cache = FileStreamProgramCache(tmp_path / "other")
-    found = cache.begin("k")
-    assert isinstance(found, Turn)
-    found.store(b"v")
-    cache.close()
-    assert RemoteProgramCache(server.url).get("k") == b"v"
 
 
 def test_nobody_listens_and_the_directory_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -30,9 +29,6 @@ from tests.threads import running
 from tests.waiting import telling_of_waits
 
 pytestmark = pytest.mark.usefixtures("behind_directories")
-
-_FORK = multiprocessing.get_context("fork")
-_SPAWN = multiprocessing.get_context("spawn")
 
 
 def _seen(path: Path) -> dict[str, int]:
@@ -96,29 +92,6 @@ def test_a_full_server_and_one_that_lies_are_counted(
     assert _seen(tmp_path / "third")["corrupt_entries"] == 1
 
 
-def _use(path: str, rank: int) -> None:
-    cache = FileStreamProgramCache(path)
-    for number in range(10):
-        cache[f"{rank} {number}"] = b"v"
-        cache.get(f"missing {rank} {number}")
-
-
-def test_reports_of_many_processes_at_once_are_all_added(server: Valkey, tmp_path: Path) -> None:
-    cache = FileStreamProgramCache(tmp_path)
-    cache["of the parent"] = b"v"
-    workers = [
-        context.Process(target=_use, args=(str(tmp_path), rank)) for context in (_FORK, _SPAWN) for rank in range(4)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 8
-    cache.close()
-    seen = _seen(tmp_path)
-    assert (seen["puts"] + seen["lost_puts"], seen["misses"]) == (81, 80)
-
-
 def test_a_program_that_runs_on_reports_when_it_asks_for_its_statistics(server: Valkey, tmp_path: Path) -> None:
     cache = FileStreamProgramCache(tmp_path)
     cache.get("missing")
@@ -150,18 +123,6 @@ def test_stats_shows_the_server_and_whether_it_is_asked(
     shown = run("stats", tmp_path).stdout
     assert re.search(rf"^remote( 2)? +{silent.url}: .*1 put lost.*; not asked now: it did not answer$", shown, re.M)
     assert shown.count("not asked now") == 1
-
-
-def test_a_directory_without_a_server_shows_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LOCKCACHE_REMOTE")
-    with FileStreamProgramCache(tmp_path) as cache:
-        cache["k"] = b"v"
-    assert json.loads(run("stats", "--json", tmp_path).stdout)["remote"] == []
-    assert "remote" not in run("stats", tmp_path).stdout
-    with Watched("--max-size", "1M", tmp_path) as daemon:
-        until(lambda: daemon.metric("lockcache_client_puts_total", directory=str(tmp_path)))
-        assert "lockcache_remote_" not in daemon.text("/metrics")
-        assert daemon.directory(tmp_path)["servers"] == []
 
 
 def test_the_daemon_shows_it_in_metrics_and_on_its_page(server: Valkey, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import errno
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from lockcache.remote import (
 from lockcache.remote.node_state import SharedBreaker
 from lockcache.remote.servers import calls
 from lockcache.remote.servers.transport import reason_of
-from tests.remote.servers import FaultProxy, Valkey, valkey
+from tests.remote.servers import Valkey, valkey
 
 _SECRET = "TOPSECRET"
 
@@ -131,20 +130,6 @@ def test_the_leases_of_many_turns_are_renewed_at_once() -> None:
 
     turns._renew({name: f"token of {name}" for name in map(str, range(64))}, Server())  # type: ignore[arg-type]
     assert together.n_waiting == 0
-
-
-@pytest.mark.long
-def test_sixty_turns_far_from_the_server_are_all_kept(
-    server: Valkey, proxy_to: Callable[..., FaultProxy], cache_at: Callable[..., Any]
-) -> None:
-    cache = cache_at(proxy_to(server.port, delay_seconds=0.05).url)
-    held = [cache.begin(f"k{number}") for number in range(60)]
-    # For longer than a lease lasts that nobody renews.
-    until = time.monotonic() + 2 * turns.LEASE_SECONDS
-    while time.monotonic() < until:
-        assert len(server.client.keys("lockcache:lease:*")) == 60, "none has lapsed"
-    for turn in held:
-        turn.give_up()
 
 
 def test_a_process_without_threads_takes_the_server_from_nobody_else(

@@ -92,13 +92,6 @@ def test_in_a_folder_of_a_group_its_members_may_ring(bell: Path) -> None:
     assert stat.S_IMODE(bell.stat().st_mode) == 0o660
 
 
-def test_without_a_folder_there_is_no_bell(tmp_path: Path) -> None:
-    waiter = Waiter(Layout(str(tmp_path / "missing")), str(tmp_path / "missing" / "key.bell"))
-    waiter.listen()
-    ring(Layout(str(tmp_path / "missing")), str(tmp_path / "missing" / "key.bell"))
-    assert (waiter.has_bell, waiter.sleep(0.0)) == (False, False)
-
-
 def test_the_death_of_the_process_that_is_watched_wakes_once(bell: Path) -> None:
     waiter = listening(bell)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
@@ -109,14 +102,6 @@ def test_the_death_of_the_process_that_is_watched_wakes_once(bell: Path) -> None
         assert hears(waiter)  # also while it is a zombie
         assert not waiter.sleep(0.0)
         assert waiter.pace is LOCAL
-
-
-@pytest.mark.parametrize("pid", [0, -1, 2**31 - 1, 2**70])
-def test_what_is_no_process_is_not_watched(bell: Path, pid: int) -> None:
-    waiter = listening(bell)
-    waiter.watch(pid)
-    assert waiter.pace is LOCAL
-    assert not waiter.sleep(0.0)
 
 
 def test_without_pidfds_it_sleeps_all_the_same(bell: Path, monkeypatch: pytest.MonkeyPatch) -> None:

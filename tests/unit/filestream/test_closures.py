@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -53,14 +52,6 @@ def test_a_tier_in_front_has_those_of_the_directory(cache_path: Path) -> None:
     assert TieredProgramCache(InMemoryProgramCache())._closures is None
 
 
-def test_later_ones_replace_earlier_ones_of_a_slot(cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path, max_size_bytes=4 << 20) as cache:  # two slots
-        for number in range(9):
-            closures(cache).store(bytes(31) + bytes([number]), CONTENT)
-        loaded = [closures(cache).load(bytes(31) + bytes([number])) for number in range(9)]
-        assert loaded == [None] * 7 + [CONTENT] * 2
-
-
 def test_a_64th_of_the_cap_is_never_exceeded(cache_path: Path) -> None:
     for cap in (1 << 20, 4 << 20, 9 << 20):
         with FileStreamProgramCache(cache_path, max_size_bytes=cap) as cache:
@@ -69,14 +60,6 @@ def test_a_64th_of_the_cap_is_never_exceeded(cache_path: Path) -> None:
                 closures(cache).store(bytes(31) + bytes([number]), os.urandom(32 * 1024 - 44))
         path = file_of(cache_path)
         assert (path.stat().st_blocks * 512 if path.exists() else 0) <= cap / 64
-
-
-def test_what_is_too_large_for_a_slot_is_not_kept(cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path) as cache:
-        closures(cache).store(NAME, bytes(32 * 1024 - 44))
-        assert closures(cache).load(NAME) == bytes(32 * 1024 - 44)
-        closures(cache).store(OTHER, bytes(32 * 1024 - 43))
-        assert closures(cache).load(OTHER) is None
 
 
 def damage(path: Path, at: int) -> None:
@@ -176,19 +159,3 @@ def test_what_stat_tells_goes_by_the_file_system(
         assert closures(cache).evidence(b"/x.h") is evidence
         monkeypatch.setattr("lockcache.filestream.closures.mount_of", lambda path: None)
         assert closures(cache).evidence(b"/x.h") is Evidence.STAT
-
-
-@pytest.mark.root
-def test_on_a_full_disk_there_is_one_less_and_nothing_else(mount_tmpfs: Callable[[str], Path]) -> None:
-    disk = mount_tmpfs("size=256k")
-    with FileStreamProgramCache(disk / "cache") as cache:
-        closures(cache).store(NAME, CONTENT)
-        with contextlib.suppress(OSError), (disk / "rest").open("ab", buffering=0) as rest:
-            while True:
-                rest.write(bytes(4096))
-        closures(cache).store(OTHER, os.urandom(30_000))
-        assert closures(cache).load(OTHER) is None
-        assert closures(cache).load(NAME) == CONTENT
-        (disk / "rest").unlink()
-        closures(cache).store(OTHER, CONTENT)
-        assert closures(cache).load(OTHER) == CONTENT

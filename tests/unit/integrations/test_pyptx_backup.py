@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from lockcache.integrations.pyptx import CacheEntry, CubinCache
-from lockcache.integrations.pyptx_directory import files as pyptx_files
 from lockcache.integrations.pyptx_directory.backup import keep_locked
 from lockcache.integrations.pyptx_directory.files import PyptxFiles
-from tests.unit.integrations.pyptx_format import ENTRY, KEY, NAME, file, flip, write_entry
+from tests.unit.integrations.pyptx_format import ENTRY, KEY, NAME, file
 
 NEWER = replace(ENTRY, ptx_source="newer", cubin_bytes=b"newer")
-OTHER = CacheEntry(replace(KEY, arch="sm_80"), "other", None)
 
 
 @pytest.fixture
@@ -40,12 +38,6 @@ def begin(cache: CubinCache, directory: Path) -> Callable[[CacheEntry], None]:
     return begin
 
 
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the files of a writer old enough to be those of a dead one."""
-    monkeypatch.setattr(pyptx_files, "_LEFT_SECONDS", 0.0)
-
-
 @pytest.mark.parametrize("entry", [ENTRY, replace(ENTRY, cubin_bytes=None)])
 def test_an_entry_that_is_being_replaced_is_read(
     begin: Callable[..., None], fresh: Callable[[], CubinCache], entry: CacheEntry
@@ -65,25 +57,6 @@ def test_memory_is_not_served_in_place_of_a_newer_entry_that_is_being_replaced(
     assert reader.get(KEY) == ENTRY
 
 
-def test_one_that_is_kept_and_damaged_is_a_miss(
-    begin: Callable[..., None], staged: Path, fresh: Callable[[], CubinCache]
-) -> None:
-    begin()
-    flip(staged / f"{NAME}.ptx.kept")
-    reader = fresh()
-    assert reader.get(KEY) is None
-    assert reader.stats().corrupt_entries == 1
-
-
-def test_what_was_kept_a_moment_ago_is_left_to_its_writer(
-    begin: Callable[..., None], staged: Path, fresh: Callable[[], CubinCache]
-) -> None:
-    begin()
-    fresh().put(OTHER)
-    assert len(list(staged.iterdir())) == 3
-    assert fresh().get(KEY) == ENTRY
-
-
 @pytest.mark.parametrize("remove", ["clear", "evict", "discard"])
 def test_what_is_removed_is_gone_in_both_places(
     cache: CubinCache, directory: Path, staged: Path, fresh: Callable[[], CubinCache], remove: str
@@ -99,16 +72,6 @@ def test_what_is_removed_is_gone_in_both_places(
         files.discard(NAME)
     assert fresh().get(KEY) is None
     assert list(staged.iterdir()) == []
-
-
-def test_an_entry_of_pyptxs_is_kept_too(cache: CubinCache, directory: Path, fresh: Callable[[], CubinCache]) -> None:
-    theirs = CacheEntry(KEY, "theirs", b"cubin", {"a": [1]})
-    cache.put(OTHER)
-    write_entry(directory, theirs)
-    files = PyptxFiles(str(directory))
-    keep_locked(files._main, files._kept, NAME)
-    file(directory, "json").unlink()
-    assert fresh().get(KEY) == theirs
 
 
 def test_without_hard_links_an_entry_is_replaced_all_the_same(

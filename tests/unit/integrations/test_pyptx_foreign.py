@@ -16,13 +16,8 @@ from tests.unit.integrations.pyptx_format import (
     PTX,
     age,
     elf,
-    empty,
     file,
-    folder,
-    garbage,
-    link,
     needs_pyptx,
-    pipe,
     read_entry,
     write_entry,
 )
@@ -87,18 +82,6 @@ def test_a_json_file_of_pyptx_for_another_key_is_a_miss(foreign: Path, fresh: Ca
     assert fresh().get(other) is None
 
 
-@pytest.mark.parametrize("suffix", ["ptx", "cubin"])
-def test_a_json_file_of_pyptx_that_is_older_than_the_rest_is_a_miss(
-    foreign: Path, fresh: Callable[[], CubinCache], suffix: str
-) -> None:
-    """A writer that was killed: its PTX, and the json of the one before."""
-    write_entry(foreign, THEIRS)
-    for each in ("ptx", "cubin", "json"):
-        if each != suffix:
-            age(file(foreign, each), 10)
-    assert fresh().get(KEY) is None
-
-
 def test_a_cubin_of_pyptx_that_is_older_than_its_ptx_is_not_served_with_it(
     foreign: Path, fresh: Callable[[], CubinCache]
 ) -> None:
@@ -107,18 +90,6 @@ def test_a_cubin_of_pyptx_that_is_older_than_its_ptx_is_not_served_with_it(
     age(file(foreign, "cubin"), 10)
     write_entry(foreign, CacheEntry(KEY, "new", None))
     assert fresh().get(KEY) == CacheEntry(KEY, "new", None)
-
-
-@pytest.mark.parametrize("suffix", ["json", "ptx", "cubin"])
-@pytest.mark.parametrize("damage", [empty, garbage, link, pipe, folder])
-def test_a_damaged_file_of_pyptx_is_a_miss_or_goes_without_and_no_exception(
-    foreign: Path, fresh: Callable[[], CubinCache], suffix: str, damage: Callable[[Path], None]
-) -> None:
-    write_entry(foreign, THEIRS)
-    damage(file(foreign, suffix))
-    found = fresh().get(KEY)
-    assert found is None or (suffix == "cubin" and damage in (garbage, link, pipe, folder))
-    assert found is None or damage is garbage or found.cubin_bytes is None
 
 
 @pytest.mark.parametrize(

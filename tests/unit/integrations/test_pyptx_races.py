@@ -69,23 +69,6 @@ def test_an_entry_that_is_evicted_once_it_is_read_is_still_a_hit(
     assert reader.stats().entries == 0
 
 
-def test_what_this_process_puts_while_it_reads_is_not_forgotten_for_what_it_read(
-    cache: CubinCache, fresh: Callable[[], CubinCache], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache.put(ENTRY)
-    reader, real = fresh(), pyptx_files.load_with
-
-    def read_then_put(*arguments: Any) -> Any:
-        loaded = real(*arguments)
-        reader.put(NEWER)
-        return loaded
-
-    monkeypatch.setattr(pyptx_files, "load_with", read_then_put)
-    assert reader.get(KEY) == ENTRY
-    monkeypatch.undo()
-    assert reader.get(KEY) is NEWER
-
-
 @pytest.mark.parametrize("entry", [NEWER, replace(ENTRY, cubin_bytes=None)])
 def test_a_directory_in_the_place_of_a_file_makes_a_put_stay_in_memory_and_stays(
     cache: CubinCache, directory: Path, fresh: Callable[[], CubinCache], entry: CacheEntry

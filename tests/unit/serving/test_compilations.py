@@ -103,23 +103,6 @@ def test_an_entry_that_was_there_and_damaged_is_the_reason(cache: FileStreamProg
     assert [report["why"] for report in reports(caplog)] == ["its entry was there and damaged"]
 
 
-def test_the_entries_of_a_seed_are_compared(cache_path: Path, tmp_path: Path, caplog: Any) -> None:
-    with FileStreamProgramCache(tmp_path / "golden") as golden:
-        golden.get_or_compute(key_of("sm_90", 64), compiled)
-    seed = tmp_path / "seed.lcb"
-    from lockcache.bundle import make_bundle
-    from lockcache.filestream.disk import Layout
-
-    with seed.open("wb") as out:
-        make_bundle(Layout(str(tmp_path / "golden")), out)
-    seed.chmod(0o600)
-    with FileStreamProgramCache(cache_path, seed=seed) as cache:
-        lockcache.seal()
-        assert cache.get(b"gemm sm_90 64") == b"code"
-        cache.get_or_compute(key_of("sm_90", 128), compiled)
-    assert [report["why"].partition(" in ")[2] for report in reports(caplog)] == ["tile: 128 / 64"]
-
-
 def test_no_more_is_compared_than_is_bearable(
     cache: FileStreamProgramCache, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,13 +88,6 @@ def test_deleting_what_any_tier_has_is_no_key_error(shared: FileStreamProgramCac
     assert error.value.args == ("k",)
 
 
-def test_len_is_the_last_tiers(shared: FileStreamProgramCache) -> None:
-    cache = TieredProgramCache(InMemoryProgramCache(max_size_bytes=5), shared)
-    cache.update({"a": b"1234", "b": b"1234", "c": b"1234"})
-    assert len(cache) == 3
-    assert [cache.get(key) for key in "abc"] == [b"1234"] * 3
-
-
 def test_stats_count_each_read_once_and_the_rest_as_the_last_tier_does(shared: FileStreamProgramCache) -> None:
     cache = TieredProgramCache(InMemoryProgramCache(), InMemoryProgramCache(), shared)
     shared["k"] = b"code"
@@ -156,17 +149,6 @@ def test_what_the_last_tier_does_not_take_is_still_answered_from_above() -> None
     for _ in range(3):
         assert cache.get_or_compute("k", lambda: calls.append(1) or b"larger than the cap") == b"larger than the cap"
     assert calls == [1]
-
-
-def test_a_view_is_of_what_the_last_tier_has_now(tmp_path: Path) -> None:
-    front, last = (FileStreamProgramCache(tmp_path / name) for name in ("front", "last"))
-    tiers = TieredProgramCache(front, last, recheck_seconds=0)
-    tiers.put_files("k", {"x": b"older"})
-    assert Path(str(tiers.view_files("k")), "x").read_bytes() == b"older"
-    last.put_files("k", {"x": b"newer"})
-    assert Path(str(tiers.view_files("k")), "x").read_bytes() == b"newer"
-    del last["k"]
-    assert tiers.view_files("k") is None
 
 
 def test_a_copy_that_is_not_whole_is_replaced_by_that_of_the_last_tier(shared: FileStreamProgramCache) -> None:
