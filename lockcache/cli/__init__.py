@@ -1,12 +1,15 @@
 """``lockcache``, the operator's command: parses and prints, decides nothing.
 
 Here is what its entry point has in common with those of ``lockcache-daemon`` and ``lockcache-stress``: where a program
-needs an extra it says so in one line, in the words of all our commands, and exits with 2.
+needs an extra it says so in one line, in the words of all our commands, and exits with 2. Passwords among their
+arguments leave the process list, which every user of the host may read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -21,6 +24,13 @@ _CLOSED: Final = {"stdin": "w", "stdout": "r", "stderr": "w"}
 # worth a traceback.
 _EXTRA: Final = "cli"
 _OF_EXTRA: Final = ("rich", "zstandard")
+
+# In /proc/self/stat, counted behind the name of the program, which may be anything: where the arguments begin and end.
+_BEGIN, _END = 45, 46
+_LONGEST_BYTES: Final = 4 << 20
+# Between two zeros: what of a URL may hold a password, in whatever argument, and a server that is not a URL.
+_URLS: Final = re.compile(rb"(?<=://)[^\0]*[@?][^\0]*|(?<=\0--remote[=\0])[^\0]*[@?][^\0]*")
+_VARIABLES: Final = re.compile(rb"(?<=\0)([A-Za-z_]\w*)=([^\0]+)")
 
 
 def main() -> None:
@@ -40,6 +50,8 @@ def run_program(name: str, run: Callable[[Sequence[str]], int]) -> None:
     if sys.platform != "linux":
         print(f"{name}: needs Linux, and this is {sys.platform}", file=sys.stderr)
         sys.exit(2)
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        _hide_secrets()
     try:
         code = run(sys.argv[1:])
     except ModuleNotFoundError as error:
@@ -52,6 +64,38 @@ def run_program(name: str, run: Callable[[Sequence[str]], int]) -> None:
     except KeyboardInterrupt:
         sys.exit(130)  # before the command was reached: modules were being loaded
     sys.exit(code)
+
+
+def _hide_secrets() -> None:
+    """Overwrite URLs that may hold a password, and variables of secret names, among this process's arguments.
+
+    All of them, also those that another option replaces, and those of a command that is to be run. Not promised: that
+    nobody read them before. Raises :class:`OSError` and others where the kernel does not say where they are.
+    """
+    if not any("@" in word or "?" in word or "=" in word for word in sys.argv):
+        return
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read(4096).rpartition(b")")[2].split()
+    begin, end = int(fields[_BEGIN]), int(fields[_END])
+    if not 0 < begin < end <= begin + _LONGEST_BYTES:
+        return
+    import ctypes  # for programs with such arguments alone
+
+    arguments = ctypes.string_at(begin, end - begin)
+    for first, last in _secrets_in(arguments):
+        ctypes.memset(begin + first, ord("*"), last - first)
+
+
+def _secrets_in(arguments: bytes) -> list[tuple[int, int]]:
+    """Returns where secrets stand in arguments, each of which ends with a zero."""
+    found = [url.span() for url in _URLS.finditer(arguments)]
+    variables = list(_VARIABLES.finditer(arguments))
+    if variables:
+        from lockcache.explain.secret_forms import SECRET_NAME
+
+        secret = re.compile(SECRET_NAME.encode(), re.IGNORECASE)
+        found += [variable.span(2) for variable in variables if secret.search(variable[1])]
+    return found
 
 
 def fill_closed_streams() -> None:

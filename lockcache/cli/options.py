@@ -6,10 +6,8 @@ words, which name it.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -96,46 +94,10 @@ def yes(command: _F) -> _F:
     return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
 
 
-# In /proc/self/stat, counted behind the name of the program, which may be anything: where the arguments begin and end.
-_BEGIN, _END = 45, 46
-_LONGEST: Final = 4 << 20
-
-
-def hide_url(url: str) -> None:
-    """Overwrite a URL that may hold a password, wherever it stands among this process's arguments.
-
-    Every user of the host may read those. Not promised: that nobody read it before, while the program loaded.
-    A variable is read by its owner alone.
-    """
-    _, slashes, rest = url.partition("://")
-    if not ("@" in url or "?" in url):
-        return
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        _overwrite(os.fsencode(rest if slashes else url))
-
-
-def _overwrite(secret: bytes) -> None:
-    """Overwrite these bytes where the kernel shows them. Raises :class:`OSError` and others where it does not."""
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read(4096).rpartition(b")")[2].split()
-    begin, end = int(fields[_BEGIN]), int(fields[_END])
-    if not (secret and 0 < begin < end <= begin + _LONGEST):
-        return
-    import ctypes  # for URLs with passwords alone
-
-    arguments = ctypes.string_at(begin, end - begin)
-    found = arguments.find(secret)
-    while found >= 0:
-        ctypes.memset(begin + found, ord("*"), len(secret))
-        found = arguments.find(secret, found + len(secret))
-
-
 def server_of(remote: str | None) -> RemoteUrl:
     """Returns the server that ``--remote`` or ``$LOCKCACHE_REMOTE`` names. Raises :class:`click.UsageError`."""
     from lockcache.remote import configured_url, parse_url, require_client  # few commands ask a server
 
-    if remote is not None:
-        hide_url(remote)
     url = configured_url() if remote is None else parse_url(remote)
     if url is None:
         raise click.UsageError("--remote URL is wanted, where $LOCKCACHE_REMOTE names no server")

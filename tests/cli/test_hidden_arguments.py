@@ -1,25 +1,67 @@
-"""Passwords in the URL of a server: not in the process list while a command runs."""
+"""Secrets among the arguments of a program: not in the process list while it runs."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.remote.servers import free_port
+_URL = "redis://:TOPSECRET@127.0.0.1:{port}"
+# Commands that call the server at {port}, at once or by the program that they run.
+_RUN = ["run", "--quiet", "--dir", "{dir}/cache"]
+_CALL = [
+    sys.executable,
+    "-c",
+    "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)",
+    "{port}",
+]
+_COMMANDS = {
+    "run": [*_RUN, "--remote", _URL, "--", *_CALL],
+    "run=": [*_RUN, f"--remote={_URL}", "--", *_CALL],
+    "twice": [
+        *_RUN,
+        "--remote",
+        _URL,
+        f"--remote={_URL}",
+        "--remote",
+        "redis://:OTHERTOPSECRET@127.0.0.1",
+        "--",
+        *_CALL,
+    ],
+    "a setting": [*_RUN, "--remote", "redis://127.0.0.1:{port}?password=TOPSECRET", "--", *_CALL],
+    "a variable": [*_RUN, "--", "env", f"LOCKCACHE_REMOTE={_URL}", "AWS_SECRET_ACCESS_KEY=TOPSECRET", *_CALL],
+    "doctor": ["doctor", "--remote", _URL],
+    "doctor=": ["doctor", f"--remote={_URL}"],
+    "fetch": ["manifest", "fetch", "{dir}/manifest", "{dir}/cache", "--remote", _URL],
+}
 
 
-@pytest.mark.parametrize("form", ["--remote={}", "--remote {}"])
-@pytest.mark.parametrize("url", ["redis://:TOPSECRET@127.0.0.1:{}", "redis://127.0.0.1:{}?password=TOPSECRET"])
-def test_no_user_of_the_host_reads_the_password_of_a_running_command(form: str, url: str, tmp_path: Path) -> None:
-    remote = form.format(url.format(free_port())).split(" ")
-    # The command looks at the process that started it.
-    look = ["sh", "-c", "tr '\\0' ' ' </proc/$PPID/cmdline; printenv LOCKCACHE_REMOTE"]
-    words = [sys.executable, "-m", "lockcache", "run", "--quiet", "--dir", str(tmp_path), *remote, "--", *look]
-    ended = subprocess.run(words, capture_output=True, text=True, check=True)
-    seen, variable = ended.stdout.rpartition("redis://")[0], ended.stdout.rpartition("redis://")[2]
-    assert "lockcache run" in seen, "it is the command line of lockcache"
-    assert "TOPSECRET" not in seen
-    assert "TOPSECRET" in variable, "and the command has the whole URL"
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_no_user_of_the_host_reads_a_secret_among_the_arguments_of_a_running_command(
+    command: str, tmp_path: Path
+) -> None:
+    (tmp_path / "manifest").write_text(f"# lockcache manifest 1\n{'ab' * 32}\n")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+        given = {"port": listener.getsockname()[1], "dir": tmp_path}
+        words = [sys.executable, "-m", "lockcache", *(word.format(**given) for word in _COMMANDS[command])]
+        running = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        try:
+            called, _ = listener.accept()  # by now it runs
+            seen = Path(f"/proc/{running.pid}/cmdline").read_bytes()
+            called.close()
+        finally:
+            running.kill()
+            running.wait()
+    assert b"lockcache" in seen
+    assert b"TOPSECRET" not in seen
+
+
+def test_the_command_that_is_run_has_the_whole_url(tmp_path: Path) -> None:
+    url = _URL.format(port=1)
+    words = [sys.executable, "-m", "lockcache", *_RUN, "--remote", url, "--", "printenv", "LOCKCACHE_REMOTE"]
+    words = [word.format(dir=tmp_path) for word in words]
+    assert subprocess.check_output(words, text=True) == f"{url}\n"

@@ -84,7 +84,6 @@ def command(
     end_in_order()
     report: Report
     if remote is not None:
-        options.hide_url(remote)
         report = examine_remote(remote)
     else:
         report = _certify(root, directory, timeout) if pair else _examine(root, directory, timeout)

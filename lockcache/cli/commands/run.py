@@ -325,7 +325,6 @@ def _behind(remote: str | None) -> dict[str, str]:
     if remote is None:
         return {}
     try:
-        options.hide_url(remote)
         url = parse_url(remote)
         require_client(url)
         refuse_settings(url)

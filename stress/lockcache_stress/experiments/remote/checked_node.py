@@ -117,10 +117,10 @@ class _Process:
 
     def leave(self, name: str) -> None:
         """Leave a file of what was found."""
-        path = f"{self._plan['directory']}/found-{name}"
-        with open(f"{path}.new", "w") as file:
+        folder = self._plan["directory"]
+        with open(f"{folder}/new-{name}", "w") as file:  # half of one that is killed here is not looked for
             json.dump({"counts": self.counts, "faults": self.faults[:20]}, file)
-        os.rename(f"{path}.new", path)
+        os.rename(f"{folder}/new-{name}", f"{folder}/found-{name}")
 
 
 def _child(plan: dict[str, Any], node: int, seed: int, *, is_last: bool) -> None:
