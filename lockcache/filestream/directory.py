@@ -265,7 +265,9 @@ class CacheDirectory:
             hold = lock.try_hold() or lock.hold(timeout)
             try:
                 if page.was_at(self.layout.state) and page.is_own():
-                    if lock.was_removed:
+                    # The first lock of a shard with nothing in it, or one in the place of another.
+                    lock.was_made = lock.was_made and page.slot(shard) != (0, 0)
+                    if lock.was_removed or lock.was_made:
                         self.count_again_locked(shard, page)
                     return hold, page
             except BaseException:
@@ -276,14 +278,14 @@ class CacheDirectory:
         raise LockTimeoutError(f"{self.layout.state}: replaced again and again", self.layout.state)
 
     def count_again_locked(self, shard: int, page: StatePage) -> None:
-        """Make a shard's slot say what its disk holds, where its lock's file was removed. Requires: shard lock.
+        """Make a shard's slot say what its disk holds, once its lock's file was removed. Requires: shard lock.
 
-        A purge of old files takes it, and then another process may have changed the slot at the same time.
+        A purge of old files takes the file, and then another process may have changed the slot at the same time.
         """
         found = measure_shard(self.layout, shard)
         if found != page.slot(shard):  # which refuses a descriptor that is the program's by now
             page.set_locked(shard, found)
-        self.locks[shard].was_removed = False
+        self.locks[shard].note_counted()
 
     def _close_locks(self) -> None:
         for lock in [*self.locks.values(), *(vars(self)[name] for name in ("room_lock", "lock") if name in vars(self))]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -64,7 +66,8 @@ def _close_all_and_open(paths: list[Path]) -> list[int]:
     return numbers
 
 
-def _use(root: Path, call: Callable[[FileStreamProgramCache], None], files: int) -> str:
+def _use(root: Path, call: Callable[[FileStreamProgramCache], None], files: int, lock: int) -> str:
+    """``lock``: the lock that the program has on its files, before and after."""
     cache = FileStreamProgramCache(root / "cache", max_size_bytes="20M")
     cache[b"a"] = b"1" * 1000
     cache[b"b"] = b"1" * 1000
@@ -72,6 +75,8 @@ def _use(root: Path, call: Callable[[FileStreamProgramCache], None], files: int)
     lost = list[object]()
     sys.unraisablehook = lambda unraisable: lost.append(unraisable.exc_value)
     numbers = _close_all_and_open(paths)
+    for number in numbers:
+        fcntl.flock(number, lock)
     try:
         call(cache)
         if call is not _drop:
@@ -86,26 +91,37 @@ def _use(root: Path, call: Callable[[FileStreamProgramCache], None], files: int)
         if os.read(number, len(_CONTENT) + 1) != _CONTENT:
             return f"{path.name} was closed or written to"
         with path.open("rb") as other:
-            try:
-                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return f"{path.name} is locked"
+            if _lock_left_by(other) != lock:
+                return f"the lock of {path.name} is another one"
     with FileStreamProgramCache(root / "cache") as again:
         if again.stats().dropped_writes or again.recount():
             return "a write was dropped, or counted wrongly"
     return ""
 
 
-@pytest.mark.parametrize("files", [12, 0], ids=["other files have the numbers", "nothing has the numbers"])
+def _lock_left_by(other: IO[bytes]) -> int:
+    """Returns the lock that somebody has on a file, by what is left for another one to take."""
+    for lock, left in ((fcntl.LOCK_EX, fcntl.LOCK_UN), (fcntl.LOCK_SH, fcntl.LOCK_SH)):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(other, lock | fcntl.LOCK_NB)
+            return left
+    return fcntl.LOCK_EX
+
+
+@pytest.mark.parametrize(
+    "files, lock",
+    [(12, fcntl.LOCK_UN), (12, fcntl.LOCK_SH), (12, fcntl.LOCK_EX), (0, fcntl.LOCK_UN)],
+    ids=["other files have the numbers", "and are read", "and are written", "nothing has the numbers"],
+)
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__[1:])
 def test_files_under_the_numbers_of_kept_descriptors_are_left_alone(
-    call: Callable[[FileStreamProgramCache], None], files: int, tmp_path: Path
+    call: Callable[[FileStreamProgramCache], None], files: int, lock: int, tmp_path: Path
 ) -> None:
     said = tmp_path / "said"
     child = os.fork()
     if not child:
         try:
-            said.write_text(_use(tmp_path, call, files))
+            said.write_text(_use(tmp_path, call, files, lock))
         finally:
             os._exit(0)
     os.waitpid(child, 0)

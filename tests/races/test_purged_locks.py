@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from itertools import count
+from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.accounting import state
+from lockcache.filestream.accounting import Slot, state
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.eviction import evict_to_limit
 from tests.races.steps import alongside, stop_before
@@ -16,7 +18,7 @@ from tests.unit.material import on_disk
 KEYS = [key for key in (b"%d" % number for number in range(3000)) if entry_name(key).startswith("00")]
 
 
-@pytest.mark.parametrize("writer_ends_by", ["its next put", "closing"])
+@pytest.mark.parametrize("writer_ends_by", ["its next put", "closing", "nothing"])
 @pytest.mark.parametrize("step", [0, 1], ids=["reserving", "publishing"])
 def test_a_lock_that_is_removed_in_the_middle_of_a_change_leaves_the_accounting_exact(
     make, one, other, cache_path, monkeypatch, step, writer_ends_by
@@ -32,8 +34,10 @@ def test_a_lock_that_is_removed_in_the_middle_of_a_change_leaves_the_accounting_
         stop.go_on()
     if writer_ends_by == "closing":
         one.close()
-    else:
+    elif writer_ends_by == "its next put":
         one[KEYS[3]] = b"w"
+    else:  # as one that is killed then, and the next process takes the lock
+        make()[KEYS[3]] = b"w"
     assert (other.stats().bytes, other.stats().entries) == on_disk(cache_path)
     assert other.recount() == []
 
@@ -57,3 +61,19 @@ def test_a_lock_that_is_removed_in_the_middle_of_a_change_is_settled_by_whatever
         evict_to_limit(one._directory, one.stats().bytes - 1)
     assert (other.stats().bytes, other.stats().entries) == on_disk(cache_path)
     assert other.recount() == []
+
+
+def test_a_lock_in_the_place_of_another_says_so_until_nobody_can_be_at_work_under_the_older_one(make, one, cache_path):
+    one[KEYS[0]] = b"x"
+    lock = Path(Layout(str(cache_path)).lock(0))
+    assert lock.stat().st_size == 0
+    lock.unlink()
+    make()[KEYS[1]] = b"y"
+    make()[KEYS[2]] = b"z"
+    assert (lock.stat().st_size, lock.stat().st_blocks) == (1, 0)
+    os.utime(lock, (time.time() - 11,) * 2)
+    last = make()
+    last._directory.page.set_locked(0, Slot(0, 0))  # by the older one's holder, at last
+    last[KEYS[3]] = b"w"
+    assert lock.stat().st_size == 0
+    assert (last.stats().bytes, last.stats().entries) == on_disk(cache_path)

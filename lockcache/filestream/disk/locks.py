@@ -44,6 +44,9 @@ Mark: TypeAlias = "weakref.ref[Hold]"
 # Looked up once, for the write path.
 _fstat, _get_ident = os.fstat, threading.get_ident
 
+# What was done under a lock file that was removed has ended after so long, unless its process was stopped.
+_DOUBT_SECONDS: Final = 10.0
+
 # Of a lock file that is unlinked each time before it is locked: a cleaner that purges all the time wins a few in a row.
 _MOST_OPENS: Final = 10
 
@@ -109,6 +112,10 @@ class ProcessLock:
     The lock file and its directory are made when missing, and never unlinked by us: a process that unlinks a lock file
     lets two holders in. If somebody else did (a user's ``rm -r``), the next acquisition notices that its file has no
     name any more and opens the new one; on a network file system, the first one a second or more after it was checked.
+
+    Two may then have had the lock at once. So a file that was made in the place of another one says so for a while, by
+    its length (:meth:`note_counted`), to all that take it: also where the holder of the older file never comes back.
+    Not on network file systems, where the file is not looked at each time.
     """
 
     def __init__(self, path: str, timeout_seconds: float, *, layout: Layout | None = None) -> None:
@@ -120,6 +127,8 @@ class ProcessLock:
         self._fd = -1
         # When the open file had its name, in monotonic seconds; None where that is checked each time.
         self._named_at: float | None = None
+        # Where the kernel had the file when it was opened, on a network file system.
+        self._path_seen = ""
         self._keeps_open = True
         self._is_to_close = False
         # The thread of this process that has the lock, since flock does not exclude threads that share a descriptor:
@@ -133,6 +142,10 @@ class ProcessLock:
         self._hold: Hold | None = None
         #: Whether its file was found removed: another process may have had the lock as well, on a new file.
         self.was_removed = False
+        #: Whether this object made the file: where that is not the first one, another was removed.
+        self.was_made = False
+        # Whether the file was just opened.
+        self._is_new = False
         after_fork_in_child(self)
 
     def hold(self, timeout_seconds: float) -> Hold:
@@ -213,6 +226,23 @@ class ProcessLock:
             with contextlib.suppress(OSError):
                 self.was_removed = not _fstat(self._fd).st_nlink
         return self.was_removed
+
+    def note_counted(self) -> None:
+        """Note that what the lock protects was counted again, after its file was removed. Requires: this lock.
+
+        A process that had the older file may still be at work, and end without another look. So for ten seconds the
+        file has a length (which takes no block), by which each process that opens it counts as well; the first one
+        after that has the last word. Only the change of a process that was stopped for longer waits for a recount.
+        """
+        self.was_removed = self.was_made = False
+        if self._named_at is not None:
+            return
+        with contextlib.suppress(OSError):
+            status = _fstat(self._fd)
+            if not status.st_size:
+                os.ftruncate(self._fd, 1)
+            elif _is_settled(status):
+                os.ftruncate(self._fd, 0)
 
     def close(self) -> None:
         """Close the descriptor, at once or when the holder releases the lock. The next acquisition opens it again."""
@@ -297,18 +327,25 @@ class ProcessLock:
                 fd = self._fd = self._open()
                 self._keeps_open = _is_in_lower_half(fd)
             try:
-                is_locked = lock_descriptor(fd, blocking=False)
+                # Looked at first: it may be the number of a file of the program's by now, with a lock of its own, which
+                # locking would take over and unlocking end. A file that is removed between the two is noticed the next
+                # time, as is one that is removed later.
                 if self._named_at is None:
                     status = _fstat(fd)
                     is_own = (status.st_dev, status.st_ino) == self._file.identity or self._file.is_own(status)
-                    is_named = is_own and (status.st_nlink > 0 or not is_locked)
-                    self.was_removed |= is_own and not status.st_nlink
+                    if is_own and not lock_descriptor(fd, blocking=False):
+                        return False
+                    says_so = status.st_size > 0 and (self._is_new or _is_settled(status))
+                    self.was_removed |= is_own and (says_so or not status.st_nlink)
+                    self._is_new = False
+                    if is_own and status.st_nlink:
+                        return True
+                elif _path_of(fd) == self._path_seen:  # which asks no server
+                    is_locked = lock_descriptor(fd, blocking=False)
+                    if self._had_name(fd, self._named_at):
+                        return is_locked
                 else:
-                    is_named = self._had_name(fd, self._named_at)
-                if is_named:
-                    return is_locked
-                if is_locked and self._file.number != fd:
-                    unlock_descriptor(fd)  # the program has a file of its own under the number now
+                    self.was_removed = True  # or it is a file of the program's
             except OSError as error:
                 refusal = f"this file system refuses to lock ({error.strerror})"
             # The file was unlinked, or this is a stale NFS handle: a process that opens the path now gets another file.
@@ -331,12 +368,18 @@ class ProcessLock:
         # UPDATE: NFS refuses an exclusive flock on a read-only descriptor.
         reach = BY_PATH if self._layout is None else self._layout.reach
         self._file = KeptDescriptor()  # an interrupt may have come before the number of the older one was noted
+        if self._named_at is None:
+            self._is_new, self.was_made = True, not os.access(self.path, os.F_OK, effective_ids=True)
         try:
             reach.open_or_create(self.path, UPDATE, self._file)
         except FileNotFoundError:
             reach.make_folder(os.path.dirname(self.path))
             reach.open_or_create(self.path, UPDATE, self._file)
-        return self._file.number
+        fd = self._file.number
+        if self._named_at is not None:
+            self._file.is_own(os.fstat(fd))  # while the client knows that from the opening
+            self._path_seen = _path_of(fd)
+        return fd
 
     def _close_locked(self) -> None:
         self._fd = -1
@@ -349,6 +392,19 @@ class ProcessLock:
         self._hold = None
         self._is_to_close = self.was_removed = False
         self._close_locked()
+
+
+def _is_settled(status: os.stat_result) -> bool:
+    """Returns whether a lock file that says that there was another one has said it for long enough."""
+    return abs(time.time() - status.st_mtime) > _DOUBT_SECONDS
+
+
+def _path_of(fd: int) -> str:
+    """Returns where the kernel has the file of a descriptor; empty where it does not say."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""
 
 
 def _is_in_lower_half(fd: int) -> bool:

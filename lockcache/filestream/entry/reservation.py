@@ -77,8 +77,12 @@ class Reservation:
             fd = make(path)
             if fd is not None:
                 lock_descriptor(fd, blocking=False)  # closing the file releases the lock, and so does death
-            self.page.add_locked(self.shard, self.size_bytes, 0)
+            held = self.page.add_locked(self.shard, self.size_bytes, 0)
             self.is_standing = True
+            if self._lock.was_made:  # the first lock of a shard with nothing in it, or one in the place of another
+                self._lock.was_made = False
+                if held != (self.size_bytes, 0):
+                    self._directory.count_again_locked(self.shard, self.page)
             return -1 if fd is None else fd
         finally:
             hold.release()
