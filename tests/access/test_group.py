@@ -182,6 +182,34 @@ def test_who_is_no_member_is_not_served_from_the_directory_of_a_stranger_whose_g
     assert run_as(BOB, as_member(shared, lambda cache: cache.get(b"k"))) == b"planted"
 
 
+@pytest.mark.parametrize(
+    "owner, group, groups, is_served",
+    [
+        (ALICE, True, [], False),
+        (ALICE, str(GROUP), [], True),
+        (ALICE, True, [GROUP], True),
+        (0, True, [], True),
+        (0, str(GROUP), [], True),
+    ],
+    ids=["of a stranger", "named", "as a member", "its own", "its own, named"],
+)
+def test_root_is_a_member_of_the_groups_that_it_is_in(shared, owner, group, groups, is_served):
+    """It may write anything, and any user can have a directory that looks like a shared one."""
+    os.chown(shared, owner, GROUP)
+    run_as(ALICE, as_member(shared, store(b"k", b"planted")))
+
+    def get():
+        os.setgroups(groups)
+        with FileStreamProgramCache(shared, group=group) as cache:
+            return cache.get(b"k")
+
+    if is_served:
+        assert run_as(0, get) == b"planted"
+    else:
+        with pytest.raises(UnsafeCacheDirError, match=f"LOCKCACHE_GROUP={GROUP}"):
+            run_as(0, get)
+
+
 def test_a_shared_directory_is_refused_to_who_did_not_ask_for_one_with_both_ways_out(shared, monkeypatch):
     run_as(ALICE, as_member(shared, store(b"k", b"1")))
     with pytest.raises(UnsafeCacheDirError, match="LOCKCACHE_GROUP=1"):
@@ -276,7 +304,7 @@ def test_a_folder_that_is_not_as_the_group_needs_it_is_refused_with_the_command_
 
 def test_another_group_than_the_directorys_is_refused(shared):
     with pytest.raises(UnsafeCacheDirError, match="another group than 54999"):
-        FileStreamProgramCache(shared, group="54999")
+        run_as(BOB, lambda: FileStreamProgramCache(shared, group="54999"))
     with pytest.raises(ValueError, match="no group is called 'nobody-has-this'"):
         FileStreamProgramCache(shared, group="nobody-has-this")
 

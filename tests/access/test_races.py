@@ -26,7 +26,7 @@ from lockcache.filestream.repair.verify import OwnEntries, verify_entry
 from lockcache_daemon.keeper.single_instance import Instance
 from lockcache_daemon.scrub.scrub import Scrub
 from lockcache_daemon.settings.rules import Rules
-from tests.access.group_members import ALICE, as_member, run_as
+from tests.access.group_members import ALICE, GROUP, as_member, run_as
 from tests.access.symlink_racer import exchanging, leading_out, picture, untouched
 
 pytestmark = [pytest.mark.root, pytest.mark.long]
@@ -121,7 +121,7 @@ def _work(shared: Path, begin: Callable[[], None]) -> int:
 
 def _open(shared: Path, max_size_bytes: int = 5000) -> FileStreamProgramCache:
     arguments = {"record_files": True, "max_size_bytes": max_size_bytes, "lock_timeout_seconds": 0.02}
-    return FileStreamProgramCache(shared, group=True, **arguments)
+    return FileStreamProgramCache(shared, group=str(GROUP), **arguments)
 
 
 FOLDERS = ["lockcache", "tmp", "entries", "lockcache/records", "lockcache/locks", "lockcache/leases",

@@ -135,7 +135,8 @@ def _membership(sharing: Sharing) -> str:
 
 
 def _is_member(gid: int) -> bool:
-    return os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups())
+    # Also of root, which may write anything: the question is whose programs it means to run.
+    return gid in (os.getegid(), *os.getgroups())
 
 
 def check_format(layout: Layout) -> None:
@@ -195,7 +196,7 @@ def _look(
     # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
     is_private = status.st_uid in (os.geteuid(), 0) and not mode & (stat.S_IWGRP | stat.S_IWOTH)
     if sharing.is_shared:
-        wrong = _of_strangers(status) or _wrong_with_shared(path, status, sharing, is_shard)
+        wrong = _of_strangers(status, sharing) or _wrong_with_shared(path, status, sharing, is_shard)
     else:
         wrong = "" if is_private else _wrong(path, status)
     if wrong:
@@ -256,14 +257,19 @@ def _wrong_with_shared(path: str, status: os.stat_result, sharing: Sharing, is_s
     return ""
 
 
-def _of_strangers(status: os.stat_result) -> str:
-    """Returns what is wrong with a folder whose owner and whose group are both none of this process's."""
+def _of_strangers(status: os.stat_result, sharing: Sharing) -> str:
+    """Returns what is wrong with a folder whose owner and whose group are both none of this process's.
+
+    root, a member of few groups, has to name the group, or that of a root folder of its own counts: any user can have
+    a folder of such a mode.
+    """
     me, gid = os.geteuid(), status.st_gid
-    if status.st_uid in (me, 0) or _is_member(gid):
+    if status.st_uid in (me, 0) or _is_member(gid) or (me == 0 and sharing.gid == gid):
         return ""
     return (
         f"belongs to uid {status.st_uid} and group {_name_of(gid)}, and you (uid {me}) are not a member of it: they "
         "could plant programs in it. Use a directory of your own, or become a member of the group"
+        + (f", or name it: LOCKCACHE_GROUP={_name_of(gid)}" if me == 0 else "")
     )
 
 
