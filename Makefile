@@ -161,7 +161,7 @@ build/stress build/bench:
 	@mkdir -p $@
 
 bench: $(STAMP) | build/bench ## this cache next to others, as ratios; ARGS=--curve for curves (minutes)
-	$(BIN)/lockcache-stress bench --report $|/bench.html --json-file $|/bench.json --png $|/bench.png $(ARGS)
+	$(BIN)/lockcache-stress bench --report $|/bench.html --json-file $|/bench.json $(ARGS)
 
 figures: $(STAMP) ## fill the figures of all pages from the run that `make bench` left
 	$(PY) docs/figures.py build/bench/bench.json

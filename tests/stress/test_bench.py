@@ -93,10 +93,8 @@ def test_a_bar_that_is_missed_is_exit_code_1_unless_told_not_to_fail(
 
 
 @EXHAUSTIVE
-def test_the_curves_have_a_point_for_each_size_and_cache_and_are_drawn(run_path: Path) -> None:
-    page, picture = run_path / "bench.html", run_path / "bench.png"
-    words = ("bench", "--quick", "curve-entries", "curve-processes", "--report", str(page), "--png", str(picture))
-    lines = stress_json(*words, run_path=run_path)["lines"]
+def test_the_curves_have_a_point_for_each_size_and_cache(run_path: Path) -> None:
+    lines = stress_json("bench", "--quick", "curve-entries", "curve-processes", run_path=run_path)["lines"]
     curves = [line["numbers"]["curve"] for line in lines]
     assert [curve["what"] for curve in curves] == ["hit", "miss", "put", "put at cap", "open", "peak"]
     for curve in curves:
@@ -105,9 +103,7 @@ def test_the_curves_have_a_point_for_each_size_and_cache_and_are_drawn(run_path:
         assert all([place for place, _ in points] == places for points in curve["points"].values())
         assert all(value > 0 for points in curve["points"].values() for _, value in points)
     assert curves[-1]["points"]["lockcache"][1][1] <= 1
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert page.read_text().count('class="plot"') == len(curves)
-    assert sorted(os.listdir(run_path)) == ["bench.html", "bench.png"]
+    assert os.listdir(run_path) == []
 
 
 @pytest.mark.parametrize("peer", peers.installed(), ids=lambda peer: peer.name)

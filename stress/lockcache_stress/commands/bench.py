@@ -25,13 +25,10 @@ _FILE: Final = click.Path(dir_okay=False)
 @click.option("--keep", is_flag=True, help="Leave daemon-million's entries under --directory, for the next run.")
 @click.option("--no-fail", is_flag=True, help="Exit 0 also if something does not hold.")
 @click.option("--json-file", type=_FILE, metavar="FILE.json", help="Leave the JSON there, too.")
-@click.option("--png", type=_FILE, metavar="FILE.png", help="Leave a picture of times and curves.")
 @with_shell(
     "bench",
     is_seeded=False,
-    files=lambda given: Files(
-        given.pop("report"), given.pop("junit"), numbers=given.pop("json_file"), png=given.pop("png")
-    ),
+    files=lambda given: Files(given.pop("report"), given.pop("junit"), numbers=given.pop("json_file")),
 )
 def bench_command(
     shell: Shell,
@@ -52,7 +49,7 @@ def bench_command(
     Examples:
       lockcache-stress bench
       lockcache-stress bench hit put open --directory /lustre/me
-      lockcache-stress bench curve-entries --directory /lustre/me --png curve.png
+      lockcache-stress bench curve-entries --directory /lustre/me --json-file curve.json
       lockcache-stress bench --curve --report bench.html
     """
     if keep and directory is None:

@@ -23,7 +23,7 @@ _Make = Callable[[Written], bytes]
 
 
 class Files:
-    """The paths of the report, the results for CI, the numbers and a picture; each may be ``None``.
+    """The paths of the report, the results for CI, the numbers and a picture of a fleet; each may be ``None``.
 
     Raises :class:`UnusableError` at once if a library is missing, or no file can be made there.
     """
@@ -34,7 +34,6 @@ class Files:
         junit: str | None = None,
         *,
         numbers: str | None = None,
-        png: str | None = None,
         svg: str | None = None,
         out: tuple[str, str] | None = None,
     ) -> None:
@@ -43,7 +42,6 @@ class Files:
             ("--report", report, _page_maker),
             ("--junit", junit, _junit_maker),
             ("--json-file", numbers, lambda: _as_json),
-            ("--png", png, _picture_maker),
             ("--svg", svg, _fleet_maker),
         ]
         if out is not None:
@@ -94,12 +92,6 @@ def _junit_maker() -> _Make:
     from lockcache_stress.report.junit import render_junit
 
     return lambda written: render_junit(written).encode()
-
-
-def _picture_maker() -> _Make:
-    from lockcache_stress.report.plots import picture
-
-    return lambda written: picture([ran.outcome for ran in written.runs])
 
 
 def _fleet_maker() -> _Make:

@@ -1,6 +1,6 @@
-"""Plots of runs and benchmarks, with matplotlib: as SVG for a page, light or dark, and as PNG.
+"""Plots of runs, with matplotlib: as SVG for a page, light or dark.
 
-Plots bytes and latencies of a scenario, and times and curves of a benchmark. A module apart from the page, because
+Plots bytes and latencies of a scenario, and what a start of a fleet costs. A module apart from the page, because
 matplotlib is large, and some pages may be made without it. Figures are made without pyplot, which would change the
 backend and the open figures of the process.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from textwrap import fill
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
@@ -20,7 +19,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from lockcache_stress.bench import BenchOutcome, Line
 from lockcache_stress.run import Latencies, Outcome, Peaks, Reportable
 
 # Without this call every element would be named like ns0:path, which no browser draws.
@@ -33,7 +31,6 @@ BLUE: Final = "#3b82f6"
 ORANGE: Final = "#d97706"
 GREEN: Final = "#059669"
 RED: Final = "#dc2626"
-PURPLE: Final = "#a855f7"
 GREY: Final = "#8b8b93"
 # A placeholder for the colour of the text around the plot, which SVG can name and matplotlib cannot.
 _INK: Final = "#010203"
@@ -63,10 +60,6 @@ _STYLE: Final[Any] = {
 
 #: Draws one plot.
 Draw = Callable[[Axes], object]
-_COLOURS: Final = {"lockcache": BLUE, "cuda.core": GREEN, "diskcache": ORANGE, "JAX": PURPLE, "plain files": GREY}
-_LABEL_LETTERS: Final = 18
-# The keys of lockcache's time in the numbers of measurements.
-_LOCKCACHE_US: Final = ("ours_us", "many_us", "large_us")
 
 
 def bytes_over_time(peaks: Peaks, cap_bytes: int) -> Draw:
@@ -180,14 +173,6 @@ def _fleet_curve(starts: Sequence[Mapping[str, Any]], title: str, quantity: str,
     return draw
 
 
-def as_png(draws: Sequence[Draw]) -> bytes:
-    """Returns all plots as one PNG, one below the other, on white."""
-    buffer = io.BytesIO()
-    with mpl.rc_context(_STYLE):
-        _figure(draws).savefig(buffer, format="png", facecolor="white", dpi=120)
-    return buffer.getvalue()
-
-
 def _figure(draws: Sequence[Draw]) -> Figure:
     """Returns a figure of all plots. Requires: this module's style is in use."""
     figure = Figure(figsize=(_WIDTH, _HEIGHT * len(draws)), layout="constrained")
@@ -219,77 +204,4 @@ def _draws(outcome: Reportable) -> Sequence[Draw]:
     if isinstance(outcome, Outcome):
         held = bytes_over_time(outcome.peaks, outcome.plan.max_size_bytes)
         return [held, latencies([("hit", outcome.gets), ("put", outcome.puts)])]
-    return draws(outcome.lines) if isinstance(outcome, BenchOutcome) else []
-
-
-def draws(lines: Sequence[Line]) -> list[Draw]:
-    """Returns the plots of these lines; none for lines without times of several caches, and without curves."""
-    times = {line.name: times_us(line) for line in lines}
-    compared = {name: found for name, found in times.items() if len(found) > 1}
-    found = [_bars(compared)] if compared else []
-    curves = [line.numbers["curve"] for line in lines if line.numbers and "curve" in line.numbers]
-    return [*found, *map(_curve, curves)]
-
-
-def picture(outcomes: Sequence[Reportable]) -> bytes:
-    """Returns all plots as one PNG."""
-    lines = [line for outcome in outcomes if isinstance(outcome, BenchOutcome) for line in outcome.lines]
-    return as_png(draws(lines) or [_nothing])
-
-
-def _nothing(axes: Axes) -> None:
-    axes.set_axis_off()
-    axes.text(0.5, 0.5, "no times of several caches, and no curves, were measured", ha="center")
-
-
-def times_us(line: Line) -> dict[str, float]:
-    """Returns the microseconds by the cache's name; empty for a line without times."""
-    numbers = line.numbers or {}
-    lockcache_us = next((numbers[each] for each in _LOCKCACHE_US if each in numbers), None)
-    if lockcache_us is None:
-        return {}
-    named = {"lockcache": lockcache_us, "cuda.core": numbers.get("theirs_us"), **numbers.get("others_us", {})}
-    named["plain files"] = numbers.get("floor_us")
-    return {name: taken for name, taken in named.items() if taken is not None}
-
-
-def _bars(compared: Mapping[str, Mapping[str, float]]) -> Draw:
-    names = [name for name in _COLOURS if any(name in found for found in compared.values())]
-    height = 0.8 / len(names)
-
-    def draw(axes: Axes) -> None:
-        for number, name in enumerate(names):
-            there = [(row, found[name]) for row, found in enumerate(compared.values()) if name in found]
-            places = [row + (number - (len(names) - 1) / 2) * height for row, _ in there]
-            axes.barh(places, [taken for _, taken in there], height, label=name, color=_COLOURS[name])
-        axes.set_xscale("log")
-        axes.set_yticks(range(len(compared)), [fill(name, _LABEL_LETTERS) for name in compared])
-        axes.invert_yaxis()
-        axes.grid(visible=False, axis="y")
-        axes.set(title="one operation (shorter is better)", xlabel="microseconds")
-        add_legend(axes)
-
-    return draw
-
-
-def _curve(curve: Mapping[str, Any]) -> Draw:
-    places = sorted({place for points in curve["points"].values() for place, _ in points})
-    is_time = curve["unit"] == "us"
-
-    def draw(axes: Axes) -> None:
-        for name, points in curve["points"].items():
-            across, up = zip(*points, strict=True)
-            axes.plot(across, up, marker="o", ms=3.5, lw=1.4, label=name, color=_COLOURS.get(name, GREY))
-        axes.set_xscale("log")
-        axes.set_xticks(places, [f"{place:,}" for place in places])
-        axes.xaxis.set_minor_locator(NullLocator())
-        if is_time:
-            axes.set_yscale("log")
-        else:
-            axes.axhline(1, color=RED, ls="--", lw=1.2, label="cap")
-            axes.set_ylim(bottom=0)
-        axes.set(title=f"{curve['what']} against {curve['over']}", xlabel=curve["over"])
-        axes.set_ylabel("microseconds" if is_time else curve["unit"])
-        add_legend(axes)
-
-    return draw
+    return []
