@@ -137,23 +137,6 @@ def _is_trap(path: Path) -> bool:
     return stat.S_ISLNK(mode) or stat.S_ISFIFO(mode)
 
 
-@contextlib.contextmanager
-def replacing_new_files(
-    folder: Path, ending: str, traps: Path, target: Path, uid: int = BOB
-) -> Iterator[Callable[[], None]]:
-    """Move each new file in ``folder`` with this ending to ``traps``, and leave a symlink to ``target`` there."""
-
-    def swap() -> None:
-        for name in os.listdir(folder):
-            if name.endswith(ending):
-                with contextlib.suppress(OSError):
-                    os.rename(f"{folder}/{name}", f"{traps}/away")
-                    os.symlink(target, f"{folder}/{name}")
-
-    with _again_and_again(swap, uid) as begin:
-        yield begin
-
-
 def _exchange(one: Path, other: Path) -> bool:
     failed = _libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
     return not failed

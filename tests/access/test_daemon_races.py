@@ -35,7 +35,7 @@ from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores.foreign import ForeignStore
 from lockcache_daemon.stores.layouts import store_of
 from tests.access.group_members import GROUP, run_as
-from tests.access.symlink_racer import leading_out, replacing_new_files, untouched
+from tests.access.symlink_racer import leading_out, untouched
 from tests.matrix_sampling import all_but
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -275,25 +275,3 @@ def test_metrics_are_not_written_through_what_is_put_in_the_files_place(target, 
     led_to = None if target is None else outside / target
     with untouched(outside), leading_out(metrics_folder / "lockcache.prom", traps, led_to) as begin:
         assert run_as(0, lambda: _write(file, begin)) > 0
-
-
-def test_nor_through_what_replaces_the_staged_one(metrics_folder, outside, traps):
-    _fill(outside, {"lockcache.prom": b"private"})
-    file = _metrics_file(metrics_folder)
-    private = outside / "lockcache.prom"
-    with untouched(outside), replacing_new_files(metrics_folder, ".tmp", traps, private) as begin:
-        assert run_as(0, lambda: _write(file, begin)) > 0
-
-
-def test_a_write_of_metrics_ends_in_the_folder_in_which_it_began(metrics_folder, home, traps):
-    """The operator decides where the folder itself leads; no part of a write may end up in another folder."""
-    other = home / "other"
-    other.mkdir()
-    file = _metrics_file(metrics_folder / "inner")
-    (metrics_folder / "inner").mkdir(mode=0o2770)
-    (metrics_folder / "inner").chmod(0o2770)
-    with leading_out(metrics_folder / "inner", traps, other) as begin:
-        assert run_as(0, lambda: _write(file, begin)) == WRITES
-    written = [path for path in home.rglob("*lockcache.prom*") if not path.is_dir()]
-    assert {path.name for path in written} == {"lockcache.prom"}
-    assert {path.read_bytes() for path in written} == {b"metrics 1\n"}

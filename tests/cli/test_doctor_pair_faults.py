@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.doctor import DEGRADED, GOOD, NOTE, UNUSABLE, verdicts
+from tests.cli.doctor import DEGRADED, NOTE, verdicts
 from tests.cli.doctor_pair import certified, start_half
 from tests.matrix_sampling import all_but
 
@@ -66,14 +66,3 @@ def test_attributes_that_one_host_lacks_are_degraded_and_that_both_lack_are_not(
     assert (code, verdicts(checks)) == (1, {"attributes": DEGRADED})
     code, checks = certified(start_half(lacks_too, "--json"), start_half(lacks, "--json"))
     assert (code, checks["attributes"]["verdict"]) == (0, NOTE)
-
-
-@pytest.mark.root
-@pytest.mark.long
-def test_a_file_system_that_refuses_to_lock_is_unusable_on_both(
-    mount_faulty: Callable[..., Path], tmp_path: Path
-) -> None:
-    mounts = [mount_faulty("locks refuse", server="faulty_client.py", backing=tmp_path / "server") for _ in range(2)]
-    code, checks = certified(*(start_half(mount, "--json") for mount in mounts))
-    assert (code, checks["locks"]["verdict"]) == (2, UNUSABLE)
-    assert checks["new names"]["verdict"] == GOOD, "the rest is tried all the same"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -62,16 +60,3 @@ def test_the_daemons_extra_brings_neither_compilers_nor_what_draws() -> None:
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert extras["daemon"] == ["lockcache[metrics]"]
     assert [name.partition(">")[0] for name in extras["metrics"]] == ["prometheus-client"]
-
-
-@pytest.mark.long
-def test_the_image_is_built_of_files_that_docker_gets(tmp_path: Path) -> None:
-    """Without docker: the files that .dockerignore lets through are enough for pip to make a wheel."""
-    pytest.importorskip("hatchling.build", reason="needs hatchling")
-    kept = [line[1:] for line in (PROJECT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    for name in kept:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["cp", "-r", str(PROJECT / name), str(tmp_path / name)], check=True)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--wheel-dir", str(tmp_path / "made"), str(tmp_path)], check=True, capture_output=True)
-    assert list((tmp_path / "made").glob("lockcache-*.whl"))

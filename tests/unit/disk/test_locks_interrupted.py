@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lockcache.filestream.disk.locks import Hold, ProcessLock
-from tests.crash.interrupted import Interrupt, count_steps, interrupt_at, interrupts, run_to
+from tests.crash.interrupted import count_steps, interrupt_at, interrupts, run_to
 from tests.unit.material import descriptors, descriptors_to_begin_with
 
 # Coverage has a lock of its own, which an interrupt leaves held: the next function that is called waits for ever.
 pytestmark = pytest.mark.unmeasured
-
-# A process that sends signals to another one, a few in each system call's time.
-STORM = """
-import os, random, signal, sys
-while True:
-    os.kill(int(sys.argv[1]), signal.SIGUSR1)
-    for _ in range(random.randrange(400)):
-        pass
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -96,39 +83,6 @@ def test_two_interrupts_anywhere_in_a_use_and_in_its_clean_up_leave_the_lock_fre
             interrupt_at(raised.clear, second)
             assert_free(lock)
     assert {name.split()[1] for name in descriptors()} == {name.split()[1] for name in before}
-
-
-@pytest.mark.slow
-def test_signals_that_come_faster_than_they_are_dealt_with_leave_the_lock_free(lock: ProcessLock) -> None:
-    left = [0]  # so many of them still raise
-
-    def handler(number: int, frame: Any) -> None:
-        if left[0]:
-            left[0] -= 1
-            raise Interrupt
-
-    def use_until_interrupted() -> None:
-        left[0] = 2
-        while True:
-            lock.hold(1.0).release()
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    storm = subprocess.Popen([sys.executable, "-c", STORM, str(os.getpid())])
-    try:
-        for _ in range(500):
-            try:
-                with contextlib.suppress(Interrupt):
-                    use_until_interrupted()
-                lock.hold(1.0).release()  # nobody has the exception any more, and with it the hold
-                left[0] = 0
-            except Interrupt:
-                pass
-            lock.hold(1.0).release()
-    finally:
-        storm.kill()
-        storm.wait()
-        signal.signal(signal.SIGUSR1, before if before is not signal.SIG_DFL else signal.SIG_IGN)
-    assert_free(lock)
 
 
 def test_a_thread_that_looks_at_a_hold_while_it_is_dropped_is_waited_for(lock: ProcessLock) -> None:

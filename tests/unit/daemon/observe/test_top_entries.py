@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
-from lockcache.layouts import GUESTS
 from lockcache_daemon.observe import top_entries
-from lockcache_daemon.observe.top_entries import Standouts, in_shards, in_walks
+from lockcache_daemon.observe.top_entries import Standouts, in_shards
 from lockcache_daemon.settings.rules import Rules
 from tests.daemon.daemon_process import until
 from tests.daemon.http_client import Watched
-from tests.daemon.pyptx_crowd import store
-from tests.daemon.triton_format import compile_kernel
 
 
 @pytest.fixture
@@ -123,22 +118,3 @@ def test_entries_of_another_programs_layout_are_listed_by_size_and_age(tmp_path:
     assert [each["size_bytes"] for each in seen["largest"]] == list(range(1019, 1009, -1))
     assert [each["last_use_ns"] // 10**9 for each in seen["oldest"]] == [10**9 - number for number in range(19, 9, -1)]
     assert seen["dearest"] == []
-
-
-def store_one(root: Path, number: int) -> None:
-    store(root, range(number, number + 1))
-
-
-@pytest.mark.parametrize("program, fill, label", [("triton", compile_kernel, "k"), ("pyptx", store_one, "kernel 1")])
-def test_entries_of_other_programs_are_called_as_their_files_say(
-    program: str, fill: Callable[[Path, int], object], label: str, cache_path: Path
-) -> None:
-    cache_path.mkdir(mode=0o700)
-    fill(cache_path, 1)
-    guest, root = GUESTS[program], str(cache_path)
-    entries = partial(guest.view_entries, root, lambda: None)
-    found = Standouts(in_walks(entries, partial(guest.describe, root)), Rules())
-    found._throttle.change(1e9, 0.5)  # as if time passed between ticks
-    while not found.seen.largest:
-        found.tick()
-    assert [(each.label, each.kind) for each in found.seen.largest] == [(label, "cubin")]

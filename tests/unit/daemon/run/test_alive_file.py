@@ -13,7 +13,6 @@ from lockcache_daemon.run import alive_file
 from lockcache_daemon.run.alive_file import AliveFileError
 from lockcache_daemon.run.services import FollowingService, _alive_file
 from lockcache_daemon.settings.model import Settings
-from tests.daemon.daemon_process import run_daemon
 
 
 @pytest.fixture
@@ -76,15 +75,6 @@ def test_a_reload_moves_it_and_keeps_the_old_one_if_the_new_one_cannot_be_made(t
     assert os.listdir(tmp_path) == ["b"]
     service.change(settings(None), [])
     assert os.listdir(tmp_path) == []
-
-
-def test_one_that_cannot_be_made_ends_the_start_with_one_line(cache_path: Path, tmp_path: Path, report: Report) -> None:
-    with pytest.raises(AliveFileError, match="No such file or directory"):
-        service_for(tmp_path / "nowhere" / "alive", report).open([])
-    ended = run_daemon("--max-size", "1M", "--alive-file", tmp_path / "nowhere" / "alive", cache_path)
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
-    ended = run_daemon("--max-size", "1M", "--alive-file", "", cache_path)
-    assert (ended.returncode, "is not a file; accepted: a path" in ended.stderr) == (2, True)
 
 
 def test_a_second_daemon_that_is_refused_does_not_leave_the_first_without_its_file(
