@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 
-from lockcache.filestream import has_seed
 from lockcache.filestream.bundle import SeedSource
 from lockcache.filestream.disk import Recency
-from lockcache.filestream.entry import EntryReader, loader_of
+from lockcache.filestream.entry import reader_of
 from lockcache.lowlevel import KeyRing, Layout
 
 __all__ = ["Onlooker", "StatedUse"]
@@ -22,10 +21,9 @@ class Onlooker:
 
     def __init__(self, layout: Layout, keys: KeyRing | None = None, *, is_seeded: bool = False) -> None:
         """``is_seeded``: also those that only the seed of the directory has, if there is one."""
-        self._reader = EntryReader(layout, Unused(layout.root), keys)
-        loader = loader_of(layout, self._reader, is_shared=layout.is_shared)
-        self._load = loader.load
-        self._seed = SeedSource(layout, self._reader, keys) if is_seeded and has_seed(layout) else None
+        self._reader = reader_of(layout)(layout, Unused(layout.root), keys)
+        self._load = self._reader.load
+        self._seed = SeedSource(layout, self._reader, keys) if is_seeded else None
 
     @property
     def seeded_names(self) -> list[str]:

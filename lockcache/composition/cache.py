@@ -26,7 +26,7 @@ from lockcache.filestream.accounting import Slot, count_shard
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import Record, as_entry
-from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
+from lockcache.filestream.repair import Repair, empty_quarantine
 from lockcache.filestream.seeding import detach_seed
 from lockcache.reports import reports
 from lockcache.resource import (
@@ -301,7 +301,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         Needed only after processes were killed, or where other programs write the directory, and no daemon runs (which
         does this all the time). Returns the shards that were wrong, and by how much.
         """
-        return [] if self._parts.is_nowhere else recount_all(self._directory)
+        return self._parts.recount()
 
     def stats(self) -> CacheStats:
         """Returns this object's counters, and bytes and entries of the directory as accounted (staged writes included).

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lockcache.filestream.compile_once import ImplicitTurns, LeaseTurn
-from lockcache.filestream.entry import EntryReader, Loader, cost_of
+from lockcache.filestream.entry import EntryReader, cost_of
 
 if TYPE_CHECKING:
     from lockcache.composition.sources import Server, Source
@@ -22,20 +22,18 @@ if TYPE_CHECKING:
 
 
 class Lookup:
-    """The lookups of one cache object. Counts in ``counts``, the reader of the directory."""
+    """The lookups of one cache object. Counts in the reader of the directory."""
 
     #: The turns of a cache for callers that only look up and store, if it is one.
     implicit: ImplicitTurns | None = None
     #: Whether an entry must not be read, if there are such entries.
     is_hidden: Callable[[str], bool] | None = None
 
-    def __init__(
-        self, entries: str, files: Loader, counts: EntryReader, seed: Source | None, recorder: Recorder | None
-    ) -> None:
-        """``entries``: the folder that ``files`` reads. ``recorder``: of what is looked up."""
+    def __init__(self, entries: str, reader: EntryReader, seed: Source | None, recorder: Recorder | None) -> None:
+        """``entries``: the folder that ``reader`` reads. ``recorder``: of what is looked up."""
         self._entries = f"{entries}/"
-        self._load = files.load
-        self._counts = counts
+        self._load = reader.load
+        self._counts = reader
         self._seed = seed
         self._recorder = recorder
 

@@ -7,12 +7,11 @@ Looks at the directory as ``lockcache why`` does, and promises a bound, since so
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Final
 
 from lockcache.errors import in_words
 from lockcache.explain import Stated, reasons_of, values_in_words
-from lockcache.filestream import has_seed
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeededRecords
 from lockcache.filestream.disk import Layout
@@ -63,14 +62,13 @@ class MissedEntry(MissedKey):
             looked_at += 1
             if time.monotonic() > until:
                 break
-        if not has_seed(layout):
-            return self._told(search.found(layout, self._now_ns, or_later=True), looked_at)
-        with closing(SeededRecords(layout)) as seed:
+        with suppress(OSError), closing(SeededRecords(layout)) as seed:  # few have one
             for _ in consider_seed([search], seed, _MOST_LOOKED_AT - looked_at):
                 looked_at += 1
                 if time.monotonic() > until:
                     break
             return self._told(search.found(layout, self._now_ns, or_later=True, seed=seed), looked_at)
+        return self._told(search.found(layout, self._now_ns, or_later=True), looked_at)
 
     def _told(self, found: list[Neighbour], looked_at: int) -> str:
         if not found:

@@ -16,6 +16,7 @@ from lockcache.filestream.accounting import Slot, StatedPolicy
 from lockcache.filestream.disk import Layout, UnstatedRecency
 from lockcache.filestream.entry import EntryReader, Record
 from lockcache.filestream.eviction import Evicted
+from lockcache.filestream.repair import Repair
 from lockcache.reports import CountersReport
 
 
@@ -57,6 +58,14 @@ class NullStore(Parts):
 
     def remove_all(self) -> None:
         """Do nothing."""
+
+    def recount(self) -> list[Repair]:
+        """Returns that nothing was wrong."""
+        return []
+
+    def count_dropped(self, reason: str) -> None:
+        """Count a write that was dropped. There is nothing to log: this cache keeps nothing."""
+        self.counts["dropped_writes"] += 1
 
     def _miss(self, name: str) -> None:
         self.reader.misses += 1

@@ -32,7 +32,8 @@ from lockcache.filestream import (
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeedSource
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
-from lockcache.filestream.entry import EntryReader, KeyRing, Load, Loader, load_keys, loader_of
+from lockcache.filestream.entry import EntryReader, KeyRing, Load, load_keys, reader_of
+from lockcache.filestream.repair import Repair, recount_all
 from lockcache.filestream.seeding import detach_before_cap, seed_if_possible
 from lockcache.reports import Counters, CountersReport
 from lockcache.resource import coerce_max_size_bytes, renewed_keys
@@ -180,34 +181,29 @@ class Parts:
     def _make_reader(self, *, is_seeded: bool) -> None:
         """Make the reader, and choose how this object looks up: by way of it alone, or more."""
         directory, layout, arguments, keys = self.directory, self.directory.layout, self._arguments, self._keys
-        is_shared, compile_once = directory.is_shared, arguments["compile_once"]
-        does_more = compile_once or self.backing or is_seeded or self._recorder
-        # There a miss does more than count, and folders are checked before the files in them.
-        asks_first = not (does_more or is_shared or layout.is_network)
-        verified_only = arguments["verified_only"]
-        self.reader = EntryReader(layout, directory.recency, keys, verified_only=verified_only, asks_first=asks_first)
+        # A miss of these does more than count.
+        does_more = arguments["compile_once"] or self.backing or is_seeded or self._recorder
+        verified_only, kind = arguments["verified_only"], reader_of(layout)
+        self.reader = kind(layout, directory.recency, keys, verified_only=verified_only, asks_first=not does_more)
         if configured_text("LOCKCACHE_RUN"):
             from lockcache.filestream.accounting import counts_of_run  # few are started by `lockcache run`
 
             self.reader.run = counts_of_run()
         if configured_text("LOCKCACHE_RECACHE"):
             self.renewed = renewed_keys(layout.root)
-        files: Loader = self.reader
-        if is_shared or layout.is_network:
-            files = loader_of(layout, self.reader, is_shared=is_shared)
         #: Load an entry as a lookup of this object does, and from the directory and its seed alone.
-        self.load: Load = files.load
-        self.here: Load = files.load
+        self.load: Load = self.reader.load
+        self.here: Load = self.reader.load
         if does_more or self.reader.run is not None or self.renewed is not None or directory.is_read_only:
-            self._look_up_by_way_of(files, is_seeded=is_seeded)
+            self._look_up_further(is_seeded=is_seeded)
 
-    def _look_up_by_way_of(self, files: Loader, *, is_seeded: bool) -> None:
+    def _look_up_further(self, *, is_seeded: bool) -> None:
         layout, renewed = self.directory.layout, self.renewed
         if is_seeded:
             self.seeded = SeedSource(layout, self.reader, self._keys)
         is_served = self.backing is not None and renewed is None
         kind = ServedLookup if is_served else Lookup
-        lookup = kind(layout.entries, files, self.reader, self.seeded, self._recorder)
+        lookup = kind(layout.entries, self.reader, self.seeded, self._recorder)
         self.here, self.load = lookup.here, lookup.load
         if isinstance(lookup, ServedLookup):
             self.backed = lookup
@@ -250,6 +246,10 @@ class Parts:
         """The file of what headers include."""
         return ClosureFile(self.directory, self._keys)
 
+    def recount(self) -> list[Repair]:
+        """Returns the shards whose accounting was wrong, and made right."""
+        return recount_all(self.directory)
+
     def missed(self, name: str, stated: Stated | None) -> MissedEntry:
         """Returns what is known of a key that was looked up just now and missed."""
         from lockcache.composition.missed import MissedEntry  # few are sealed
@@ -276,7 +276,7 @@ class Parts:
         Nor is a drop that was asked for.
         """
         level = logging.INFO if self._arguments["read_only"] is True else logging.WARNING
-        if self.counts["dropped_writes"] or self.is_nowhere:
+        if self.counts["dropped_writes"]:
             level = logging.DEBUG
         self.counts["dropped_writes"] += 1
         path = self._arguments["path"]

@@ -349,7 +349,7 @@ class CacheDirectory:
         self._make()
         with self.lock:
             # The process before us may be on another host, and this host may remember its files as missing.
-            self.layout.reach.look(self.layout.own)
+            self.layout.hosts.look(self.layout.own)
             page = open_page(self.layout, self.policy)
             if page is not None:
                 return page

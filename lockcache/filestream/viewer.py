@@ -85,7 +85,7 @@ class Viewer:
         try:
             view = name_view(space_of(layout), name, files)
             found = find_view(layout, view, files)
-            return found if found is not None or self._directory.is_read_only else self._make(view, files, blob)
+            return self._make(view, files, blob) if found is None else found
         except OSError as error:
             _log.debug("%s: no view of an entry: %s", layout.root, error)
             return None

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from lockcache.errors import in_words
-from lockcache.filestream import CacheDirectory, Outcome, Writer, Written, has_seed
+from lockcache.filestream import CacheDirectory, Outcome, Writer, Written
 from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.bundle import SeedFile
 from lockcache.filestream.disk import UPDATE, Layout, ProcessLock, is_alone, read_small
@@ -109,13 +109,12 @@ def fetch_missing(
 
 def _lacking(layout: Layout, keys: Collection[str], signing: KeyRing | None) -> list[str]:
     seeded: set[bytes] = set()
-    if has_seed(layout):
-        try:
-            seed = SeedFile(layout, signing)
-            seeded = set(seed.served())
-            seed.close()
-        except OSError as error:
-            _log.debug("%s: its seed cannot be read: %s", layout.root, error)
+    try:
+        seed = SeedFile(layout, signing)
+        seeded = set(seed.served())
+        seed.close()
+    except OSError as error:  # mostly there is none
+        _log.debug("%s: no seed is read: %s", layout.root, error)
     return sorted(name for name in keys if bytes.fromhex(name) not in seeded and not has_entry(layout, name))
 
 

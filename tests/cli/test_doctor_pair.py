@@ -18,7 +18,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.doctor.pair.hosts import Card
 from lockcache.doctor.pair.rendezvous import TOKEN_PREFIX, Meeting
 from lockcache.doctor.probe_dir import PREFIX
-from lockcache.filestream.disk import Layout
+from lockcache.filestream.disk import GuestLayout
 from tests.cli.command import LOCKCACHE
 from tests.cli.doctor import GOOD, NOTE, UNTESTED, UNUSABLE, everything_in, examined, until, verdicts
 from tests.cli.doctor_pair import certified, start_half
@@ -127,7 +127,7 @@ def test_another_version_is_not_certified_with(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     mine = tmp_path / f"{PREFIX}{TOKEN_PREFIX}{0:016x}"
     mine.mkdir(mode=0o700)
-    layout = Layout(str(tmp_path), is_shared=False, is_guest=True)
+    layout = GuestLayout(str(tmp_path))
     meeting = Meeting(layout, str(mine), Card.of(str(tmp_path))._replace(version="0.0.1"))
     half = start_half(tmp_path, "--json")
     until(lambda: meeting.look() is not None)

@@ -12,7 +12,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.explain import state
-from lockcache.filestream.disk.layout import Layout, QuarantinedName, StagedName, ViewName, entry_name
+from lockcache.filestream.disk.layout import GuestLayout, Layout, QuarantinedName, StagedName, ViewName, entry_name
 from tests.docs.pages import PROJECT
 
 MOST_CORE = 21
@@ -52,7 +52,7 @@ def _paths_of_code() -> set[str]:
     """Returns the paths below a root ``/R`` that the layout has, and those that other rooms make next to them."""
     name = entry_name(b"k")
     found: set[str] = set()
-    for layout in (Layout("/R", is_shared=False), Layout("/R", is_shared=False, is_guest=True)):
+    for layout in (Layout("/R", is_shared=False), GuestLayout("/R")):
         found |= {value for value in vars(layout).values() if isinstance(value, str)}
         quarantined = QuarantinedName("20261121T170102.123456789Z", name, "digest")
         found |= {f"{layout.quarantine}/{each}" for each in (quarantined, quarantined._replace(is_record=True))}

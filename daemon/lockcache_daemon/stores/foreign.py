@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
+from lockcache.filestream.accounting import GuestPolicy
 from lockcache.layouts import Files, Guest, evict_each, measure
 from lockcache.lowlevel import (
     SHARDS,
@@ -26,7 +27,6 @@ from lockcache.lowlevel import (
     Goal,
     Policy,
     Slot,
-    StatedPolicy,
     check_directory,
     choose_victims,
 )
@@ -65,7 +65,7 @@ class ForeignStore:
             raise
         self.layout = self.files.layout
         self.repairs = Repairs()
-        self.policy = StatedPolicy(self.files.layout)
+        self.policy = GuestPolicy(self.files.layout)
         self._walking = Throttle(*rules.pace(_CHANGED_DUTY))
         self._rotating = Throttle(*rules.pace(_ROTATION_DUTY))
         self._held = Slot(0, 0)

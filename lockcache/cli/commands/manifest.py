@@ -18,7 +18,7 @@ from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, look, recounted_w
 from lockcache.cli.output import entry_heading, entry_line, plain, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.cli.signals import end_in_order
-from lockcache.filestream import EntryWriter, has_seed
+from lockcache.filestream import EntryWriter
 from lockcache.filestream.bundle import BundleFile, SeedFile, is_bundle
 from lockcache.filestream.disk import open_output
 from lockcache.filestream.inspect import Census, describe_bytes
@@ -202,12 +202,11 @@ def _write(output: str, names: frozenset[str], facts: dict[str, Any], as_json: b
 def _in_directory(layout: Layout, selection: Selection) -> Iterator[str]:
     for found in select(Own(layout), selection):
         yield found.name
-    if has_seed(layout):
-        try:
-            seed = SeedFile(layout, load_keys(None))
-            yield from _in_bundle(seed, seed.served(), selection, None)
-        except OSError:
-            return  # it was taken away just now
+    try:
+        seed = SeedFile(layout, load_keys(None))
+        yield from _in_bundle(seed, seed.served(), selection, None)
+    except OSError:
+        return  # there is none, or it was taken away just now
 
 
 def _in_bundle(bundle: BundleFile, names: list[bytes], selection: Selection, refusing: str | None) -> Iterator[str]:

@@ -22,6 +22,7 @@ from lockcache.cli.open_directory import (
 )
 from lockcache.cli.output import cap_in_words, print_facts, seed_in_words, size_in_words
 from lockcache.filestream import PRIORITIES, attach_seed, detach_seed, replace_policy
+from lockcache.filestream.accounting import GuestPolicy
 from lockcache.layouts import with_room
 from lockcache.lowlevel import (
     CacheDirectory,
@@ -190,7 +191,7 @@ def _set_policy(
     directory = None
     if guest is not None:
         Guest(*guest).prepare()
-        file = StatedPolicy(layout)
+        file: StatedPolicy = GuestPolicy(layout)
     else:
         directory = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
         file = directory.policy

@@ -22,7 +22,7 @@ from lockcache.doctor.pair.messages import Link, LostError
 from lockcache.doctor.pair.rendezvous import Meeting, Met, remove_leftovers
 from lockcache.doctor.pair.trial import Trial, run_trial
 from lockcache.doctor.probe_dir import clean, held, kind_of, make_probe, not_writable
-from lockcache.filestream.disk import Layout
+from lockcache.filestream.disk import GuestLayout, Layout
 
 #: In order.
 TRIALS: Final[dict[str, Trial]] = {
@@ -141,7 +141,7 @@ class _Host:
     def _layout(self) -> Layout:
         # By descriptors, each folder opened again for each use: others may be able to write next to the probe, and a
         # client of NFS asks the server only then.
-        return Layout(self._subject.place, is_shared=False, is_guest=True)
+        return GuestLayout(self._subject.place)
 
 
 def main() -> None:

@@ -29,6 +29,6 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.state import FILE_BYTES, PAGE_BYTES, Slot, StatePage, bytes_in
     from lockcache.filestream.accounting.state import encode_page, folder_of, head_of, is_of, read_state, replace_state
     from lockcache.filestream.accounting.state import slots_in, space_of, total_in, total_of, write_state
-    from lockcache.filestream.accounting.stated_policy import StatedPolicy
+    from lockcache.filestream.accounting.stated_policy import GuestPolicy, StatedPolicy
 else:
     __getattr__, __dir__ = door(__name__)

@@ -42,7 +42,7 @@ class ShardChange:
         #: How files count here.
         self.space = layout.space or space_of(layout)
         #: Whether the folder of entries was just made, so that there is nothing in it.
-        self.is_new = layout.reach.look_at_shard_locked(shard, makes=makes)
+        self.is_new = layout.hosts.look_at_shard_locked(shard, makes=makes)
         folders: tuple[str, ...] = layout.shard_folders(shard)
         # Mostly there are no records, and no views either: then each change asks for one folder, and not for three.
         #: Whether there is a folder of records.

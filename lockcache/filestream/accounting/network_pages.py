@@ -15,9 +15,20 @@ from typing import Final
 from lockcache.filestream.accounting.state import PAGE_BYTES, Slot, StatePage
 from lockcache.filestream.disk import Descriptor, KeptDescriptor, Layout, is_fresh, opened
 
-__all__ = ["NfsPage", "ReopenedPage"]
+__all__ = ["DirectPage", "NfsPage", "ReopenedPage"]
 
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
+
+
+class DirectPage(StatePage):
+    """The page on a server whose client may read and write only whole blocks, O_DIRECT."""
+
+    __slots__ = ()
+
+    def __init__(self, file: KeptDescriptor) -> None:
+        """Raises :class:`OSError` where it does."""
+        super().__init__(file)
+        self.slot(1)
 
 
 class NfsPage(StatePage):
@@ -46,7 +57,7 @@ class NfsPage(StatePage):
             return True
         asked_at = time.monotonic()
         # The client may remember that the page has its name, and not ask the server.
-        self._layout.reach.look(self._layout.own)
+        self._layout.hosts.look(self._layout.own)
         is_there = self.is_at(path)
         if is_there:
             self._was_there_at = asked_at

@@ -11,13 +11,13 @@ import errno
 import logging
 import os
 import re
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.head import NOT_COUNTED, Head, decode_head
-from lockcache.filestream.accounting.network_pages import NfsPage, ReopenedPage
+from lockcache.filestream.accounting.network_pages import DirectPage, NfsPage, ReopenedPage
 from lockcache.filestream.accounting.scan import measure_shard, names_in
 from lockcache.filestream.accounting.state import (
     Slot,
@@ -33,7 +33,6 @@ from lockcache.filestream.accounting.state import (
 from lockcache.filestream.accounting.stated_policy import StatedPolicy
 from lockcache.filestream.disk import (
     DISK_FULL,
-    FRESH_SECONDS,
     SHARDS,
     UPDATE,
     KeptDescriptor,
@@ -76,37 +75,29 @@ def open_page(layout: Layout, policy: StatedPolicy) -> StatePage | None:
         except OSError as error:
             if error.errno != errno.ESTALE or is_last:
                 raise
-        layout.reach.look(layout.own)  # another host replaced it while we opened it
+        layout.hosts.look(layout.own)  # another host replaced it while we opened it
     return None
 
 
 def _opened(layout: Layout) -> StatePage:
-    return _opened_on_server(layout) if layout.is_network else StatePage(_kept(layout, UPDATE))
-
-
-def _opened_on_server(layout: Layout) -> StatePage:
+    make: Callable[[KeptDescriptor], StatePage] = StatePage
+    ways = [UPDATE]
     if layout.is_fuse:
-        return ReopenedPage(_kept(layout, UPDATE))
-    # The client of such a file system caches reads and writes of an open file, even if another file is locked.
-    try:
-        file = _kept(layout, UPDATE | _DIRECT)
-        if layout.is_nfs:
-            return NfsPage(file, layout)
-        page = StatePage(file)
-        page.slot(1)  # refused where only whole blocks can be read so
-        return page
-    except OSError as error:
-        # After any other error (a stale handle), this process would not see others change the page.
-        if error.errno not in _NOT_DIRECT:
-            raise
-    file = _kept(layout, UPDATE)
-    return NfsPage(file, layout) if layout.is_nfs else StatePage(file)
-
-
-def _kept(layout: Layout, flags: int) -> KeptDescriptor:
-    file = KeptDescriptor()
-    layout.reach.open(layout.state, flags, file)
-    return file
+        make = ReopenedPage
+    elif layout.is_network:
+        # The client of such a file system caches reads and writes of an open file, even if another file is locked.
+        ways.insert(0, UPDATE | _DIRECT)
+        make = partial(NfsPage, layout=layout) if layout.is_nfs else DirectPage
+    for flags in ways:
+        file = KeptDescriptor()
+        try:
+            layout.reach.open(layout.state, flags, file)
+            return make(file)
+        except OSError as error:
+            # After any other error (a stale handle), this process would not see others change the page.
+            if flags == UPDATE or error.errno not in _NOT_DIRECT:
+                raise
+    raise FileNotFoundError(errno.ENOENT, "there is no way to open it", layout.state)
 
 
 class FirstCount(NamedTuple):
@@ -140,8 +131,8 @@ class FirstCount(NamedTuple):
             replace_state(layout, uncounted)
         layout.space = head.space
         is_new = self._is_new()
-        if layout.is_nfs and not is_new:
-            time.sleep(FRESH_SECONDS)  # until no writer relies on a look at the older page, see NfsPage.was_at
+        if not is_new:
+            layout.hosts.wait_out_looks()  # at the older page, see NfsPage.was_at
         slots = [Slot(0, 0)] * SHARDS if is_new else [self._measure(shard) for shard in range(SHARDS)]
         if is_new:
             leave_tag(layout, names_in(layout, layout.root))

@@ -18,7 +18,7 @@ from lockcache.filestream.accounting.state import encode_page, folder_of, read_s
 from lockcache.filestream.disk import Layout, refuse_newer
 from lockcache.filestream.policy import Policy, Seed
 
-__all__ = ["Stated", "StatedPolicy"]
+__all__ = ["GuestPolicy", "Stated", "StatedPolicy"]
 
 _log = logging.getLogger("lockcache")
 
@@ -39,11 +39,7 @@ class Stated(NamedTuple):
 
 
 class StatedPolicy:
-    """The policy that a directory states, read by the path of its page.
-
-    Published here for a directory of another program, whose page has nothing else in it; for one of lockcache's own see
-    :class:`.CacheDirectory`.
-    """
+    """The policy that a directory states, read by the path of its page. To publish it, see :class:`.CacheDirectory`."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -140,15 +136,20 @@ class StatedPolicy:
         return read_state(self._layout)
 
     def _change(self, change: Callable[[Policy], Policy]) -> None:
-        layout = self._layout
-        if not layout.is_guest:
-            raise ValueError(f"{layout.root}: the policy of a cache is published by way of its open directory")
-        page = encode_page(Head(folder_of(layout), space_of(layout), change(self.current())))
-        replace_state(layout, page)
-        self.stated_in(page)
+        raise ValueError(f"{self._layout.root}: the policy of a cache is published by way of its open directory")
 
     def _report(self, why: str) -> None:
         if why != self._reported:
             self._reported = why
             # Text only: a handler that keeps the record would keep an error's frames, and what is open in them.
             _log.warning("%s; the policy read before stays in force", why)
+
+
+class GuestPolicy(StatedPolicy):
+    """The policy that a directory of another program states, whose page has nothing else in it."""
+
+    def _change(self, change: Callable[[Policy], Policy]) -> None:
+        layout = self._layout
+        page = encode_page(Head(folder_of(layout), space_of(layout), change(self.current())))
+        replace_state(layout, page)
+        self.stated_in(page)

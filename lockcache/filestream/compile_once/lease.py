@@ -170,9 +170,8 @@ class LeaseTurn:
         if self._turns.get(self.name) is self:
             self._turns.pop(self.name, None)
         if self._held:
-            # Whether another caller may wait for the lease is not known on a network file system.
             layout = self._layout
-            leaves_note = was_dropped or (failed and (layout.is_network or os.path.lexists(layout.bell(self.name))))
+            leaves_note = was_dropped or (failed and layout.hosts.may_hear(layout.bell(self.name)))
             self.release(failed_ns=time.time_ns() if leaves_note else 0, is_published=was_stored)
         joined, self._joined = self._joined, None
         if joined is not None:
@@ -193,8 +192,10 @@ class LeaseTurn:
                 os.ftruncate(fd, 0)
                 _write(fd, holder._replace(failed_ns=failed_ns))
             elif _is_at(status, self._path):
-                if is_published and self._layout.is_network:
-                    self._file.close()  # NFS renames what is unlinked while it is open: two calls more
+                if is_published:
+                    # NFS renames what is unlinked while it is open: two calls more. Who locks the file in between finds
+                    # the entry.
+                    self._file.close()
                 self._layout.reach.unlink(self._path)
         except IndexError:
             return  # it was given back, or never taken
@@ -203,7 +204,8 @@ class LeaseTurn:
             return
         finally:
             if holder is not None:
-                self._file.close()
+                if self._file.number >= 0:
+                    self._file.close()
                 bell = self._layout.bell(self.name)
                 # Nearly always nobody waits. Who makes a bell after this look sees that the lease has fallen.
                 if os.access(bell, os.F_OK, effective_ids=True):

@@ -17,7 +17,6 @@ import contextlib
 import functools
 import logging
 import math
-import os
 import threading
 import time
 import weakref
@@ -121,20 +120,16 @@ class CompileOnce:
 
     def _wait_for_other(self, turn: LeaseTurn, wait: _Wait, until: float) -> tuple[bytes, bytes] | LeaseTurn | None:
         """Wait until it is time to ask for the lease again. Returns the entry, or the turn if nobody is waited for."""
-        # A waiter that did not get the lease has just looked, which on a network file system is two calls to the
-        # server.
-        loaded = None if self.layout.is_network else self.look(turn.name)
-        if loaded is None:
-            if wait.is_over(until):
-                return turn
-            self.counts.misses -= 1
-            try:
-                wait.pause(until)
-            finally:
-                self.counts.misses += 1
-            # Look before asking for the lease: all waiters wake at once, and taking a free lease makes and removes a
-            # file.
-            loaded = self.look(turn.name)
+        # A waiter that did not get the lease has just looked.
+        if wait.is_over(until):
+            return turn
+        self.counts.misses -= 1
+        try:
+            wait.pause(until)
+        finally:
+            self.counts.misses += 1
+        # Look before asking for the lease: all waiters wake at once, and taking a free lease makes and removes a file.
+        loaded = self.look(turn.name)
         return None if loaded is None else self._served(wait, loaded)
 
     def _served(self, wait: _Wait | None, loaded: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
@@ -159,7 +154,7 @@ class CompileOnce:
 
         ``is_last``: if it finds nothing, the caller computes. That is worth the calls by which a client of NFS is sure.
         """
-        if not self.layout.reach.has(self.layout.entry(name), is_sure=is_last):
+        if not self.layout.hosts.has(self.layout.entry(name), is_sure=is_last):
             return None
         loaded = self.load(name)
         self.counts.misses -= loaded is None  # damaged, or removed just now
@@ -171,8 +166,8 @@ class CompileOnce:
         The file is removed when its holder gives up, and written when a process takes the lease or drops a write. On a
         network file system, where each of the two is a call to the server, waiters only ask for the lease.
         """
-        is_published = self.layout.reach.has(self.layout.entry(name))
-        return is_published, None if self.layout.is_network else _state(self.layout.lease(name, generation))
+        hosts = self.layout.hosts
+        return hosts.has(self.layout.entry(name)), hosts.state_of(self.layout.lease(name, generation))
 
     def timeout_seconds(self, cost_ns: int) -> float:
         """Returns how long a waiter waits for a holder."""
@@ -300,12 +295,3 @@ class _Wait:
         label = holder.label or self._label or self._in_words()
         what = f"{label} ({self._name[:16]})" if label.isprintable() and label else self._name[:16]
         return f"process {holder.pid} on {holder.host} to compile {what}: {last}"
-
-
-def _state(path: str) -> tuple[int, int, int] | None:
-    """Returns a value that changes when a lease file is made again or written; ``None`` if there is no file."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         FORMAT_MAGIC,
         FORMAT_VERSION,
         SHARDS,
+        GuestLayout,
         Layout,
         QuarantinedName,
         StagedName,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lockcache.asked_once import AskedOnce
 from lockcache.filestream.disk.folders import is_shared
-from lockcache.filestream.disk.mounts import is_kind, network_kind
-from lockcache.filestream.disk.reach import reach_of
+from lockcache.filestream.disk.mounts import hosts_of, is_kind, network_kind
+from lockcache.filestream.disk.reach import FromRoot, reach_of
 
 if TYPE_CHECKING:
     from lockcache.filestream.disk.space import Space
@@ -186,13 +186,13 @@ class Layout:
     has_lasting_inodes = _ByKind()
     #: The way to what is below the root. Raises :class:`OSError` where the root has to be asked and is missing.
     reach = AskedOnce(reach_of)
+    #: The other hosts that may change what is there.
+    hosts = AskedOnce(hosts_of)
 
-    def __init__(self, root: str, *, is_shared: bool | None = None, is_guest: bool = False) -> None:
+    def __init__(self, root: str, *, is_shared: bool | None = None) -> None:
         """``is_shared``: the value of :attr:`is_shared`, if the caller knows it; else the root is asked."""
         if is_shared is not None:
             self.__dict__["is_shared"] = is_shared
-        #: Whether the directory is another program's, and only ``lockcache/`` in it is lockcache's.
-        self.is_guest = is_guest
         self.root = root
         #: The sizes that files count for, once they were asked for: :func:`.space.space_of`.
         self.space: Space | None = None
@@ -210,8 +210,7 @@ class Layout:
         self.misses = os.path.join(self.own, "misses")
         self.runs = os.path.join(self.own, "runs")
         self.seed = os.path.join(self.own, "seed.lcb")
-        # In another program's directory, which is not accounted for, it is the policy alone.
-        self.state = os.path.join(self.own, "policy" if is_guest else "state")
+        self.state = os.path.join(self.own, "state")
         self.directory_lock = os.path.join(self.locks, "directory")
         self.seed_lock = os.path.join(self.locks, "seed")
         self.room_lock = os.path.join(self.locks, "room")
@@ -261,3 +260,13 @@ class Layout:
 
     def lock(self, shard: int) -> str:
         return f"{self.locks}/{shard:02x}"
+
+
+class GuestLayout(Layout):
+    """The paths in another program's directory, of which only ``lockcache/`` is lockcache's."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root, is_shared=False)  # one that is shared is refused
+        self.reach = FromRoot(root)
+        # It is not accounted for: its state is the policy alone.
+        self.state = os.path.join(self.own, "policy")

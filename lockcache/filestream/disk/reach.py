@@ -1,6 +1,6 @@
 """The way to the folders and files of one cache directory, chosen once: open, create, rename, unlink, list, stat.
 
-Decides by which way a directory is reached (:func:`reach_of`), so that nobody else asks for its kind:
+Decides by which way a directory is reached (``layout.reach``), so that nobody else asks for its kind:
 
 - :class:`Reach`: by paths. Below a private root of lockcache's no other user can plant a symlink, so that costs no
   further call.
@@ -9,8 +9,8 @@ Decides by which way a directory is reached (:func:`reach_of`), so that nobody e
 - :class:`GroupReach`: the same below a root that a group may write to, and what is made there is the group's. So
   members cannot lead each other's processes out of their directory: a folder that is swapped for a symlink between two
   calls leads nowhere.
-- and each of these where other hosts change the directory (:class:`_OnServer`): what this host remembers of a folder is
-  brought up to date by opening the folder again.
+
+What has to be asked of a server, too, is :class:`.mounts.Hosts`.
 
 By path, and not by a descriptor that is kept, on a private directory: what a kept one says of a missing name holds only
 while its folder is not removed and made again, which takes another call to know each time.
@@ -22,6 +22,7 @@ that the others of the group need.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING, Final
@@ -97,7 +98,8 @@ class Reach:
 
     def create(self, path: str, flags: int, made: Descriptor) -> int:
         """Make a file that is not there, under a name that only we use: staged files. Returns its descriptor."""
-        return made.open(path, flags | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+        # Exclusive creation is one more call to an NFS server, and nobody else can plant anything here.
+        return made.open(path, flags | os.O_CREAT, PRIVATE_FILE)
 
     def create_in(self, folder: Folder, name: str, flags: int, made: Descriptor) -> int:
         """Make a file like :meth:`create`, in a folder that was reached."""
@@ -118,7 +120,12 @@ class Reach:
 
     def rename(self, source: str, path: str) -> None:
         """Rename a file."""
-        os.rename(source, path)
+        try:
+            os.rename(source, path)
+        except OSError as error:
+            if error.errno != errno.ETXTBSY:
+                raise
+            rename_patiently(lambda: os.rename(source, path))
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
@@ -134,33 +141,6 @@ class Reach:
         """Raise :class:`PlantedFolderError` if a symlink stands for a folder that will be reached by its path."""
         for folder in folders:
             refuse_symlink(folder)
-
-    def look(self, path: str) -> bool:
-        """Make this host see what other hosts have put into a folder, and removed. Returns whether the folder is there.
-
-        On a local file system this does nothing, and the answer is ``True``.
-        """
-        return True
-
-    def has(self, path: str, *, is_sure: bool = False) -> bool:
-        """Returns whether a file is there, once this host sees what others have put into its folder.
-
-        ``is_sure``: the answer is worth a list of the folder on NFS, where it is rarely needed.
-        """
-        return os.access(path, os.F_OK, effective_ids=True)
-
-    def sees(self, path: str) -> bool:
-        """Make this host see what others have put into a file's folder. Returns whether the file may be there."""
-        return True
-
-    def look_at_shard_locked(self, shard: int, *, makes: bool = False) -> bool:
-        """See what other hosts did to a shard: what is accounted for here must be what is there. Requires: shard lock.
-
-        ``makes``: a missing folder of entries will be wanted. To make it says as well whether another host has, in one
-        call to the server, where to look in its parent, look again, and make it then are three. Returns whether it was
-        made, so that there is nothing in it.
-        """
-        return False
 
 
 class FromRoot(Reach):
@@ -251,112 +231,10 @@ class GroupReach(FromRoot):
         return False  # its rename may have replaced a folder into which somebody puts a file now
 
 
-class _OnServer(Reach):
-    """What a way asks a server: what other hosts did there.
-
-    A client of a network file system remembers names, missing ones too, for up to a minute. Opening the folder makes it
-    ask the server. A folder that was missing is itself such a name, of its parent.
-    """
-
-    __slots__ = ("_layout",)
-
-    def __init__(self, layout: Layout) -> None:
-        super().__init__(layout.root)
-        self._layout = layout
-
-    def look(self, path: str) -> bool:
-        try:
-            try:
-                self.opened(path).close()
-            except FileNotFoundError:
-                self.opened(os.path.dirname(path)).close()
-                self.opened(path).close()
-        except OSError:
-            return False
-        return True
-
-    def sees(self, path: str) -> bool:
-        # Only NFS 3 looks for the name before it opens the file: elsewhere that is one more call to the server.
-        return self.has(path, is_sure=True) if self._layout.is_nfs_3 else self.look(os.path.dirname(path))
-
-    def has(self, path: str, *, is_sure: bool = False) -> bool:
-        """Returns as :meth:`Reach.has`.
-
-        On NFS that takes more than :meth:`look`: a name that was missing may stay missing. A client of NFS 3 notices
-        that a folder has changed by its time, and does not notice what changes within one tick of the server's clock
-        (4 ms, or a whole second) after a look. And Linux's NFS 4 client takes the answer to an ``open`` for as new as
-        what it knows of the folder when it handles that answer, which may be newer: another process has looked at the
-        folder meanwhile. To list the folder gives the client its names, if the list that it remembers is dropped
-        before.
-        """
-        folder = os.path.dirname(path)
-        is_folder_there = self.look(folder)
-        if is_folder_there and super().has(path):
-            return True
-        if not (is_sure and self._layout.is_nfs):
-            return False
-        for each in (folder,) if is_folder_there else (os.path.dirname(folder), folder):
-            with contextlib.suppress(OSError), self.opened(each) as listed:
-                os.posix_fadvise(listed.number, 0, 0, os.POSIX_FADV_DONTNEED)
-                os.listdir(listed.number)
-        return super().has(path)
-
-    def look_at_shard_locked(self, shard: int, *, makes: bool = False) -> bool:
-        layout, folder, is_new = self._layout, self._layout.entry_shard(shard), False
-        if makes:
-            is_new = self._open_or_make(folder)
-        else:
-            self.look(folder)
-        # NFS 3 has no attributes, so there is this folder as soon as another host has put anything.
-        if super().has(layout.records) or (layout.is_nfs_3 and self.look(layout.records)):
-            self.look(layout.record_shard(shard))
-            if super().has(layout.views):
-                self.look(layout.view_shard(shard))
-        return is_new
-
-    def _open_or_make(self, path: str) -> bool:
-        """Make this host see what is in a folder, and make the folder if it is missing. Returns whether it was made."""
-        try:
-            self.opened(path).close()
-        except FileNotFoundError:
-            with contextlib.suppress(OSError):  # without its parent, the first writer makes both
-                if self.make_folder(path):
-                    return True
-            self.look(path)
-        except OSError:
-            pass  # a symlink, or a server that is gone: the next operation in the folder reports it
-        return False
-
-
-class NetworkReach(_OnServer):
-    """The way to what is below a private root on a server: by paths, and a folder is opened again to see it."""
-
-    __slots__ = ()
-
-    def create(self, path: str, flags: int, made: Descriptor) -> int:
-        # Exclusive creation is one more call to an NFS server, and no other process uses this name.
-        return made.open(path, flags | os.O_CREAT, PRIVATE_FILE)
-
-    def rename(self, source: str, path: str) -> None:
-        rename_patiently(lambda: os.rename(source, path))
-
-
-class _NetworkFromRoot(_OnServer, FromRoot):
-    __slots__ = ()
-
-
-class _NetworkGroupReach(_OnServer, GroupReach):
-    __slots__ = ()
-
-
 #: The way to a path that is not below the root of a cache.
 BY_PATH: Final = Reach()
 
 
 def reach_of(layout: Layout) -> Reach:
     """Returns the way to what is below the root of ``layout``. Raises :class:`OSError` for a root that is not there."""
-    if layout.is_shared:
-        return _NetworkGroupReach(layout) if layout.is_network else GroupReach(layout.root)
-    if layout.is_guest:
-        return _NetworkFromRoot(layout) if layout.is_network else FromRoot(layout.root)
-    return NetworkReach(layout) if layout.is_network else Reach(layout.root)
+    return (GroupReach if layout.is_shared else Reach)(layout.root)

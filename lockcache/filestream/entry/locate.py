@@ -63,7 +63,7 @@ def _open_record(layout: Layout, name: str) -> Descriptor:
         return layout.reach.open(path, READ)
     except FileNotFoundError:
         # This host may not have seen that another one has made the folders, or the file.
-        if not (layout.is_network and layout.reach.look(layout.records) and layout.reach.sees(path)):
+        if not layout.hosts.may_have_since(path):
             raise
         return layout.reach.open(path, READ)
 

@@ -7,30 +7,29 @@ down): whatever a shared file system answers, the worst is a miss.
 A hit is open, fgetxattr, read, utime, close; a miss is one failed open, or one access in
 :meth:`lockcache.composition.cache.FileStreamProgramCache.get`.
 
-:class:`GuardedReader` reads directories that a group shares: it opens the folders on the way to an entry, so that no
-symlink below the root is followed though somebody swaps them meanwhile, for four more calls a read.
-
-:class:`NetworkReader` reads directories on network file systems, where the kernel remembers names. It opens the shard's
-folder first, for one call to the server: else a client that has an entry's older file open, or the host that replaced
-it, would be served that older one for as long as it stays open (seen: 19 s), and what was once missing stays missing.
+:class:`FolderReader` reads the directories that others change, too, by way of the shard's folder. Where a group shares
+the directory, it opens the folders on the way to an entry, so that no symlink below the root is followed though
+somebody swaps them meanwhile, for four more calls a read. On network file systems, where the kernel remembers names, it
+opens the folder first, for one call to the server: else a client that has an entry's older file open, or the host that
+replaced it, would be served that older one for as long as it stays open (seen: 19 s), and what was once missing stays
+missing.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-import math
 import os
 import stat
 import struct
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, is_fresh, opening, read_all
+from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, opening, read_all
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_COST_NS,
@@ -329,62 +328,36 @@ class _Shards(dict[str, str]):
 Load: TypeAlias = "Callable[[str], tuple[bytes, bytes] | None]"
 
 
-class Loader(Protocol):
-    """Reads an entry by its name."""
+class FolderReader(EntryReader):
+    """Reads the entries of a directory that a group or several hosts share."""
 
-    def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Returns the entry's payload, verified and marked as used, and its record; ``None`` for a miss."""
+    __slots__ = ("_load",)
 
+    def __init__(self, layout: Layout, *arguments: Any, **named: Any) -> None:
+        """``asks_first`` means nothing here: the folders are looked at before the files in them."""
+        super().__init__(layout, *arguments, **named | {"asks_first": False})
+        # On a server by the careful path: it takes the times before it reads, and a read makes the client forget them.
+        self._load = EntryReader.load_carefully if layout.is_network else EntryReader.load
 
-class NetworkReader:
-    """Reads as ``reader`` does, after asking the server what it has."""
+    def load(self, name: str, file: str = "", folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
+        """Load like :meth:`EntryReader.load`; a symlink in the place of a folder is a miss.
 
-    __slots__ = ("_layout", "_looked", "_reader")
-
-    def __init__(self, layout: Layout, reader: EntryReader) -> None:
-        self._layout = layout
-        self._reader = reader
-        # When each shard's folder was last looked at, by the two digits, in monotonic seconds.
-        self._looked: dict[str, float] = {}
-
-    def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Load like :meth:`EntryReader.load`. The server is asked again for a missing entry after a second."""
-        path, digits = self._layout.entry(name), name[:2]
-        is_known = is_fresh(self._looked.get(digits, -math.inf))
-        if not is_known or os.access(path, os.F_OK, effective_ids=True):
-            self._looked[digits] = time.monotonic()
-            # By the careful path: it takes the times before it reads, and a read makes the client forget them.
-            if self._layout.reach.sees(path):
-                return self._reader.load_carefully(name, path)
-        self._reader.misses += 1
+        A server is asked again for a missing entry after a second.
+        """
+        layout = self._layout
+        try:
+            if layout.hosts.may_have(layout.entry(name)):
+                with layout.hosts.at(layout.reach, layout.entry_shard(int(name[:2], 16))) as folder:
+                    return self._load(self, name, folder.at(name[2:]), folder.fd)
+        except OSError:
+            pass  # no shard, no entry
+        self.misses += 1
         return None
 
 
-class GuardedReader:
-    """Reads as ``reader`` does, through folders that it opens on the way."""
-
-    __slots__ = ("_layout", "_load", "_reader")
-
-    def __init__(self, layout: Layout, reader: EntryReader) -> None:
-        self._layout = layout
-        self._reader = reader
-        self._load = reader.load_carefully if layout.is_network else reader.load  # see NetworkReader
-
-    def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Load like :meth:`EntryReader.load`; a symlink in the place of a folder is a miss."""
-        try:
-            with self._layout.reach.at(self._layout.entry_shard(int(name[:2], 16))) as folder:
-                return self._load(name, name[2:], folder.fd)
-        except OSError:  # no shard, no entry
-            self._reader.misses += 1
-            return None
-
-
-def loader_of(layout: Layout, reader: EntryReader, *, is_shared: bool) -> Loader:
-    """Returns ``reader``, or what reads through it a directory that a group or several hosts share."""
-    if is_shared:  # opens the folders as it goes, so that it is also a network file system's reader
-        return GuardedReader(layout, reader)
-    return NetworkReader(layout, reader) if layout.is_network else reader
+def reader_of(layout: Layout) -> type[EntryReader]:
+    """Returns the kind of reader that a directory takes: by paths where nobody else can plant or replace a folder."""
+    return FolderReader if layout.is_shared or layout.is_network else EntryReader
 
 
 def _is_asked_as_who_opens() -> bool:

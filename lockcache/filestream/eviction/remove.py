@@ -167,8 +167,6 @@ def remove_empty_folders(directory: CacheDirectory) -> None:
     A cap of a megabyte is full of the folders of 256 shards alone.
     """
     layout = directory.layout
-    if not directory.space.shows_blocks:
-        return
     for shard, slot in enumerate(directory.usage().slots()):
         if slot.entries or not slot.bytes:
             continue

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from lockcache.filestream.disk import ProcessLock, ReadRecency, make_private_folder, write_all
+from lockcache.filestream.disk import GuestLayout, ProcessLock, ReadRecency, make_private_folder, write_all
 from lockcache.integrations.pyptx_directory.backup import (
     Place,
     forget_kept,
@@ -58,7 +58,7 @@ _LEFT_SECONDS: Final = 60.0
 
 def guest_layout(root: str) -> Layout:
     """lockcache's paths in a directory that is pyptx's: all of them below ``lockcache/``."""
-    layout = Layout(root, is_shared=False, is_guest=True)  # one that is shared is refused
+    layout = GuestLayout(root)
     layout.tmp = os.path.join(layout.own, "staged")
     return layout
 

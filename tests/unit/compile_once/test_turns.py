@@ -14,8 +14,8 @@ from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.compile_once.lease import Holder
 from lockcache.filestream.compile_once.turns import _Wait
 from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.disk.mounts import NfsHosts
 from lockcache.filestream.disk.owners import myself
-from lockcache.filestream.disk.reach import NetworkReach
 from lockcache.filestream.disk.waiting import Waiter
 from tests.leases import take_lease
 
@@ -71,7 +71,7 @@ def test_a_waiter_on_a_network_file_system_looks_once_before_it_asks_and_not_aga
         lease = take_lease(cache._directory.layout, name)
         assert lease is not None
         monkeypatch.setattr(LeaseTurn, "take", noted("ask", LeaseTurn.take))
-        monkeypatch.setattr(NetworkReach, "has", noted("look", NetworkReach.has))
+        monkeypatch.setattr(NfsHosts, "has", noted("look", NfsHosts.has))
         monkeypatch.setattr(Waiter, "sleep", noted("sleep", Waiter.sleep))
         turn = cache._parts.once.wait_or_turn(name, "", until=time.monotonic() + 0.3)
         lease.release()

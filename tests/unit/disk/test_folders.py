@@ -18,7 +18,7 @@ from lockcache.filestream.disk.folders import (
     refuse_symlink,
 )
 from lockcache.filestream.disk.layout import Layout
-from lockcache.filestream.disk.reach import NetworkReach
+from lockcache.filestream.disk.reach import Reach
 from tests.unit.material import descriptors, descriptors_to_begin_with
 
 OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -205,14 +205,14 @@ def test_on_a_network_file_system_a_folder_is_looked_at_and_its_parent_where_it_
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
     shard = f"{layout.entries}/ab"
     os.makedirs(shard)
-    assert layout.reach.look(shard)
+    assert layout.hosts.look(shard)
     assert opened_folders == [shard]
     os.rmdir(shard)
     opened_folders.clear()
-    assert not layout.reach.look(shard)
+    assert not layout.hosts.look(shard)
     assert opened_folders == [shard, layout.entries, shard]
     os.symlink("/", shard)
-    assert not layout.reach.look(shard)
+    assert not layout.hosts.look(shard)
 
 
 def test_a_folder_that_will_be_wanted_is_made_where_it_is_missing_and_its_parent_is_not_asked(
@@ -223,19 +223,19 @@ def test_a_folder_that_will_be_wanted_is_made_where_it_is_missing_and_its_parent
     layout = Layout(str(tmp_path))
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
     shard = layout.entry_shard(0xAB)
-    assert not layout.reach.look_at_shard_locked(0xAB, makes=True), "its parent is made with it, later"
+    assert not layout.hosts.look_at_shard_locked(0xAB, makes=True), "its parent is made with it, later"
     os.makedirs(layout.entries)
     for is_new in (True, False):
         opened_folders.clear()
-        assert layout.reach.look_at_shard_locked(0xAB, makes=True) == is_new
+        assert layout.hosts.look_at_shard_locked(0xAB, makes=True) == is_new
         assert os.path.isdir(shard)
         assert opened_folders == [shard]
     os.rmdir(shard)
-    assert not layout.reach.look_at_shard_locked(0xAB)
+    assert not layout.hosts.look_at_shard_locked(0xAB)
     assert not os.path.exists(shard)
     monkeypatch.setattr(os, "mkdir", _made_by_another_host(os.mkdir))
     opened_folders.clear()
-    assert not layout.reach.look_at_shard_locked(0xAB, makes=True), "what is in it has to be looked at"
+    assert not layout.hosts.look_at_shard_locked(0xAB, makes=True), "what is in it has to be looked at"
     assert opened_folders == [shard, shard]
 
 
@@ -248,7 +248,7 @@ def test_on_nfs_3_a_missing_folder_of_records_is_looked_for_since_its_entries_ha
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
     for folder in (layout.entry_shard(0xAB), layout.own):
         os.makedirs(folder)
-    layout.reach.look_at_shard_locked(0xAB)
+    layout.hosts.look_at_shard_locked(0xAB)
     known = [layout.entry_shard(0xAB)]
     assert opened_folders == ([*known, layout.records, layout.own, layout.records] if looks else known)
 
@@ -263,7 +263,7 @@ def _made_by_another_host(mkdir):
 
 def test_on_a_local_file_system_no_folder_is_looked_at(tmp_path, monkeypatch, opened_folders):
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "")
-    assert Layout(str(tmp_path)).reach.look(f"{tmp_path}/entries/ab")
+    assert Layout(str(tmp_path)).hosts.look(f"{tmp_path}/entries/ab")
     assert not opened_folders
 
 
@@ -279,7 +279,7 @@ def test_a_rename_waits_for_another_of_this_host_to_the_same_name(tmp_path, monk
 
     monkeypatch.setattr(os, "rename", rename_unless_busy)
     (tmp_path / "staged").write_bytes(b"new")
-    reach = NetworkReach(Layout(str(tmp_path)))
+    reach = Reach(str(tmp_path))
     reach.rename(str(tmp_path / "staged"), str(tmp_path / "policy"))
     assert (tmp_path / "policy").read_bytes() == b"new"
     with pytest.raises(FileNotFoundError):

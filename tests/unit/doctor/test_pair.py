@@ -23,13 +23,13 @@ from lockcache.doctor.pair.rendezvous import TOKEN_PREFIX, Meeting, Met, remove_
 from lockcache.doctor.pair.trial import Side, Trial, run_trial
 from lockcache.doctor.pair.worker import TRIALS
 from lockcache.doctor.probe_dir import PREFIX
-from lockcache.filestream.disk import Layout, Owner, myself
+from lockcache.filestream.disk import GuestLayout, Layout, Owner, myself
 
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     tmp_path.chmod(0o700)
-    return Layout(str(tmp_path), is_shared=False, is_guest=True)
+    return GuestLayout(str(tmp_path))
 
 
 def make_folder(layout: Layout, number: int) -> str:

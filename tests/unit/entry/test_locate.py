@@ -69,8 +69,8 @@ def test_on_nfs_a_name_that_the_client_takes_for_missing_is_looked_for_in_its_fo
     monkeypatch.setattr(os, "listdir", list_names)
     monkeypatch.setattr(os, "open", open_known)
     monkeypatch.setattr(os, "access", lambda where, *_, **how: where in known and real_access(where, os.F_OK))
-    assert layout.reach.has(path, is_sure=is_sure) == sees
-    assert not layout.reach.has(layout.entry("ab" + "cd" * 31), is_sure=is_sure)
+    assert layout.hosts.has(path, is_sure=is_sure) == sees
+    assert not layout.hosts.has(layout.entry("ab" + "cd" * 31), is_sure=is_sure)
 
 
 @pytest.mark.parametrize("missing", ["records", "record_shard", "record"])

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.disk.reach import NetworkReach
+from lockcache.filestream.disk.mounts import Nfs3Hosts, ServerHosts
 from lockcache.filestream.entry import locate, reader
 from lockcache.filestream.entry.codec import XATTR
 from tests.unit.entry.material import CODE, WITH_RECORD_FILE, metadata, put
@@ -169,17 +169,23 @@ assert cache.get("k") is None
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("kind, look", [("nfs4", "look"), ("nfs", "has")])
+@pytest.mark.parametrize("kind, hosts, look", [("nfs4", ServerHosts, "at"), ("nfs", Nfs3Hosts, "has")])
 def test_on_a_network_file_system_each_hit_looks_at_the_folder_and_a_miss_once_a_second(
-    cache_path, monkeypatch, kind, look
+    cache_path, monkeypatch, kind, hosts, look
 ):
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
     looked = []
     now = [1000.0]
     with FileStreamProgramCache(cache_path) as cache:
         cache["k"] = b"v"
-        monkeypatch.setattr(NetworkReach, look, lambda reach, path, **_: looked.append(path) or True)
-        monkeypatch.setattr("lockcache.filestream.entry.reader.time.monotonic", lambda: now[0])
+        really = getattr(hosts, look)
+
+        def noted(*arguments, **named):
+            looked.append(arguments[-1])
+            return really(*arguments, **named)
+
+        monkeypatch.setattr(hosts, look, noted)
+        monkeypatch.setattr("lockcache.filestream.disk.mounts.time.monotonic", lambda: now[0])
         folder = entry_path(cache.path) if kind == "nfs" else os.path.dirname(entry_path(cache.path))
         assert [cache.get("k"), cache.get("k")] == [b"v", b"v"]
         assert looked == [folder] * 2
