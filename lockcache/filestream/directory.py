@@ -98,7 +98,7 @@ class CacheDirectory:
         self.policy = _OwnPolicy(self.layout)
         self.policy.directory = weakref.ref(self)
         #: The shard locks, by shard number.
-        self.locks = ShardLocks(self.layout, lock_timeout_seconds, is_shared=self.is_shared)
+        self.locks = ShardLocks(self.layout, lock_timeout_seconds)
         self.lock_timeout_seconds = lock_timeout_seconds
         #: Whether this object has counted what the directory holds, which may be over its cap: a copied one, say.
         self.was_counted = False

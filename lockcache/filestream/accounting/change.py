@@ -61,7 +61,9 @@ class ShardChange:
         """
         try:
             status = os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
             return None
         if not stat.S_ISREG(status.st_mode):
             return None

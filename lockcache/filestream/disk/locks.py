@@ -414,54 +414,22 @@ def _is_in_lower_half(fd: int) -> bool:
     return most == resource.RLIM_INFINITY or fd < most // 2
 
 
-class _SharedShardLock(ProcessLock):
-    """The lock of a shard whose folders the other members of a group may replace at any time.
-
-    Taking the lock checks these folders, and refuses a symlink before anything is begun. A symlink may come in the next
-    microsecond all the same: what is done under the lock goes by descriptors (:mod:`.reach`).
-    """
-
-    def __init__(self, layout: Layout, shard: int, timeout_seconds: float) -> None:
-        super().__init__(layout.lock(shard), timeout_seconds, layout=layout)
-        entries, self._record_shard, views = layout.shard_folders(shard)
-        self._folders = layout.own, layout.tmp, layout.entries, entries
-        self._record_folders = layout.records, self._record_shard, layout.views, views
-
-    def _try_process(self) -> bool:
-        for folder in self._folders:
-            refuse_symlink(folder)
-        # Mostly there are no record files, and asking is cheaper than an exception. A dangling symlink leads nowhere.
-        if os.access(self._record_shard, os.F_OK, effective_ids=True):
-            for folder in self._record_folders:
-                refuse_symlink(folder)
-        return super()._try_process()
-
-    def _open(self) -> int:
-        refuse_symlink(os.path.dirname(self.path))
-        return super()._open()
-
-
 class ShardLocks(dict[int, ProcessLock]):
     """The locks of a directory's shards, by number, each made at its first use.
 
-    That raises :class:`PlantedFolderError` where a symlink stands for a folder of the shard; in a directory that a
-    group shares, each acquisition does.
+    That raises :class:`PlantedFolderError` where a symlink stands for a folder of the shard. Where a group shares the
+    directory, a symlink may come in the next microsecond: what is done under the lock goes by descriptors
+    (:mod:`.reach`).
     """
 
-    def __init__(self, layout: Layout, timeout_seconds: float, *, is_shared: bool = False) -> None:
+    def __init__(self, layout: Layout, timeout_seconds: float) -> None:
         super().__init__()
         self._layout = layout
         self._timeout_seconds = timeout_seconds
-        self._is_shared = is_shared
 
     def __missing__(self, shard: int) -> ProcessLock:
         layout = self._layout
         for folder in layout.shard_folders(shard)[:2]:
             refuse_symlink(folder)
-        lock = (
-            _SharedShardLock(layout, shard, self._timeout_seconds)
-            if self._is_shared
-            else ProcessLock(layout.lock(shard), self._timeout_seconds, layout=layout)
-        )
         # setdefault: of two threads that come here at once, both must get the same lock.
-        return self.setdefault(shard, lock)
+        return self.setdefault(shard, ProcessLock(layout.lock(shard), self._timeout_seconds, layout=layout))

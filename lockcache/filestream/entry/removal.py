@@ -28,7 +28,6 @@ from lockcache.filestream.disk import (
     Space,
     ViewName,
     give_up,
-    refuse_symlink,
     remove_files,
     staged_path,
 )
@@ -71,11 +70,9 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float, *
 def _remove_without_lock(layout: Layout, name: str) -> bool:
     shard = int(name[:2], 16)
     try:
-        for folder in (layout.entries, layout.entry_shard(shard)):
-            refuse_symlink(folder)
+        layout.reach.refuse_symlinks(layout.entries, layout.entry_shard(shard))
         removed = unlink_entry_file(layout, layout.entry(name))
-        for folder in (layout.own, layout.records, layout.record_shard(shard)):
-            refuse_symlink(folder)
+        layout.reach.refuse_symlinks(layout.own, layout.records, layout.record_shard(shard))
         unlink_entry_file(layout, layout.record(name))
     except PlantedFolderError:
         # A file behind a symlink is not an entry; it is never served, and is left alone.
