@@ -22,7 +22,6 @@ class Onlooker:
     def __init__(self, layout: Layout, keys: KeyRing | None = None, *, is_seeded: bool = False) -> None:
         """``is_seeded``: also those that only the seed of the directory has, if there is one."""
         self._reader = reader_of(layout)(layout, Unused(layout.root), keys)
-        self._load = self._reader.load
         self._seed = SeedSource(layout, self._reader, keys) if is_seeded else None
 
     @property
@@ -42,7 +41,7 @@ class Onlooker:
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """Returns payload and record (empty if it has none), verified; ``None`` for a missing or damaged entry."""
-        loaded = self._load(name)
+        loaded = self._reader.load(name)
         return self._seed.load(name) if loaded is None and self._seed is not None else loaded
 
 

@@ -86,18 +86,17 @@ def _opened(layout: Layout) -> StatePage:
         make = ReopenedPage
     elif layout.is_network:
         # The client of such a file system caches reads and writes of an open file, even if another file is locked.
-        ways.insert(0, UPDATE | _DIRECT)
+        ways.append(UPDATE | _DIRECT)
         make = partial(NfsPage, layout=layout) if layout.is_nfs else DirectPage
-    for flags in ways:
-        file = KeptDescriptor()
+    while True:
+        file, flags = KeptDescriptor(), ways.pop()
         try:
             layout.reach.open(layout.state, flags, file)
             return make(file)
         except OSError as error:
             # After any other error (a stale handle), this process would not see others change the page.
-            if flags == UPDATE or error.errno not in _NOT_DIRECT:
+            if not ways or error.errno not in _NOT_DIRECT:
                 raise
-    raise FileNotFoundError(errno.ENOENT, "there is no way to open it", layout.state)
 
 
 class FirstCount(NamedTuple):

@@ -17,34 +17,15 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.descriptors import DISK_FULL, FOLDER, NOATIME, READ, UPDATE, WRITE, Descriptor
     from lockcache.filestream.disk.descriptors import KeptDescriptor, close_inherited, close_quietly, opened, opening
     from lockcache.filestream.disk.files import TAG_NAME, age_seconds_of, append_below, fsync_folder_of, is_alone
-    from lockcache.filestream.disk.files import (
-        leave_tag,
-        naming,
-        parse_json,
-        read_all,
-        read_json,
-        read_small,
-        remove_files,
-    )
+    from lockcache.filestream.disk.files import leave_tag, naming, parse_json, read_all, read_json, read_small
+    from lockcache.filestream.disk.files import remove_files
     from lockcache.filestream.disk.files import replace_file, replacing, truncate_below, write_all
     from lockcache.filestream.disk.folders import Folder, PlantedFolderError, is_shared, make_private_folder
     from lockcache.filestream.disk.folders import open_folder, refuse_symlink, share_file
-    from lockcache.filestream.disk.layout import (
-        FORMAT_MAGIC,
-        FORMAT_VERSION,
-        SHARDS,
-        GuestLayout,
-        Layout,
-        QuarantinedName,
-        StagedName,
-    )
-    from lockcache.filestream.disk.layout import (
-        ViewName,
-        entry_name,
-        is_entry_file,
-        next_serial,
-        parse_quarantined_name,
-    )
+    from lockcache.filestream.disk.layout import FORMAT_MAGIC, FORMAT_VERSION, SHARDS, GuestLayout, Layout
+    from lockcache.filestream.disk.layout import QuarantinedName, StagedName
+    from lockcache.filestream.disk.layout import ViewName, entry_name, is_entry_file, next_serial
+    from lockcache.filestream.disk.layout import parse_quarantined_name
     from lockcache.filestream.disk.layout import parse_staged_name, parse_view_name, version_of
     from lockcache.filestream.disk.locks import Hold, Mark, ProcessLock, ShardLocks
     from lockcache.filestream.disk.mounts import FRESH_SECONDS, Mount, is_fresh, is_kind, is_network, is_network_mount

@@ -174,17 +174,11 @@ def test_on_a_network_file_system_each_hit_looks_at_the_folder_and_a_miss_once_a
     cache_path, monkeypatch, kind, hosts, look
 ):
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
-    looked = []
-    now = [1000.0]
+    looked, now = [], [1000.0]
     with FileStreamProgramCache(cache_path) as cache:
         cache["k"] = b"v"
         really = getattr(hosts, look)
-
-        def noted(*arguments, **named):
-            looked.append(arguments[-1])
-            return really(*arguments, **named)
-
-        monkeypatch.setattr(hosts, look, noted)
+        monkeypatch.setattr(hosts, look, lambda *given, **named: looked.append(given[-1]) or really(*given, **named))
         monkeypatch.setattr("lockcache.filestream.disk.mounts.time.monotonic", lambda: now[0])
         folder = entry_path(cache.path) if kind == "nfs" else os.path.dirname(entry_path(cache.path))
         assert [cache.get("k"), cache.get("k")] == [b"v", b"v"]
