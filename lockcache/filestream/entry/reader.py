@@ -64,7 +64,7 @@ _MOST_REPORTED: Final = 1000
 _XATTR: Final = XATTR.encode()
 
 # Looked up once: a hit is 8 us, and each attribute of a module costs 0.05 of them.
-_open, _closerange, _read_fd, _getxattr = os.open, os.closerange, os.read, os.getxattr
+_open, _close, _closerange, _read_fd, _getxattr = os.open, os.close, os.closerange, os.read, os.getxattr
 _utime, _time, _xxh3_128 = os.utime, time.time, xxh3_128_digest
 
 
@@ -179,7 +179,10 @@ class EntryReader:
             # nothing is decided here, the careful path looks again.
             pass
         finally:
-            _closerange(fd, fd + 1)
+            try:  # as :func:`.descriptors.close_quietly`, whose system call is 0.35 us more
+                _close(fd)
+            except OSError:
+                pass  # it is closed all the same
         return self.load_carefully(name, path, folder_fd)
 
     def load_carefully(self, name: str, path: str, folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
