@@ -157,6 +157,15 @@ class EntryWriter:
 class _Write:
     """One value on its way into the directory."""
 
+    # Made when it is needed: that is 2 us of a put.
+    _admission: Admission | None = None
+    # Kept between attempts: the digest in it is most of what a large value costs.
+    _packed: Packed | None = None
+    _retried: frozenset[str] = frozenset()
+    _evictions = 0
+    #: The entries that were evicted for this write.
+    evicted = Evicted()
+
     def __init__(
         self, writer: EntryWriter, name: str, payload: bytes, record: Record, note: bytes, *, replaces: bool
     ) -> None:
@@ -168,14 +177,6 @@ class _Write:
         self._note = note
         self._replaces = replaces
         self._deadline = time.monotonic() + writer.timeout_seconds
-        # Made when it is needed: that is 2 us of a put.
-        self._admission: Admission | None = None
-        # Kept between attempts: the digest in it is most of what a large value costs.
-        self._packed: Packed | None = None
-        self._retried: set[str] = set()
-        self._evictions = 0
-        #: The entries that were evicted for this write.
-        self.evicted = _NOTHING
 
     def run(self) -> Outcome:
         """Try until it is stored, or there is an entry that it does not replace. Raises :class:`OSError` to drop it."""
@@ -187,7 +188,7 @@ class _Write:
                     remedy = self._remedy(error)
                     if remedy is None or remedy in self._retried:
                         raise
-                    self._retried.add(remedy)
+                    self._retried |= {remedy}
                     continue
                 if outcome is not Outcome.NO_ROOM:
                     return outcome
@@ -280,4 +281,3 @@ def _refuse_above(limit_bytes: int | None, size_bytes: int) -> None:
 
 # Of descriptors that are stale, or that the program closed: a file, a folder or a pipe may have the number.
 _LOST: Final = (errno.ESTALE, errno.EBADF, errno.EISDIR, errno.ESPIPE)
-_NOTHING: Final = Evicted()

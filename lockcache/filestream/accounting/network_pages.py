@@ -87,7 +87,7 @@ class ReopenedPage(StatePage):
     def slot(self, shard: int) -> Slot:
         return self.slots()[shard]
 
-    def add_locked(self, shard: int, bytes_: int, entries: int, known: Slot | None = None) -> Slot:
+    def add_locked(self, shard: int, bytes_: int, entries: int, known: tuple[int, int] | None = None) -> Slot:
         old = self.slot(shard) if known is None else known
         slot = Slot(old[0] + bytes_, old[1] + entries)
         self.set_locked(shard, slot)

@@ -154,31 +154,33 @@ class StatePage:
         blob = os.pread(self._fd, _SLOT.size, _SLOTS_AT + shard * _SLOT.size)
         return Slot(*_SLOT.unpack(blob)) if len(blob) == _SLOT.size else Slot(0, 0)
 
-    def add_locked(self, shard: int, bytes_: int, entries: int, known: Slot | None = None) -> Slot:
+    def add_locked(
+        self, shard: int, bytes_: int, entries: int, known: tuple[int, int] | None = None
+    ) -> tuple[int, int]:
         """Change a slot by so much. Never out of range: what would be is drift, or damage, that a recount repairs.
 
         Returns what the slot is now. ``known``: what it was, from an earlier call under the same hold of the lock.
         Requires: shard lock.
         """
-        # Written out, twice in every put: by way of slot() and set_locked() it is 2 us more.
+        # Written out, twice in every put: by way of slot() and set_locked() it is 2 us more, and a Slot 0.3.
         offset = _SLOTS_AT + shard * _SLOT_BYTES
-        if known is not None:
-            bytes_, entries = bytes_ + known[0], entries + known[1]
-        elif len(blob := _pread(self._fd, offset + _SLOT_BYTES, 0)) == offset + _SLOT_BYTES:
+        if known is None:
+            blob = _pread(self._fd, offset + _SLOT_BYTES, 0)
             # From the beginning on, which costs less than to ask whose file it is.
             if not blob.startswith(self._beginning):
                 self.refuse_other_file()
-            old_bytes, old_entries = _unpack(blob, offset)
-            bytes_ += old_bytes
-            entries += old_entries
-        else:
-            self.refuse_other_file()  # a short file may be the program's
-            self._note_cut()
+            try:
+                known = _unpack(blob, offset)
+            except struct.error:
+                self.refuse_other_file()  # a short file may be the program's
+                self._note_cut()
+                known = 0, 0
+        bytes_, entries = bytes_ + known[0], entries + known[1]
         if 0 <= bytes_ <= _LARGEST and 0 <= entries <= _LARGEST:
             _pwrite(self._fd, _pack(bytes_, entries), offset)
         else:
             self.set_locked(shard, Slot(bytes_, entries))
-        return Slot(bytes_, entries)
+        return bytes_, entries
 
     def set_locked(self, shard: int, slot: Slot) -> None:
         """Requires: shard lock."""

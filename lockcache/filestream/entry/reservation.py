@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from filelock import lock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import Slot, StatePage
+from lockcache.filestream.accounting import StatePage
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import give_up, staged_path, truncate_below
 from lockcache.filestream.entry.removal import leave_to_reap
@@ -162,7 +162,7 @@ class NetworkReservation(Reservation):
         self._fd: int | None = None
         self._hold: _Held | None = None
         # The shard's slot, while the lock is kept.
-        self._slot: Slot | None = None
+        self._slot: tuple[int, int] | None = None
         # An entry that is accounted for already, while the lock is kept: so one that is new needs no change at the end.
         self._ahead = 0
 

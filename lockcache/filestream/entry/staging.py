@@ -9,7 +9,6 @@ writing, rename before giving back what was replaced.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from functools import partial
@@ -44,7 +43,7 @@ _MOST_RENAMES: Final = 5
 class StagedEntry:
     """A reserved, staged write. Ends by :meth:`publish` or :meth:`abandon`, whichever comes first."""
 
-    __slots__ = ("_directory", "_fd", "_file", "_name", "_record_path", "_remove", "_surplus", "reservation", "space")
+    __slots__ = ("_directory", "_fd", "_file", "_name", "_record_path", "_surplus", "reservation", "space")
 
     def __init__(self, directory: CacheDirectory, name: str, size_bytes: int, deadline: float | None = None) -> None:
         """Stage nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: one lock timeout)."""
@@ -56,7 +55,6 @@ class StagedEntry:
         self._surplus = FOLDER_BLOCKS * self.space.block_bytes if self.space.shows_blocks else 0
         self._record_path = ""
         self._file = Descriptor()
-        self._remove = partial(unlink_entry_file, directory.layout)
         # While the staged file is open.
         self._fd = -1
         kind = RESERVATIONS[directory.layout.is_network]
@@ -159,8 +157,11 @@ class StagedEntry:
         """Give everything back. Does nothing after :meth:`publish`. Raises nothing: an error is being handled."""
         self._file.close()
         if self._record_path:
-            discard(self._record_path, self._remove)
-        self.reservation.give_back(self._remove)
+            self._discard_record()
+        self.reservation.give_back(partial(unlink_entry_file, self._directory.layout))
+
+    def _discard_record(self) -> None:
+        discard(self._record_path, partial(unlink_entry_file, self._directory.layout))
 
     def _write_record(self, record: bytes, *, fsync: bool) -> None:
         # Under a name that reserves nothing: its bytes are reserved with the payload's.
@@ -191,7 +192,7 @@ class StagedEntry:
             _rename(layout, self._record_path, layout.record(self._name), layout.records)
         except OSError:
             reserved.is_standing = True
-            discard(self._record_path, self._remove)
+            self._discard_record()
             raise
         finally:
             if older:
@@ -201,14 +202,15 @@ class StagedEntry:
 
 def _rename(layout: Layout, source: str, path: str, parent: str) -> None:
     """Rename into a shard's directory, making that (and its parent) if it is missing."""
-    reach, folder = layout.reach, os.path.dirname(path)
+    reach = layout.reach
     for _ in range(_MOST_RENAMES - 1):
-        with contextlib.suppress(FileNotFoundError):
-            reach.rename(source, path)
-            return
+        try:
+            return reach.rename(source, path)
+        except FileNotFoundError:
+            folder = os.path.dirname(path)
         try:
             reach.make_folder(folder)
         except FileNotFoundError:
             reach.make_folder(parent)
             reach.make_folder(folder)
-    reach.rename(source, path)
+    return reach.rename(source, path)
