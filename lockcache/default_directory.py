@@ -34,8 +34,10 @@ def default_path() -> str:
 
 def expand_home(path: str) -> str:
     """Returns an absolute path for one that may begin with ``~`` or ``~user``; empty if there is no such home."""
+    if not path.startswith("~"):
+        return os.path.abspath(path)
     expanded = os.path.expanduser(path)
-    return "" if path.startswith("~") and not os.path.isabs(expanded) else os.path.abspath(expanded)
+    return os.path.abspath(expanded) if os.path.isabs(expanded) else ""
 
 
 def why_homeless(path: str = "~", variables: Sequence[str] = ("HOME",)) -> str:

@@ -129,7 +129,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         directory = open_in_mode(arguments, default_cap(path))
         parts = self._parts = NullStore(arguments) if directory is None else Parts(arguments, directory)
         # What a pickled copy opens with. Not the policy: it is the directory's, and may have been changed by then.
-        self._arguments = {name: arguments[name] for name in arguments.keys() - {"max_size_bytes", "priority"}}
+        self._arguments = {**arguments}
+        del self._arguments["max_size_bytes"], self._arguments["priority"]
         self._directory, self._counts, self._report = parts.directory, parts.counts, parts.report
         self._implicit, self._renewed = parts.implicit, parts.renewed
         self._backing, self._backed, self._seeded = parts.backing, parts.backed, parts.seeded

@@ -7,10 +7,10 @@ server, compile-once, signing keys and a mode stands between the cache and the f
 from __future__ import annotations
 
 import logging
-import os
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from lockcache import arguments as checks
@@ -71,6 +71,10 @@ _ARGUMENTS: Final[dict[str, tuple[Callable[[Any], Any], str, object, object]]] =
 }
 
 
+# The counts of a reader. By one call: each object that is opened and closed is asked for them three times.
+_READ: Final = attrgetter("hits", "misses", "corrupt_entries", "unverified_hits", "saved_ns", "waits")
+
+
 def coerce_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a cache, with what variables say for those not given, and the policy that they state.
 
@@ -82,8 +86,9 @@ def coerce_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     coerced: dict[str, Any] = {"path": place(path)}
     for name, (coerce, variable, unstated, otherwise) in _ARGUMENTS.items():
         value = given.get(name, unstated)
-        is_stated = type(value) is not type(unstated) or value != unstated
-        found = coerce(value) if is_stated or variable in os.environ else otherwise
+        is_stated = value is not unstated and (type(value) is not type(unstated) or value != unstated)
+        is_stated = is_stated or checks.environment_key(variable) in checks.ENVIRONMENT
+        found = coerce(value) if is_stated else otherwise
         coerced[name] = otherwise if found == "" else found  # of a file that is not named
     return coerced
 
@@ -291,4 +296,6 @@ def _keep_misses(layout: Layout, misses: list[tuple[Any, ...]]) -> None:
 
 def counted(reader: EntryReader, counts: dict[str, int]) -> Counters:
     """Returns what a reader and the ``counts`` of its cache have counted."""
-    return Counters(**reader.counts(), saved_ns=reader.saved_ns, **counts)
+    hits, misses, corrupt, unverified, saved_ns, waits = _READ(reader)
+    puts, evictions, dropped, uncacheable = counts.values()
+    return Counters(hits, misses, puts, evictions, dropped, corrupt, unverified, 0, 0, saved_ns, waits, uncacheable)

@@ -92,22 +92,6 @@ class _Tried(Enum):
 class Admission:
     """The way of one write to its room, from its first :meth:`make_room` until :meth:`leave`."""
 
-    __slots__ = (
-        "_changed_at",
-        "_deadline",
-        "_directory",
-        "_head",
-        "_image",
-        "_layout",
-        "_limit_bytes",
-        "_next_pass_at",
-        "_place",
-        "_reserved_bytes",
-        "_total_in_vain",
-        "_tried",
-        "evicted",
-    )
-
     def __init__(self, directory: CacheDirectory, deadline: float) -> None:
         """``deadline``: the end of every wait, in monotonic seconds."""
         self._directory, self._layout = directory, directory.layout

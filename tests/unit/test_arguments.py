@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache
+from lockcache import FileStreamProgramCache, arguments
 from lockcache.arguments import (
     coerce_compile_once,
     coerce_group,
@@ -111,6 +111,17 @@ def test_without_a_group_the_environment_says(monkeypatch, setting, meant):
     if setting is not None:
         monkeypatch.setenv("LOCKCACHE_GROUP", setting)
     assert coerce_group(None) == meant
+
+
+@pytest.mark.parametrize("behind", [arguments.ENVIRONMENT, os.environ])
+def test_a_variable_counts_from_when_it_is_set_until_it_is_not(monkeypatch, behind):
+    monkeypatch.setattr(arguments, "ENVIRONMENT", behind)
+    monkeypatch.setattr(arguments, "environment_key", arguments.environment_key.__wrapped__)
+    for text in ("one", "", "two"):
+        with monkeypatch.context() as patch:
+            patch.setenv("LOCKCACHE_REMOTE", text)
+            assert arguments.configured_text("LOCKCACHE_REMOTE") == text
+        assert arguments.configured_text("LOCKCACHE_REMOTE") == ""
 
 
 def test_compile_once_and_its_patience_come_from_variables_below_arguments(monkeypatch, tmp_path):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -196,28 +195,30 @@ class Layout:
         self.root = root
         #: The sizes that files count for, once they were asked for: :func:`.space.space_of`.
         self.space: Space | None = None
-        self.entries = os.path.join(root, "entries")
-        self.tmp = os.path.join(root, "tmp")
-        self.own = os.path.join(root, "lockcache")
-        self.records = os.path.join(self.own, "records")
-        self.views = os.path.join(self.own, "views")
-        self.locks = os.path.join(self.own, "locks")
-        self.leases = os.path.join(self.own, "leases")
-        self.quarantine = os.path.join(self.own, "quarantine")
-        self.scrub = os.path.join(self.own, "scrub")
-        self.closures = os.path.join(self.own, "closures")
-        self.remote = os.path.join(self.own, "remote")
-        self.misses = os.path.join(self.own, "misses")
-        self.runs = os.path.join(self.own, "runs")
-        self.seed = os.path.join(self.own, "seed.lcb")
-        self.state = os.path.join(self.own, "state")
-        self.directory_lock = os.path.join(self.locks, "directory")
-        self.seed_lock = os.path.join(self.locks, "seed")
-        self.room_lock = os.path.join(self.locks, "room")
-        self.room_queue = os.path.join(self.locks, "room.queue")
-        self.room_bell = os.path.join(self.locks, "room.bell")
-        self.daemon_lock = os.path.join(self.own, "daemon.lock")
-        self.daemon_status = os.path.join(self.own, "daemon.json")
+        # Written out: os.path.join is 0.5 us, and each opening would call it 23 times.
+        base = root.rstrip("/")
+        self.entries = f"{base}/entries"
+        self.tmp = f"{base}/tmp"
+        self.own = own = f"{base}/lockcache"
+        self.records = f"{own}/records"
+        self.views = f"{own}/views"
+        self.locks = locks = f"{own}/locks"
+        self.leases = f"{own}/leases"
+        self.quarantine = f"{own}/quarantine"
+        self.scrub = f"{own}/scrub"
+        self.closures = f"{own}/closures"
+        self.remote = f"{own}/remote"
+        self.misses = f"{own}/misses"
+        self.runs = f"{own}/runs"
+        self.seed = f"{own}/seed.lcb"
+        self.state = f"{own}/state"
+        self.directory_lock = f"{locks}/directory"
+        self.seed_lock = f"{locks}/seed"
+        self.room_lock = f"{locks}/room"
+        self.room_queue = f"{locks}/room.queue"
+        self.room_bell = f"{locks}/room.bell"
+        self.daemon_lock = f"{own}/daemon.lock"
+        self.daemon_status = f"{own}/daemon.json"
 
     @AskedOnce
     def is_shared(self) -> bool:
@@ -269,4 +270,4 @@ class GuestLayout(Layout):
         super().__init__(root, is_shared=False)  # one that is shared is refused
         self.reach = FromRoot(root)
         # It is not accounted for: its state is the policy alone.
-        self.state = os.path.join(self.own, "policy")
+        self.state = f"{self.own}/policy"

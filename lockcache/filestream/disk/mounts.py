@@ -12,6 +12,7 @@ import math
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,6 +32,13 @@ _NETWORK: Final = ("nfs", "cifs", "smb", "lustre", "gpfs", "ceph", "gluster", "b
                    "fuse", "virtiofs", "wekafs", "panfs", "seaweedfs")  # fmt: skip
 # A file system on a disk of this machine, in spite of its name.
 _LOCAL: Final = ("fuseblk",)
+
+# The last folders that were found to be on no network file system: path, device, inode and time of the last change. A
+# program that opens its directory for each compilation would read the table each time, and wait for a process that
+# mounts something (seen: 0.7 ms). It stays true: a device's number goes to another file system only once this one is
+# unmounted, and there the folder has another inode, or was changed at another nanosecond. Answers about servers are not
+# kept: the same folders may be mounted by another protocol.
+_local: Final[deque[object]] = deque(maxlen=64)
 
 #: For how long an answer of a network file system is taken for true: to ask again is a call to its server.
 FRESH_SECONDS: Final = 1.0
@@ -101,11 +109,18 @@ def is_network(path: str) -> bool:
 
 def network_kind(path: str) -> str:
     """Returns what Linux calls the network file system that ``path`` is on; empty if it is on none, or not known."""
+    folder = None
     with contextlib.suppress(OSError):
-        if os.major(os.stat(path).st_dev):
+        status = os.stat(path)
+        folder = path, status.st_dev, status.st_ino, status.st_ctime_ns
+        if os.major(status.st_dev) or folder in _local:
             return ""  # on a block device: the table, 0.1 ms, need not be read
     mount = mount_of(path)  # None without /proc: a bare chroot or sandbox
-    return mount.kind.lower() if mount is not None and is_network_mount(mount) else ""
+    if mount is not None and is_network_mount(mount):
+        return mount.kind.lower()
+    if mount is not None:
+        _local.append(folder)
+    return ""
 
 
 def is_network_mount(mount: Mount) -> bool:

@@ -71,27 +71,6 @@ _utime, _time, _xxh3_128 = os.utime, time.time, xxh3_128_digest
 class EntryReader:
     """Reads the entries of one directory, and counts how that went."""
 
-    __slots__ = (
-        "_asks_first",
-        "_flags",
-        "_keys",
-        "_layout",
-        "_recency",
-        "_reported",
-        "_shards",
-        "_verified_only",
-        "_verify",
-        "corrupt_entries",
-        "expects_miss",
-        "hits",
-        "misses",
-        "refused_entries",
-        "run",
-        "saved_ns",
-        "unverified_hits",
-        "waits",
-    )
-
     def __init__(
         self,
         layout: Layout,

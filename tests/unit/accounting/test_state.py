@@ -106,19 +106,6 @@ def test_the_total_is_the_sum_of_what_was_added(tmp_path_factory, additions):
     assert encode_page(Head(1, Space(4096), Policy(10**6)), page.slots()) == path.read_bytes()[:PAGE_BYTES]
 
 
-def test_a_slot_never_falls_below_zero(file):
-    page = open_page(file)
-    page.add_locked(5, 10, 1)
-    page.add_locked(5, -100, -3)
-    assert page.slot(5) == Slot(0, 0)
-
-
-def test_two_open_pages_see_each_other_at_once(file):
-    one, other = open_page(file), open_page(file)
-    one.add_locked(0, 7, 1)
-    assert (other.total_bytes(), other.slot(0)) == (7, Slot(7, 1))
-
-
 @pytest.mark.parametrize("keep", [0, 1, 4096, 4100, 4112, PAGE_BYTES - 1])
 def test_a_truncated_page_counts_what_is_left_of_it(file, keep):
     page = open_page(file)
@@ -186,8 +173,11 @@ def test_the_descriptor_lives_as_long_as_the_page_and_no_longer(file):
     assert descriptors() == before
 
 
-def test_the_largest_number_that_a_slot_holds_is_held(file):
+def test_a_slot_holds_what_fits_into_it_and_never_less_than_nothing(file):
     page = open_page(file)
+    page.add_locked(5, 10, 1)
+    page.add_locked(5, -100, -3)
+    assert page.slot(5) == Slot(0, 0)
     page.set_locked(0, Slot(2**63 - 1, 2**63 - 1))
     assert page.slot(0) == Slot(2**63 - 1, 2**63 - 1)
     page.set_locked(1, Slot(2**70, 2**70))

@@ -51,23 +51,9 @@ def test_everything_lies_under_the_root_and_parents_come_before_children():
 
 
 @property_test
-@given(st.binary())
-def test_every_key_has_a_name_that_the_parser_takes(key):
-    name = entry_name(key)
-    assert 0 <= int(name[:2], 16) < SHARDS
-    assert is_entry_file(name[2:])
-
-
-@property_test
-@given(st.text(string.hexdigits + "x.-/\n ", max_size=70))
+@given(st.text(string.hexdigits + "x.-/\n ", max_size=70) | st.text("0A\n٣", min_size=61, max_size=63))
 def test_only_62_lower_case_hex_digits_are_an_entry_file(name):
     assert bool(is_entry_file(name)) == (len(name) == 62 and set(name) <= set("0123456789abcdef"))
-
-
-@pytest.mark.parametrize("bad", ["", "0" * 61, "0" * 63, "A" * 62, "0" * 61 + "\n", "0" * 62 + "\n", "٣" * 62])
-def test_what_looks_like_an_entry_file_and_is_none_is_refused(bad):
-    assert not is_entry_file(bad)
-    assert is_entry_file("0" * 62)
 
 
 @property_test
@@ -85,12 +71,6 @@ def test_a_staged_name_with_any_character_added_or_removed_is_not_taken_for_itse
     at = data.draw(st.integers(0, len(name) - 1))
     assert parse_staged_name(name[:at] + name[at + 1 :]) != staged
     assert parse_staged_name(name[:at] + data.draw(st.sampled_from(".-_ /\n\0xG٣")) + name[at:]) is None
-
-
-@property_test
-@given(st.text())
-def test_any_other_text_is_no_staged_name(name):
-    assert parse_staged_name(name) is None
 
 
 @pytest.mark.parametrize(

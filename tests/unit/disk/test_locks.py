@@ -174,11 +174,6 @@ def test_a_lock_file_that_vanished_underneath_does_not_let_two_in(lock, path, re
     newcomer.release()
 
 
-def test_lock_files_are_private_and_empty(lock, path):
-    with lock:
-        assert (os.stat(path).st_mode & 0o777, os.stat(path).st_size) == (0o600, 0)
-
-
 def test_descriptors_do_not_leak(lock, path):
     before = descriptors_to_begin_with()
     for _ in range(50):

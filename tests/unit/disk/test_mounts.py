@@ -6,6 +6,7 @@ Most tables of mounts are made up: a network file system cannot be mounted here.
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,11 +53,21 @@ def test_of_several_mounts_at_one_point_the_last_counts(
     assert is_network(f"{point}/below") is network
 
 
-def test_a_point_may_have_blanks_in_it(mounted: Callable[..., None], tmp_path: Path) -> None:
-    point = tmp_path / "a point"
-    point.mkdir()
-    mounted(("ext4", "/"), ("nfs", str(point)))
-    assert is_network(str(point / "below"))
+def test_a_folder_that_is_on_no_server_is_looked_up_once_until_another_one_is_in_its_place(
+    mounted: Callable[..., None],
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
+        path = f"{root}/a cache"  # the table has an escape in place of the blank
+        os.mkdir(path)
+        mounted(("ext4", "/"), ("nfs4", path))
+        assert is_network(path), "what a server has is not kept"
+        mounted(("ext4", "/"), ("tmpfs", path))
+        assert not is_network(path)
+        mounted(("ext4", "/"), ("nfs4", path))
+        assert not is_network(path), "the table is not read again"
+        os.rename(path, f"{path}-before")
+        os.mkdir(path)
+        assert is_network(path)
 
 
 def test_where_the_table_cannot_be_read_nothing_is_a_network_file_system(

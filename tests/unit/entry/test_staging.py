@@ -229,9 +229,6 @@ def placed(placement, record_bytes):
 def test_small_records_go_into_the_attribute_and_large_ones_keep_their_head_there():
     placement = RecordPlacement(use_files=False)
     assert [placed(placement, size) for size in (500, 5000)] == [(500, 0), (HEAD_BYTES, 5000 - HEAD_BYTES)]
-
-
-def test_where_files_are_asked_for_everything_goes_there():
     assert placed(RecordPlacement(use_files=True), 44) == (0, 44)
 
 
