@@ -67,8 +67,8 @@ def make_part(name: str, content: bytes, value: str = "") -> Part:
     """Returns the part of this content. ``value`` is left out unless it may be shown, and a strange name shortened."""
     is_shown = _SHOWABLE.fullmatch(value) is not None and not (looks_secret(name) or holds_secret(value))
     if _NAME.fullmatch(name) is None or holds_secret(name):
-        kind = name.partition(" ")[0][:20]
-        name = f"{'part' if holds_secret(kind) else kind} {_hash(name.encode(errors='surrogateescape'))}"
+        kind = name.partition(" ")[0]
+        name = f"{'part' if holds_secret(kind) else kind[:20]} {_hash(name.encode(errors='surrogateescape'))}"
     return Part(name, _hash(content), _cut(value, _LONGEST_VALUES[0]) if is_shown else "")
 
 
