@@ -78,14 +78,22 @@ def _tree(root: Path) -> list[Any]:
     return sorted((str(path), path.lstat().st_mtime_ns) for path in root.rglob("*") if path.is_file())
 
 
-def test_a_read_renews_for_how_long_an_entry_is_kept(server: Valkey, cache_at: CacheAt) -> None:
-    store_all(cache := cache_at(server.url), [("one", b"1"), ("two", b"2")])
-    names = [f"lockcache:{entry_name(key)}" for key in (b"one", b"two")]
-    for name in names:
-        server.client.expire(name, 100)
-    assert cache.get("one") == b"1"
-    assert set(cache.get_many(["one", "two"])) == {b"one", b"two"}
-    assert all(server.client.ttl(name) > 10_000 for name in names)
+@pytest.mark.parametrize("kept_days", [0.5, 1, 2, 30])
+def test_a_daily_read_renews_for_how_long_an_entry_is_kept_and_others_write_nothing(
+    kept_days: float, server: Valkey, cache_at: CacheAt
+) -> None:
+    kept_seconds, day = int(kept_days * 86_400), 86_400
+    store_all(cache := cache_at(f"{server.url}?ttl={kept_seconds}"), [("one", b"1"), ("two", b"2"), ("new", b"3")])
+    names = [f"lockcache:{entry_name(key)}" for key in (b"one", b"two", b"new")]
+    for name in names[:2]:
+        server.client.expire(name, max(1000, kept_seconds - day))
+    server.client.config_resetstat()
+    for _ in range(3):
+        assert cache.get("one") == b"1"
+        assert set(cache.get_many(["one", "two", "new", "missing"])) == {b"one", b"two", b"new"}
+        assert cache.get("missing") is None
+    assert all(server.client.ttl(name) > kept_seconds - 1000 for name in names)
+    assert server.client.info("commandstats")["cmdstat_expire"]["calls"] == 2, "once for each that was old"
 
 
 def test_a_server_that_may_not_be_written_is_read_though_nothing_is_renewed(server: Valkey, cache_at: CacheAt) -> None:

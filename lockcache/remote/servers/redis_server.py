@@ -46,6 +46,7 @@ _ANONYMOUS: Final = {"driver_info": None} if _HAS_DRIVER_INFO else {"lib_name": 
 
 # No more is received of what stands there in place of a token.
 _LONGEST_TOKEN: Final = 64
+_DAY_SECONDS: Final = 86_400
 # Keys in one round trip. At 16 KiB each they are 2 MiB, which a server answers before it serves its other clients.
 _AT_ONCE: Final = 128
 # Keys that a server looks at for one answer of a list: a millisecond.
@@ -156,19 +157,37 @@ class RedisTransport:
         return f"{self._url.prefix}lease:{name}"
 
     def _read(self, names: list[str], client: Any) -> list[Any]:
-        """Returns the answers for these names, and renews in the same round trip for how long they are kept."""
-        renews = self._url.may_send
+        """Returns the answers for these names, and renews for how long those that were found are kept."""
+        keys = [self._key(name) for name in names]
         with client.pipeline(transaction=False) as pipeline:
-            for name in names:
+            for key in keys:
                 # GETRANGE, not GET: so that no more is received of a value than is accepted.
-                pipeline.getrange(self._key(name), 0, LARGEST_VALUE_BYTES)
-            for name in names if renews else ():
-                pipeline.expire(self._key(name), self._url.ttl_seconds)
-            answers: list[Any] = pipeline.execute(raise_on_error=False)[: len(names)]
-        for answer in answers:  # not those of the renewals: a server that may only be read refuses them
+                pipeline.getrange(key, 0, LARGEST_VALUE_BYTES)
+            for key in keys if self._url.may_send else ():
+                pipeline.ttl(key)
+            answers: list[Any] = pipeline.execute(raise_on_error=False)
+        values, left = answers[: len(keys)], answers[len(keys) :]
+        for answer in values:  # not those of the times: a server may allow reads of values alone
             if isinstance(answer, Exception):
                 raise answer
-        return answers
+        if old := [key for key, seconds in zip(keys, left, strict=False) if self._is_old(seconds)]:
+            self._renew(old, client)
+        return values
+
+    def _is_old(self, left_seconds: object) -> bool:
+        """Returns whether a key that is kept for so long was stored or renewed a day ago; -1: for ever, -2: not there.
+
+        Not at each read: that would be a write, for replicas and the server's log as well.
+        """
+        kept_seconds = self._url.ttl_seconds
+        return isinstance(left_seconds, int) and 0 <= left_seconds <= kept_seconds - min(_DAY_SECONDS, kept_seconds / 2)
+
+    def _renew(self, keys: list[str], client: Any) -> None:
+        """Keep keys for as long as new ones. The value is there: a server that refuses this is not at fault."""
+        with contextlib.suppress(redis.exceptions.RedisError), client.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.expire(key, self._url.ttl_seconds)
+            pipeline.execute(raise_on_error=False)
 
     def _value(self, answer: object) -> bytes | None:
         if not isinstance(answer, bytes):
