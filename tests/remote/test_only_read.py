@@ -107,16 +107,3 @@ def test_a_server_that_may_not_be_written_is_read_though_nothing_is_renewed(serv
         reading.close()
     finally:
         server.client.acl_deluser("reader")
-
-
-def test_an_entry_that_is_too_large_is_named_once(
-    server: Valkey, cache_at: CacheAt, caplog: pytest.LogCaptureFixture
-) -> None:
-    cache = cache_at(server.url)
-    for key in ("first", "second"):
-        cache[key] = bytes(64 * 1024 * 1024)
-    cache.close()
-    [said] = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
-    assert entry_name(b"first")[:16] in said
-    assert "67108864" in said
-    assert cache.remote_stats().lost_puts == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from lockcache import RemoteProgramCache
 from lockcache.filestream.disk import Layout, entry_name
 from lockcache.remote import RemoteStore, link, parse_url, read_servers
 from tests.matrix_sampling import all_but
+from tests.remote.answering import Said, http_that, redis_that
 from tests.remote.servers import KINDS, FaultProxy, SlowProxy, Valkey
 
 _NAME = entry_name(b"k")
@@ -220,3 +222,45 @@ def test_a_large_value_that_fails_does_not_end_the_calls_of_others(
     assert cache.stats().dropped_writes == 1
     assert cache._store.link.transport is connection
     assert cache.get("small") == b"v"
+
+
+_URLS = {
+    "redis": "redis://127.0.0.1:{}",
+    "http": "http://127.0.0.1:{}/k",
+    "s3": "s3://b/p?endpoint=http://127.0.0.1:{}&access_key_id=a&secret_access_key=b",
+}
+
+
+@pytest.mark.parametrize("scheme", _URLS)
+def test_entries_that_are_too_large_to_be_sent_are_one_warning(
+    scheme: str, cache_at: Callable[..., RemoteProgramCache], caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = cache_at(_URLS[scheme].format(1))
+    for key in ("first", "second"):
+        cache[key] = bytes(64 * 1024 * 1024)
+    cache.close()
+    [said] = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert entry_name(b"first")[:16] in said
+    assert "67108864" in said
+    assert cache.remote_stats().lost_puts == 2
+
+
+@pytest.mark.parametrize("scheme", _URLS)
+def test_entries_that_are_too_large_for_the_server_are_one_warning(
+    scheme: str, cache_at: Callable[..., RemoteProgramCache], caplog: pytest.LogCaptureFixture
+) -> None:
+    words = "too large for this server"
+    if scheme == "redis":
+        serving = redis_that(lambda command: f"-OOM {words}\r\n".encode())
+    else:
+        serving = http_that(lambda method: Said(413, "EntityTooLarge", words))
+    with serving as port:
+        cache = cache_at(_URLS[scheme].format(port))
+        for key in ("first", "second"):
+            cache[key] = bytes(2_000_000)
+            cache.flush()
+        cache.close()
+    [said] = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert ("413" if scheme == "http" else words) in said
+    assert cache.remote_stats().refused_puts == cache.remote_stats().lost_puts == 2
+    assert not cache.is_resting, "what is smaller is sent"
