@@ -13,21 +13,21 @@ import pytest
 
 #: By folder: the budgets for ``make test`` and for ``make test-rest``.
 BUDGETS: Final[dict[str, tuple[int, int]]] = {
-    "access": (100, 700),
-    "cli": (200, 280),
-    "contract": (100, 60),
-    "crash": (120, 450),
+    "access": (80, 600),
+    "cli": (170, 250),
+    "contract": (80, 60),
+    "crash": (110, 200),
     "cuda": (50, 400),
-    "daemon": (150, 550),
+    "daemon": (150, 450),
     "docs": (30, 180),
     "frameworks": (0, 120),
     "layers": (5, 0),
     "processes": (90, 350),
     "properties": (40, 0),
     "races": (30, 0),
-    "remote": (130, 120),
-    "stress": (120, 500),
-    "unit": (250, 60),
+    "remote": (120, 100),
+    "stress": (100, 350),
+    "unit": (210, 60),
 }
 
 
