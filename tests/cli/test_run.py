@@ -54,16 +54,6 @@ def test_whoever_makes_the_directory_for_a_seed_asks_no_server(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_variables_that_are_set_count_and_the_last_rank_speaks(cache_path: Path) -> None:
-    least = "JAX_PERSISTENT_CACHE_MIN_"
-    names = [f"{least}COMPILE_TIME_SECS", f"{least}ENTRY_SIZE_BYTES"]
-    program = f"import os; print(*map(os.environ.get, {names}))"
-    variables = {names[0]: "5", "SLURM_LOCALID": "3", "LOCKCACHE_DIR": str(cache_path)}
-    code, out, err = finish("--", sys.executable, "-c", program, **variables)
-    assert (code, out, err.count("\n")) == (0, "5 0\n", 1)  # the last rank speaks, which the only one is
-
-
-@pytest.mark.slow
 def test_an_adapter_is_installed_when_its_framework_has_been_imported(tmp_path: Path) -> None:
     (tmp_path / "cupy").mkdir()
     (tmp_path / "cupy" / "__init__.py").write_text(FRAMEWORK)
@@ -114,13 +104,6 @@ def test_a_last_line_that_cannot_be_written_does_not_change_the_exit_code(tmp_pa
         assert subprocess.run(command, stderr=write_end, check=False).returncode == 7
     finally:
         os.close(write_end)
-
-
-def test_a_program_without_ranks_prints_the_last_line(tmp_path: Path) -> None:
-    command = [LOCKCACHE, "run", "--dir", str(tmp_path / "cache"), "--", "true"]
-    environment = {**os.environ, "LOCAL_RANK": "-1"}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert "no process found or compiled a program; in" in ended.stderr
 
 
 def test_a_command_that_is_not_there_is_said_as_a_shell_does(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import time
 import pytest
 
 from lockcache import FileStreamProgramCache, LockTimeoutError
-from lockcache.filestream.accounting import StatePage
 from lockcache.filestream.disk import Space
 from lockcache.filestream.disk.layout import StagedName, entry_name, parse_staged_name
 from lockcache.filestream.disk.locks import ProcessLock
@@ -128,21 +127,6 @@ def test_abandoning_next_to_a_stuck_lock_leaves_the_accounting_to_the_next_reap(
     assert directory.usage().total_bytes() == 0
     stuck.close()
     directory.close()
-
-
-def test_what_cannot_be_given_back_is_left_to_the_next_reap(directory, monkeypatch):
-    def refuse(*_):
-        raise OSError(errno.ESTALE, "another host has just replaced the page")
-
-    staged = stage(directory)
-    with monkeypatch.context() as patch:
-        patch.setattr(StatePage, "add_locked", refuse)
-        staged.abandon()
-    [name] = os.listdir(directory.layout.tmp)
-    assert directory.usage().total_bytes() == 7  # too much, never too little
-    os.utime(directory.layout.tmp + "/" + name, (0, 0))
-    assert reap(directory) == 1
-    assert accounted(directory) == (0, 0)
 
 
 def test_what_is_removed_without_the_lock_is_accounted_for_until_the_next_reap(cache_path):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -43,14 +40,6 @@ def test_every_name_of_pyptx_cache_is_there_with_its_parameters() -> None:
         for method in [each for each, value in members.items() if callable(value) and each[0] != "_"]:
             mine = inspect.signature(getattr(ours, method)).parameters
             assert list(mine) == list(inspect.signature(getattr(theirs, method)).parameters)
-
-
-@pytest.mark.parametrize("chosen", ["", "/some/where"])
-def test_the_default_directory_is_the_variables_else_in_the_user_cache_directory(tmp_path: Path, chosen: str) -> None:
-    code = "from lockcache.integrations import pyptx; print(repr(pyptx.DEFAULT_CACHE_DIR))"
-    environment = {**os.environ, "PYPTX_CACHE_DIR": chosen, "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == repr(Path(chosen or tmp_path / "pyptx"))
 
 
 def test_the_global_cache_is_made_once_in_the_default_directory_and_can_be_replaced(
@@ -98,14 +87,6 @@ def test_clear_forgets_memory_and_with_disk_the_entries_on_disk_and_nothing_else
     assert sorted(each.name for each in directory.iterdir()) == ["lockcache", "notes.json"]
     cache.put(ENTRY)
     assert fresh().get(KEY) == ENTRY
-
-
-def test_memory_gives_way_to_what_another_process_has_put(cache: CubinCache, fresh: Callable[[], CubinCache]) -> None:
-    cache.put(ENTRY)
-    for number in range(5):
-        newer = replace(ENTRY, ptx_source=f"newer {number}")
-        fresh().put(newer)
-        assert cache.get(KEY) == newer
 
 
 def test_memory_outlives_what_was_evicted_from_disk(cache: CubinCache, directory: Path) -> None:

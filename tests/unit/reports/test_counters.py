@@ -191,24 +191,3 @@ def test_a_miss_that_was_reported_and_became_a_hit_is_taken_off_the_next_ones(pr
     assert read_counters(program.layout).misses == 1
     program.count(misses=2)
     assert read_counters(program.layout).misses == 2
-
-
-def test_on_nfs_a_report_after_a_put_does_not_look_at_the_page_again(
-    cache_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    FileStreamProgramCache(cache_path).close()
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
-    looked_at: list[str] = []
-    lstat = os.lstat
-
-    def note(path: str) -> os.stat_result:
-        looked_at.append(path)
-        return lstat(path)
-
-    with FileStreamProgramCache(cache_path) as cache:
-        cache["k"] = b"code"
-        with monkeypatch.context() as noting:
-            noting.setattr("lockcache.filestream.accounting.state._lstat", note)
-            cache._report.report()
-        assert not looked_at
-    assert read_counters(Layout(str(cache_path))).puts == 1

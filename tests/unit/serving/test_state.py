@@ -106,19 +106,6 @@ def test_a_forked_child_is_sealed_as_its_parent_is() -> None:
         assert not in_child(is_sealed)
 
 
-def test_a_worker_that_was_forked_in_a_reload_can_be_sealed() -> None:
-    def seal_and_reload() -> list[bool]:
-        lockcache.seal("warn")
-        found = [is_sealed()]
-        with lockcache.unsealed():
-            found.append(is_sealed())
-        return [*found, is_sealed()]
-
-    lockcache.seal("error")
-    with lockcache.unsealed():
-        assert in_child(seal_and_reload) == [True, False, True], "it never leaves the block of its parent"
-
-
 def test_a_child_is_not_kept_unsealed_by_a_thread_that_it_does_not_have() -> None:
     lockcache.seal("error")
     began, done = threading.Event(), threading.Event()

@@ -113,22 +113,6 @@ def test_a_ruined_file_is_set_aside_with_a_warning_and_a_new_one_begun(
     ]
 
 
-@pytest.mark.root
-def test_a_ruined_file_that_may_only_be_read_is_a_miss_and_stays(mount_tmpfs: Callable[..., Path]) -> None:
-    path = mount_tmpfs("size=4m") / "db"
-    with SQLiteProgramCache(path) as cache:
-        cache["k"] = b"value"
-    ruin_garbage(path)
-    ruined = path.read_bytes()
-    subprocess.run(["mount", "-o", "remount,ro", path.parent], check=True)
-    with SQLiteProgramCache(path) as cache:
-        assert cache.get("k") is None
-        cache["k"] = b"newer"
-        assert (cache.get("k"), cache.stats().dropped_writes) == (None, 1)
-    assert [file.name for file in path.parent.iterdir()] == ["db"]
-    assert path.read_bytes() == ruined
-
-
 def test_a_file_that_is_ruined_while_it_is_open_is_set_aside_with_its_log(path: Path) -> None:
     cache = SQLiteProgramCache(path)
     cache.update({str(number): os.urandom(5000) for number in range(50)})
