@@ -309,6 +309,19 @@ def test_another_group_than_the_directorys_is_refused(shared):
         FileStreamProgramCache(shared, group="nobody-has-this")
 
 
+@pytest.mark.parametrize("arguments", [("stats",), ("recount",), ("policy", "set", "--max-size", "1M"),
+                                       ("clear", "--yes")], ids=" ".join)  # fmt: skip
+def test_the_operators_commands_share_as_the_environment_says(shared, arguments, monkeypatch, capfd):
+    from lockcache.cli.program import run
+
+    run_as(ALICE, as_member(shared, store(b"k", b"1")))
+    assert run_as(ALICE, lambda: run([*arguments, str(shared)])) == 2
+    assert "LOCKCACHE_GROUP=1" in capfd.readouterr().err
+    monkeypatch.setenv("LOCKCACHE_GROUP", "1")
+    assert run_as(BOB, lambda: run([*arguments, str(shared)])) == 0
+    assert modes(shared) == ({0o2770}, {0o660}, {GROUP})
+
+
 def test_a_lock_file_never_stands_there_unusable_for_the_others(shared, monkeypatch):
     """Made without a name, given its mode, then linked: a death in between leaves nothing."""
     run_as(ALICE, as_member(shared, lambda cache: None))

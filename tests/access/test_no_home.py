@@ -15,6 +15,8 @@ import pytest
 from lockcache import FileStreamProgramCache, LockcacheError, NoDefaultDirError, SQLiteProgramCache
 from lockcache.arguments import warn_once
 from lockcache.cli import program
+from lockcache.integrations import pyptx
+from lockcache.integrations.adapter import install, open_shared
 from lockcache_daemon import command as daemon
 from tests.access.group_members import MALLORY, run_as
 
@@ -114,6 +116,15 @@ def test_a_path_that_a_caller_names_below_no_home_is_a_mistake(path: str, advice
     assert warnings == []
 
 
+@pytest.mark.parametrize("name", ["HOME", "XDG_CACHE_HOME"])
+def test_a_home_that_is_not_absolute_is_named(name: str) -> None:
+    said = f"{name} is 'here', not an absolute path: set LOCKCACHE_DIR or name a directory"
+    (code, words), _ = as_homeless(said_by(program.run, "stats"), {name: "here"})
+    assert (code, words) == (2, f"lockcache: {said}\n")
+    found, [warning] = as_homeless(lambda: FileStreamProgramCache().get("k"), {name: "here"})
+    assert (found, warning) == (None, f"{said}; this program stores nothing")
+
+
 @pytest.mark.parametrize("home", HOMELESS, ids=str)
 def test_a_cache_keeps_nothing_and_warns_once(home: dict[str, str]) -> None:
     def use() -> tuple[bytes, bytes | None, int, int]:
@@ -141,6 +152,23 @@ def test_sqlite_keeps_nothing_and_warns_once() -> None:
     assert "set LOCKCACHE_DIR" in warning
 
 
+def test_pyptx_keeps_its_entries_in_memory_and_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = pyptx.CacheKey("f", (), (), "sm_90")
+
+    def use() -> tuple[str, bool]:
+        pyptx.DEFAULT_CACHE_DIR = pyptx._find_default()
+        pyptx.CubinCache()
+        cache = pyptx.CubinCache()
+        cache.put(pyptx.CacheEntry(key, "ptx", None))
+        found = cache.get(key)
+        assert found is not None
+        return found.ptx_source, cache.stats().entries == 1
+
+    found, [warning] = as_homeless(use)
+    assert found == ("ptx", True)
+    assert "set PYPTX_CACHE_DIR" in warning
+
+
 def test_who_asks_for_a_directory_to_write_to_gets_an_error() -> None:
     def use() -> str:
         with pytest.raises(LockcacheError) as caught:
@@ -149,6 +177,16 @@ def test_who_asks_for_a_directory_to_write_to_gets_an_error() -> None:
         return str(caught.value)
 
     assert as_homeless(use) == ("no home directory: set LOCKCACHE_DIR or name a directory", [])
+
+
+def test_a_framework_goes_on_with_its_own_cache_and_one_warning() -> None:
+    def use() -> list[bool]:
+        return [install("some", lambda: open_shared("some", "1.0", None, None)) for _ in range(2)]
+
+    found, [warning] = as_homeless(use)
+    assert found == [False, False]
+    assert "some goes on with its own cache" in warning
+    assert "set LOCKCACHE_DIR" in warning
 
 
 @pytest.mark.parametrize("home", HOMELESS, ids=str)

@@ -12,6 +12,7 @@ import pytest
 
 from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
 from lockcache.explain import state
+from lockcache.filestream.disk import turn_to_replace
 from tests.cli.command import run
 from tests.processes.provable_values import value_for
 
@@ -116,6 +117,18 @@ sys.exit(main())
 """
 
 
+WITHOUT_WAITING = """
+import sys
+from functools import partial
+from lockcache.cli import main
+from lockcache.cli.commands import bundle
+
+bundle.turn_to_replace = partial(bundle.turn_to_replace, seconds=0.0)
+sys.argv[0] = "lockcache"
+sys.exit(main())
+"""
+
+
 def test_who_promotes_into_the_output_waits_while_it_is_merged(bundle: Path, tmp_path: Path) -> None:
     """``merge -o K K NEW`` is how a site adds to the bundle that its jobs promote into."""
     for name in ("node", "new"):
@@ -129,6 +142,25 @@ def test_who_promotes_into_the_output_waits_while_it_is_merged(bundle: Path, tmp
     assert run("promote", tmp_path / "node", bundle).returncode == 0
     with BundleProgramCache(bundle) as reopened:
         assert (len(reopened), reopened[b"node"], reopened[b"new"]) == (len(KEYS) + 2, b"code", b"code")
+
+
+def test_a_bundle_is_made_while_another_one_promotes_into_it_and_stays_made(bundle: Path, tmp_path: Path) -> None:
+    """Reading the directory holds nobody up. But it replaces nothing in another one's turn, who would put it back."""
+    with FileStreamProgramCache(tmp_path / "node") as cache:
+        cache[b"node"] = b"code"
+    words = ["bundle", "make", "-o", bundle, tmp_path / "filled"]
+    command = [sys.executable, "-c", PROMOTED_MEANWHILE, tmp_path / "node", bundle, *words]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (made.returncode, made.stderr) == (0, "promotes\n"), made
+    with turn_to_replace(str(bundle), 0.0):
+        before = bundle.read_bytes()
+        made = subprocess.run(
+            [sys.executable, "-c", WITHOUT_WAITING, *words], capture_output=True, text=True, check=False
+        )
+        assert made.returncode == 1
+        assert "others have added to it" in made.stderr
+        assert bundle.read_bytes() == before
+    assert list(tmp_path.glob(".kernels.lcb.*.part")) == []
 
 
 def test_a_bundle_and_a_packed_one_keep_the_names_that_ls_shows(tmp_path: Path) -> None:

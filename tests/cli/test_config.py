@@ -6,8 +6,10 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from lockcache import FileStreamProgramCache
-from lockcache.arguments import PROGRAM_VARIABLES, SWITCHES, VARIABLES
+from lockcache.arguments import PROGRAM_VARIABLES, SWITCHES, VARIABLES, unknown_variables
 from lockcache.lowlevel import Policy
 from lockcache_daemon.settings.model import DirectorySettings, Settings, settings_of
 from lockcache_daemon.settings.sources import variable_of
@@ -91,3 +93,11 @@ def test_a_variable_on_which_programs_fail_is_found(cache_path: Path) -> None:
         ended = run(command, str(cache_path), **{variable: "bogus"})
         assert ended.returncode == 2
         assert f"{variable}: 'bogus' is not" in " ".join((ended.stdout + ended.stderr).split())
+
+
+@pytest.mark.parametrize(
+    "name", [*map(variable_of, (*settings_of(Settings), *settings_of(DirectorySettings), "config")), *VARIABLES]
+)
+def test_no_variable_of_the_daemon_or_of_programs_is_taken_for_a_mistake(name: str) -> None:
+    assert not unknown_variables({name: "1"})
+    assert unknown_variables({f"{name}_X": "1"}) == {f"{name}_X": name}

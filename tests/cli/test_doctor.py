@@ -16,13 +16,14 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.doctor import checks_worker
+from lockcache.doctor.files import group_member
 from lockcache.doctor.findings import Subject
 from lockcache.doctor.probe_dir import PREFIX
 from tests.access.group_members import MALLORY, run_as
 from tests.cli.command import LOCKCACHE, run, run_as_somebody
 from tests.cli.doctor import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, everything_in, examined, until, verdicts
 from tests.matrix_sampling import all_but
-from tests.processes.crowd import HANG_SECONDS
+from tests.processes.crowd import HANG_SECONDS, run_all
 from tests.state_pages import make_newer
 
 
@@ -203,6 +204,16 @@ def test_few_descriptors_are_degraded_and_fewer_than_locks_are_noted(
     assert checks["open files"]["measured"]["soft"] == files
 
 
+@pytest.mark.root
+def test_without_proc_the_mount_is_not_told_and_all_else_is(filled: Path) -> None:
+    hidden = f"mount -t tmpfs none /proc && {LOCKCACHE} doctor --json {filled}"
+    ended = subprocess.run(["unshare", "--mount", "bash", "-c", hidden], capture_output=True, text=True, check=False)
+    checks = {check["check"]: check for check in json.loads(ended.stdout)["checks"]}
+    assert verdicts(checks) == {"file system": UNTESTED}
+    assert "no /proc" in checks["file system"]["found"]
+    assert ended.returncode == 0
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_whatever_ends_it_what_it_made_is_removed(number: signal.Signals, filled: Path) -> None:
@@ -214,6 +225,14 @@ def test_whatever_ends_it_what_it_made_is_removed(number: signal.Signals, filled
     process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     until(lambda: set(everything_in(filled)) == before)
+
+
+def _group_as_nobody(path: str) -> tuple[str, str]:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    [finding] = group_member(Subject(path, "empty", path))
+    return finding.verdict, finding.found
 
 
 @pytest.fixture
@@ -242,3 +261,10 @@ def test_a_directory_that_may_not_be_read_is_explained(closed: Path, below: str)
         assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), words
         assert "owned by root (uid 0), mode 0700, and you are uid" in ended.stderr, words
         assert f"{closed}: permission denied" in ended.stderr or f"{closed} is owned" in ended.stderr, words
+
+
+@pytest.mark.root
+def test_who_is_not_root_is_told_what_could_not_be_tried(tmp_path: Path) -> None:
+    [(verdict, found)] = run_all("fork", _group_as_nobody, [(str(tmp_path),)])
+    assert verdict == UNTESTED
+    assert "as root only" in found

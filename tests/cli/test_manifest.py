@@ -11,7 +11,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk import entry_name
-from lockcache.remote.manifest import read_manifest
+from lockcache.remote.manifest import format_manifest, read_manifest
 from tests.cli.command import run
 from tests.remote.conftest import one_server, server
 from tests.remote.servers import Valkey, free_port
@@ -67,6 +67,14 @@ def test_it_is_listed_with_what_a_directory_has(manifest: Path, filled: Path) ->
     found = [json.loads(line) for line in run("manifest", "ls", "--json", manifest, filled).stdout.splitlines()]
     assert [each["name"] for each in found if not each["is_here"]] == [entry_name(KEYS[0].encode())]
     assert {each["arch"] for each in found if each["is_here"]} == {"sm_80", "sm_81"}
+
+
+def test_manifests_are_merged_also_into_one_of_them(manifest: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(format_manifest([entry_name(b"more")]))
+    merged = json.loads(run("manifest", "merge", "--json", "-o", manifest, manifest, other).stdout)
+    assert (merged["files"], merged["keys"]) == (2, 21)
+    assert read_manifest(str(manifest)) == NAMES | {entry_name(b"more")}
 
 
 def test_what_it_lists_is_fetched_into_a_directory_that_is_made(

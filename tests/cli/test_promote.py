@@ -179,9 +179,22 @@ def test_a_signal_while_promoting_leaves_nothing_and_the_exit_code(
     assert sorted(each.name for each in tmp_path.iterdir()) == [".k.lcb.lock", "filled"]
 
 
+def test_a_signal_for_the_command_that_comes_late_is_dropped(filled: Path, tmp_path: Path) -> None:
+    done = _run_while(f"os.kill(os.getpid(), {signal.SIGUSR1.value})", filled, tmp_path / "k.lcb")
+    assert (done.returncode, "5 programs promoted" in done.stderr) == (7, True), done
+
+
 @pytest.mark.parametrize("error", ["ValueError('names that begin alike')", "MemoryError()"])
 def test_whatever_is_wrong_with_the_bundle_leaves_the_exit_code(filled: Path, tmp_path: Path, error: str) -> None:
     done = _run_while(f"raise {error}", filled, tmp_path / "k.lcb")
     assert done.returncode == 7, done
     assert "nothing was promoted: " + ("names" if "names" in error else "it does not fit") in done.stderr
     assert not (tmp_path / "k.lcb").exists()
+
+
+@pytest.mark.parametrize("word, code", [("no-such-command", 127), ("{filled}/lockcache/state", 126)])
+def test_the_last_of_a_node_promotes_though_its_command_is_not_there(
+    filled: Path, tmp_path: Path, word: str, code: int
+) -> None:
+    done = run("run", "--dir", filled, "--seed", tmp_path / "k.lcb", "--promote", "--", word.format(filled=filled))
+    assert (done.returncode, "5 programs promoted" in done.stderr) == (code, True), done

@@ -54,6 +54,16 @@ def test_whoever_makes_the_directory_for_a_seed_asks_no_server(tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_variables_that_are_set_count_and_the_last_rank_speaks(cache_path: Path) -> None:
+    least = "JAX_PERSISTENT_CACHE_MIN_"
+    names = [f"{least}COMPILE_TIME_SECS", f"{least}ENTRY_SIZE_BYTES"]
+    program = f"import os; print(*map(os.environ.get, {names}))"
+    variables = {names[0]: "5", "SLURM_LOCALID": "3", "LOCKCACHE_DIR": str(cache_path)}
+    code, out, err = finish("--", sys.executable, "-c", program, **variables)
+    assert (code, out, err.count("\n")) == (0, "5 0\n", 1)  # the last rank speaks, which the only one is
+
+
+@pytest.mark.slow
 def test_an_adapter_is_installed_when_its_framework_has_been_imported(tmp_path: Path) -> None:
     (tmp_path / "cupy").mkdir()
     (tmp_path / "cupy" / "__init__.py").write_text(FRAMEWORK)
@@ -85,6 +95,23 @@ def test_a_signal_goes_to_the_command(number: signal.Signals, tmp_path: Path) ->
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == 9
+
+
+_ALARM = """
+import os, signal
+from lockcache.cli.running.child import WAITED_FOR, end_as, run_child
+from lockcache.cli.signals import held_back
+with held_back(WAITED_FOR) as mask:
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    print(end_as(run_child(("sleep", "60"), os.environ, mask)))
+"""
+
+
+@pytest.mark.slow
+def test_an_alarm_that_was_set_before_ends_the_command() -> None:
+    """As of ``perl -e 'alarm 60; exec @ARGV' lockcache run ...``: in the command's place it would end that."""
+    ended = subprocess.run([sys.executable, "-c", _ALARM], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout, ended.stderr) == (f"{128 + signal.SIGALRM}\n", "")
 
 
 @pytest.mark.slow
@@ -142,6 +169,35 @@ def test_a_command_has_no_variable_with_which_triton_would_raise_without_lockcac
 
 
 @pytest.mark.slow
+def test_a_framework_that_is_looked_for_first_is_adapted_when_it_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text(
+        "import sys\nif 'broken' in sys.argv: sys.argv.remove('broken'); raise ImportError\n"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import importlib.util, lockcache.integrations.cupy as adapter\n"
+        "adapter.install = lambda: print('installed')\n"
+        "assert importlib.util.find_spec('cupy')\n"
+        "try: import cupy\nexcept ImportError: print('again'); import cupy\n"
+    )
+    variables = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "LOCKCACHE_DIR": str(tmp_path / "cache")}
+    assert finish("-q", "--", sys.executable, str(program), **variables)[1] == "installed\n"
+    assert finish("-q", "--", sys.executable, str(program), "broken", **variables)[1] == "again\ninstalled\n"
+
+
+@pytest.mark.slow
+def test_an_empty_entry_of_pythonpath_stays_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "program.py").write_text("import mine; print('found')")
+    variables = {"PYTHONPATH": f"{os.pathsep}{ROOT}", "LOCKCACHE_DIR": str(tmp_path / "cache")}
+    assert finish("-q", "--", sys.executable, "scripts/program.py", **variables)[1] == "found\n"
+
+
+@pytest.mark.slow
 def test_the_command_has_the_signals_that_programs_rely_on(tmp_path: Path) -> None:
     ignore = (
         "import signal, os, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
@@ -154,6 +210,13 @@ def test_the_command_has_the_signals_that_programs_rely_on(tmp_path: Path) -> No
     ignored = int(ended.stdout.partition("SigIgn:")[2].split()[0], 16)
     assert not ignored & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1))
     assert ended.returncode == 0
+
+
+def test_a_script_that_does_not_say_what_runs_it_is_run_by_the_shell(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text('exit "$1"\n')
+    script.chmod(0o755)
+    assert run("run", "-q", "--dir", str(tmp_path / "cache"), "--", str(script), "7").returncode == 7
 
 
 @pytest.mark.slow

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting import RUN_HEAD
 from tests.cli.command import run, start
 from tests.processes.crowd import HANG_SECONDS
 
@@ -129,6 +131,16 @@ def test_a_job_does_not_count_what_a_killed_job_of_the_same_name_left(cache_path
     assert os.listdir(cache_path / "lockcache" / "runs") == []
 
 
+def test_a_later_run_removes_what_a_killed_one_left_a_day_ago(cache_path: Path) -> None:
+    said(cache_path, ONCE)
+    runs = cache_path / "lockcache" / "runs"
+    for name, age in (("old", 100_000), ("new", 0)):
+        (runs / name).write_bytes(RUN_HEAD)
+        os.utime(runs / name, (time.time() - age,) * 2)
+    said(cache_path, ONCE)
+    assert os.listdir(runs) == ["new"]
+
+
 def test_a_run_within_a_run_counts_for_both(cache_path: Path, tmp_path: Path) -> None:
     inner = [sys.executable, "-m", "lockcache", "run", "--dir", str(tmp_path / "inner"), "--", sys.executable, "-c"]
     program = f"import subprocess; subprocess.run({[*inner, ONCE]!r}, check=True)"
@@ -148,6 +160,10 @@ def test_more_compilations_than_asked_for_are_an_exit_code_and_are_named(
     )
     assert bool(found) == bool(code)
     assert said(cache_path, ONCE, "-q", "--most-compiles", "0") == ""  # a warm one
+
+
+def test_the_commands_own_exit_code_takes_precedence(cache_path: Path) -> None:
+    assert said(cache_path, f"{ONCE}\nsys.exit(7)", "-q", "--most-compiles", "0", code=7) == ""
 
 
 def test_where_nobody_knows_how_much_was_compiled_the_run_has_not_passed(cache_path: Path, tmp_path: Path) -> None:

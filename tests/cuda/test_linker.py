@@ -110,6 +110,25 @@ def test_what_nvjitlink_refuses_is_raised_by_link_in_its_words(cache) -> None:
     assert len(cache) == 0
 
 
+@pytest.mark.parametrize("target", ["ltoir", "CUBIN", None, 5, []], ids=str)
+def test_other_targets_are_refused_by_cuda_core(target: Any, cache) -> None:
+    said = outcome(lambda: CORE(*units("ptx"), options=linker_options()).link(target))
+    assert outcome(lambda: link(units("ptx"), target, cache)) == said
+
+
+def test_a_closed_linker_says_so(cache) -> None:
+    for use in (
+        lambda linker: linker.link("cubin"),
+        lambda linker: linker.link("cubin", cache=cache),
+        lambda linker: linker.get_info_log(),
+        lambda linker: linker.get_error_log(),
+    ):
+        linker = Linker(*units("ptx"), options=linker_options())
+        linker.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            use(linker)
+
+
 def test_the_log_of_a_link_that_fails_is_read_as_with_cuda_core(cache) -> None:
     linker, core = (kind(*units("ptx", KERNEL), options=linker_options()) for kind in (Linker, CORE))
     assert outcome(lambda: linker.link("cubin", cache=cache)) == outcome(lambda: core.link("cubin"))

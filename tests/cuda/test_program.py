@@ -243,6 +243,13 @@ def test_a_cache_of_cuda_cores_is_left_to_cuda_core() -> None:
         Program(PLAIN, "c++", options()).compile("cubin", cache={})
 
 
+def test_a_closed_program_says_so(cache) -> None:
+    program = Program(PLAIN, "c++", options())
+    program.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        program.compile("cubin", cache=cache)
+
+
 def _herd(path: str) -> None:
     with FileStreamProgramCache(path) as cache:
         _compile_templates(cache)

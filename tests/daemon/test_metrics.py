@@ -14,6 +14,8 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.explain import state
+from lockcache_daemon.observe.board import Board
+from lockcache_daemon.observe.metrics import Metrics
 from tests.daemon.daemon_process import HANG_SECONDS, run_daemon, until
 from tests.daemon.directories import fill, make_directory
 from tests.daemon.http_client import Watched, get
@@ -111,6 +113,14 @@ def test_openmetrics_is_served_to_who_asks_for_it(cache_path: Path) -> None:
         status, headers, body = get(daemon.port, "/metrics", accept="application/openmetrics-text; version=1.0.0")
         assert (status, headers["Content-Type"].partition(";")[0]) == (200, "application/openmetrics-text")
         assert body.endswith(b"# EOF\n")
+
+
+@pytest.mark.parametrize(
+    "accept", ["application/openmetrics-text;version=a.b", "application/openmetrics-text;version==;;q", ",;=,"]
+)
+def test_a_client_that_asks_for_no_format_there_is_gets_text(accept: str) -> None:
+    body, content_type = Metrics(Board()).negotiated(accept)
+    assert (content_type.partition(";")[0], b"lockcache_up 1.0\n" in body) == ("text/plain", True)
 
 
 def test_the_metrics_file_is_there_at_the_start_whole_and_readable_and_says_when_the_daemon_ended(

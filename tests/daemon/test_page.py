@@ -16,7 +16,7 @@ from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.reports import Counters
 from lockcache_daemon.observe.board import Board, Limits
-from lockcache_daemon.observe.charts import draw_bytes
+from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
 from lockcache_daemon.observe.history import Sample
 from lockcache_daemon.observe.status_page import render_page
 from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
@@ -88,6 +88,19 @@ def test_a_chart_of_bytes_says_what_it_shows_and_draws_the_cap_where_it_was() ->
     heights = re.findall(r"(?:V|,)([0-9.]+)", cap)
     assert len(set(heights)) == 2
     assert float(heights[0]) > float(heights[-1])  # SVG counts downwards
+
+
+def test_evictions_are_bars_by_the_minute() -> None:
+    svg = draw_evictions(hour(), NOW)
+    assert 28 <= svg.count('class="bar"') <= 31
+    assert "119 B, 239 entries" in svg
+
+
+def test_a_hit_ratio_has_no_line_over_minutes_of_which_nothing_is_known() -> None:
+    svg = draw_hit_ratio(hour(), NOW)
+    (line,) = re.findall(r'class="line" d="([^"]*)"', svg)
+    assert line.count("M") == 2
+    assert "over the last hour: 90.0%" in svg
 
 
 def test_all_budgets_are_named() -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.accounting import space_of
-from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk.layout import SHARDS, Layout
 from lockcache.filestream.policy import Policy
 from lockcache.sizes import parse_size
 from tests.daemon.daemon_process import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
@@ -114,6 +115,18 @@ def test_a_small_cap_on_xfs_is_swept_below_what_writers_leave_for_entries(
         assert run_daemon("--max-size", cap, "--once", root).returncode == 0
         assert 0.85 * limit < cache.stats().bytes <= 0.9 * limit
         assert min(dry["evicted_entries"], number - len(cache)) > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_once_that_is_interrupted_says_so_by_its_exit_code(cache_path: Path, number: int, code: int) -> None:
+    directory = CacheDirectory(str(cache_path), 1.0)
+    with ExitStack() as stack:
+        for shard in range(SHARDS):  # it waits a quarter of a second for each
+            stack.enter_context(directory.locks[shard])
+        with RunningDaemon("--max-size", "1M", "--once", cache_path) as daemon:
+            assert daemon.end(number) == code
+    directory.close()
 
 
 def test_a_reader_of_its_log_who_goes_away_does_not_end_the_daemon(cache_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,6 +182,14 @@ def _answers(port: int) -> bool:
         return bool(get(port, "/healthz")[0] == 200)
     except (OSError, ValueError):
         return False
+
+
+def test_a_page_is_made_at_most_once_a_second(port: int, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    before = get(port, "/status.json")[2]
+    board.failed("/a", "broken")
+    assert get(port, "/status.json")[2] == before
 
 
 def test_nothing_in_the_page_could_run_or_load_anything(port: int) -> None:

@@ -52,6 +52,19 @@ def test_what_one_node_stores_another_reads_and_keeps(server: Valkey, tmp_path: 
     assert _read_elsewhere(tmp_path / "other", "k") == "b'v'", "from its own directory"
 
 
+def test_without_the_variable_nothing_is_asked(server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKCACHE_REMOTE")
+    with FileStreamProgramCache(tmp_path) as cache:
+        cache["k"] = b"v"
+    assert server.client.dbsize() == 0
+    assert not (tmp_path / "lockcache" / "remote").exists()
+    program = (
+        "import sys, lockcache; lockcache.FileStreamProgramCache(sys.argv[1]).get('k'); "
+        "print('redis' in sys.modules, 'lockcache.remote.backing' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program, str(tmp_path)], text=True) == "False False\n"
+
+
 def test_a_process_does_not_read_back_what_its_own_unsent_write_replaced(server: Valkey, tmp_path: Path) -> None:
     with FileStreamProgramCache(tmp_path) as cache:
         cache["k"] = b"older"

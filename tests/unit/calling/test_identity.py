@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import re
 import runpy
+import subprocess
 import sys
 import unittest.mock
 from collections.abc import Callable, Iterator
@@ -208,6 +209,20 @@ def test_functions_of_plugins_that_are_no_modules_are_memoized(tmp_path: Path) -
         assert plugin.build(1) == f"{name} 1".encode()
     for name in ("first", "second"):
         assert runpy.run_path(str(tmp_path / f"{name}.py"))["build"](1) == f"{name} 1".encode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runner", ["cProfile", "profile", "trace --count -C ."], ids=lambda runner: runner.split()[0])
+def test_a_script_has_the_same_keys_below_a_profiler(tmp_path: Path, runner: str) -> None:
+    source = HEAD.replace("CACHE", repr(str(tmp_path / "cache"))) + PLAIN + "print(build(1), cache.stats().hits)\n"
+    (tmp_path / "script.py").write_text(source)
+
+    def run(*options: str) -> str:
+        command = [sys.executable, *options, "script.py"]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    assert run().startswith("b'one 1' 0\n")
+    assert run("-m", *runner.split()).lstrip().startswith("b'one 1' 1\n")
 
 
 def test_a_cell_that_is_run_again_shares_and_one_that_changed_is_refused(tmp_path: Path) -> None:

@@ -190,6 +190,16 @@ def test_a_planted_symlink_is_not_followed(layout, tmp_path):
     assert target.read_text() == "precious"
 
 
+def test_a_holder_of_wrong_types_is_no_holder(layout):
+    os.makedirs(layout.leases)
+    body = Holder("h", "t", 1, "l", 2)._replace(pid="one")
+    import json
+
+    with open(layout.lease(NAME, 0), "w") as file:
+        json.dump(body._asdict(), file)
+    assert holder_of(layout, NAME, 0) is None
+
+
 def test_where_there_is_no_file_nobody_holds_and_nothing_is_reaped(layout):
     assert holder_of(layout, NAME, 0) is None
     os.makedirs(layout.leases)

@@ -79,10 +79,11 @@ def test_a_staged_name_with_any_character_added_or_removed_is_not_taken_for_itse
         GOOD + "\n", " " + GOOD, GOOD.upper(), GOOD + ".1", GOOD.replace("ab.", "abc."), GOOD.replace("ab.", "a."),
         GOOD.replace(".123.", ".-1."), GOOD.replace(".123.", ".+1."), GOOD.replace(".123.", ".1_0."),
         GOOD.replace(".123.", ".."), GOOD.replace(".123.", ".1e3."), GOOD.replace(".123.", "." + "9" * 20 + "."),
+        GOOD.replace(".123.", f".{2**63}."),
         GOOD.replace(".42.", ".٤٢."), GOOD.replace("abcdef", "abcde"), "policy.json.0123456789abcdef", "",
         "tmpabcdef", GOOD.replace("1f", "0x1f"),
     ],
-    ids=range(18),
+    ids=range(19),
 )  # fmt: skip
 def test_what_looks_like_a_staged_name_and_is_none_is_refused(bad):
     assert parse_staged_name(bad) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import locks
 from lockcache.filestream.disk.folders import PlantedFolderError
 from lockcache.filestream.disk.layout import Layout
-from lockcache.filestream.disk.locks import ProcessLock, ShardLocks
+from lockcache.filestream.disk.locks import ProcessLock, ShardLocks, _is_in_lower_half
 from tests.unit.forked import in_child
 from tests.unit.material import descriptors, descriptors_to_begin_with
 
@@ -311,6 +312,12 @@ def test_a_descriptor_is_kept_for_the_next_time_unless_there_are_few_of_them(pat
         with lock:
             assert len(descriptors()) == before + 1
         assert len(descriptors()) == before + keeps_open
+
+
+@pytest.mark.parametrize("limit, kept", [(1000, [True, True, False]), (resource.RLIM_INFINITY, [True, True, True])])
+def test_descriptors_in_the_upper_half_of_what_the_process_may_have_are_not_kept(limit, kept, monkeypatch):
+    monkeypatch.setattr("lockcache.filestream.disk.locks.resource.getrlimit", lambda _: (limit, limit))
+    assert [_is_in_lower_half(fd) for fd in (3, 499, 500)] == kept
 
 
 @pytest.mark.parametrize("folder", ["entry_shard", "record_shard"])

@@ -62,6 +62,14 @@ def test_a_64th_of_the_cap_is_never_exceeded(cache_path: Path) -> None:
         assert (path.stat().st_blocks * 512 if path.exists() else 0) <= cap / 64
 
 
+def test_what_is_too_large_for_a_slot_is_not_kept(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        closures(cache).store(NAME, bytes(32 * 1024 - 44))
+        assert closures(cache).load(NAME) == bytes(32 * 1024 - 44)
+        closures(cache).store(OTHER, bytes(32 * 1024 - 43))
+        assert closures(cache).load(OTHER) is None
+
+
 def damage(path: Path, at: int) -> None:
     with path.open("r+b") as file:
         file.seek(at)

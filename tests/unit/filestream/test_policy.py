@@ -141,6 +141,16 @@ def test_where_inodes_count_those_of_lock_files_and_folders_are_set_aside():
     assert usual - limit >= (257 + 256) * 512
 
 
+def test_the_environment_states_the_cap_for_a_program_that_states_none(make, monkeypatch):
+    monkeypatch.setenv("LOCKCACHE_MAX_SIZE", "50M")
+    monkeypatch.setenv("LOCKCACHE_POLICY", "cost")
+    assert make().max_size_bytes == 50_000_000
+    assert policy_file(make()).load() == Policy(50_000_000, priority="cost")
+    assert make(70_000_000).max_size_bytes == 70_000_000
+    policy_file(make()).replace(Policy(20_000_000, by_operator=True))
+    assert policy_file(make()).load() == Policy(20_000_000, by_operator=True)
+
+
 def test_a_program_does_not_change_back_what_is_evicted_first(make, monkeypatch):
     policy_file(make()).replace(Policy(priority="cost"))
     monkeypatch.setenv("LOCKCACHE_POLICY", "lru")

@@ -170,6 +170,14 @@ def test_another_seed_takes_the_place_of_a_programs_and_not_of_an_operators(
     assert "an operator set it to" in caplog.text
 
 
+def test_an_operator_attaches_again_what_clear_took_away(
+    cache: FileStreamProgramCache, cache_path: Path, bundle: Path
+) -> None:
+    cache.clear()
+    attach_seed(open_directory(cache_path), str(bundle), None, is_signed=False, by_operator=True)
+    assert FileStreamProgramCache(cache_path)[KEYS[0]] == OLDER[KEYS[0]]
+
+
 def test_it_counts_under_the_cap(cache_path: Path, tmp_path: Path) -> None:
     bundle = write(tmp_path / "large.lcb", bundle_of({b"%d" % number: os.urandom(10_000) for number in range(100)}))
     with FileStreamProgramCache(cache_path, max_size_bytes=6_000_000) as cache:
@@ -237,6 +245,16 @@ def test_a_network_file_system_takes_none(
     with FileStreamProgramCache(cache_path, seed=bundle) as cache:
         assert cache.get(KEYS[0]) is None
     assert "on a network file system" in caplog.text
+
+
+def test_who_may_only_read_reads_the_seed(cache: FileStreamProgramCache, cache_path: Path) -> None:
+    del cache[KEYS[1]]
+    with FileStreamProgramCache(cache_path, read_only=True) as golden:
+        assert golden[KEYS[0]] == OLDER[KEYS[0]]
+        assert golden.get(KEYS[1]) is None
+        golden[KEYS[0]] = b"dropped"
+        assert golden.get(KEYS[0]) is None, "not the older one, through the object that wrote"
+    assert cache[KEYS[0]] == OLDER[KEYS[0]]
 
 
 def test_variables_and_copies(cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

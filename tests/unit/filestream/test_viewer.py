@@ -11,6 +11,8 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.entry.views import StagedView
+from lockcache.filestream.repair.verify import verify_entry
+from lockcache.lowlevel import CacheDirectory
 from tests.crash.measure import accounted, on_disk
 
 FILES = {"kernel.so": b"\x7fELF" * 100, "kernel.json": b"{}"}
@@ -123,6 +125,26 @@ def test_room_for_a_view_is_made_by_eviction_and_counted(cache_path: Path) -> No
     assert cache.stats().bytes == 2 * BYTES
 
 
+def test_a_directory_that_is_only_read_shows_the_views_that_there_are(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache.put_files("shown", FILES)
+        path = str(cache.view_files("shown"))
+        cache.put_files("other", FILES)
+    reading = FileStreamProgramCache(cache_path, read_only=True)
+    assert reading.view_files("shown") == path
+    assert reading.view_files("other") is None
+    assert len(_views(cache_path)) == 1
+
+
+def test_looking_for_a_view_takes_no_turn_and_counts_as_a_use(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path, compile_once=True) as cache:
+        assert cache.view_files("k") is None
+        assert list((cache_path / "lockcache").glob("leases/*")) == []
+        cache.put_files("k", FILES)
+        assert cache.view_files("k") is not None
+        assert cache.stats().hits == 1
+
+
 def test_the_view_of_an_entry_that_another_program_removed_goes_by_a_recount(
     cache: FileStreamProgramCache, cache_path: Path
 ) -> None:
@@ -133,6 +155,17 @@ def test_the_view_of_an_entry_that_another_program_removed_goes_by_a_recount(
     [repair] = cache.recount()
     assert repair.after == (0, 0)
     assert _views(cache_path) == []
+
+
+def test_a_corrupt_entry_takes_its_view_into_no_quarantine(cache: FileStreamProgramCache, cache_path: Path) -> None:
+    cache.put_files("k", FILES)
+    path = str(cache.view_files("k"))
+    [entry] = (cache_path / "entries").glob("??/*")
+    _change(entry)
+    assert cache.view_files("k") is None, "the entry decides, however whole its view is"
+    verify_entry(CacheDirectory(str(cache_path), 2.0), entry.parent.name + entry.name, repair=True)
+    assert not os.path.exists(path)
+    assert cache.recount() == []
 
 
 def test_of_two_that_make_a_view_at_once_the_second_takes_that_of_the_first(

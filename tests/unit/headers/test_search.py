@@ -31,6 +31,11 @@ def test_quotes_look_beside_the_including_file_and_angle_brackets_do_not(tree: T
     assert not changes('#include "a/n.h"', rewrites("a/h.h"), no_source_include=True)
 
 
+def test_quotes_do_not_look_beside_the_files_above(tree: Tree) -> None:
+    tree({"a/n.h": '#include "b/m.h"', "a/b/m.h": '#include "h.h"', "a/h.h": "", "h.h": ""})
+    assert not changes('#include "a/n.h"', lambda: (rewrites("a/h.h")(), rewrites("h.h")()))
+
+
 def test_the_source_lies_where_its_name_says(tree: Tree) -> None:
     tree({"h.h": "", "sub/h.h": ""})
     assert changes('#include "h.h"', rewrites("sub/h.h"), name="sub/x.cu")
@@ -45,6 +50,17 @@ def test_pre_includes_come_from_the_working_directory_then_from_include_path(tre
     assert not changes("", rewrites("sub/p.h"), **arguments)
     assert changes("", lambda: tree({"p.h": '#include "q.h"'}), no_source_include=True, **arguments)
     assert changes("", lambda: tree({"q.h": ""}), **arguments)
+
+
+def test_the_order_of_pre_includes_counts(tree: Tree) -> None:
+    tree({"p.h": "1", "q.h": "2"})
+    assert fingerprint("", (), ["p.h", "q.h"]) != fingerprint("", (), ["q.h", "p.h"])
+
+
+def test_an_absolute_name_is_that_file(tree: Tree, tmp_path: Path) -> None:
+    tree({"far/h.h": ""})
+    assert changes(f"#include <{tmp_path}/far/h.h>", rewrites("far/h.h"))
+    assert changes("", lambda: Path("far/h.h").unlink(), pre_include=tmp_path / "far" / "h.h")
 
 
 def test_every_place_counts_for_include_next(tree: Tree) -> None:
@@ -76,6 +92,11 @@ def test_whether_there_is_a_file_is_all_that_has_include_asks(tree: Tree) -> Non
     assert not changes(code, rewrites("b/h.h"), include_path=path)
     assert changes(code, lambda: tree({"a/h.h": ""}), include_path=path)
     assert changes(code, lambda: (os.unlink("a/h.h"), os.unlink("b/h.h")), include_path=path)
+
+
+def test_a_file_is_read_though_has_include_asked_for_it_before(tree: Tree) -> None:
+    tree({"h.h": ""})
+    assert changes('#if __has_include("h.h")\n#include "h.h"\n#endif', rewrites("h.h"))
 
 
 # ---- what does not count ---------------------------------------------------------------------------------------------

@@ -13,9 +13,12 @@ import pytest
 from lockcache.integrations.pyptx import CacheEntry, CubinCache
 from lockcache.integrations.pyptx_directory.backup import keep_locked
 from lockcache.integrations.pyptx_directory.files import PyptxFiles
-from tests.unit.integrations.pyptx_format import ENTRY, KEY, NAME, file
+from tests.unit.integrations.pyptx_format import ENTRY, KEY, NAME, file, flip
 
 NEWER = replace(ENTRY, ptx_source="newer", cubin_bytes=b"newer")
+
+
+OTHER = CacheEntry(replace(KEY, arch="sm_80"), "other", None)
 
 
 @pytest.fixture
@@ -55,6 +58,25 @@ def test_memory_is_not_served_in_place_of_a_newer_entry_that_is_being_replaced(
     reader.put(replace(ENTRY, ptx_source="oldest"))
     begin()
     assert reader.get(KEY) == ENTRY
+
+
+def test_one_that_is_kept_and_damaged_is_a_miss(
+    begin: Callable[..., None], staged: Path, fresh: Callable[[], CubinCache]
+) -> None:
+    begin()
+    flip(staged / f"{NAME}.ptx.kept")
+    reader = fresh()
+    assert reader.get(KEY) is None
+    assert reader.stats().corrupt_entries == 1
+
+
+def test_what_was_kept_a_moment_ago_is_left_to_its_writer(
+    begin: Callable[..., None], staged: Path, fresh: Callable[[], CubinCache]
+) -> None:
+    begin()
+    fresh().put(OTHER)
+    assert len(list(staged.iterdir())) == 3
+    assert fresh().get(KEY) == ENTRY
 
 
 @pytest.mark.parametrize("remove", ["clear", "evict", "discard"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -16,8 +17,13 @@ from tests.unit.integrations.pyptx_format import (
     PTX,
     age,
     elf,
+    empty,
     file,
+    folder,
+    garbage,
+    link,
     needs_pyptx,
+    pipe,
     read_entry,
     write_entry,
 )
@@ -82,6 +88,18 @@ def test_a_json_file_of_pyptx_for_another_key_is_a_miss(foreign: Path, fresh: Ca
     assert fresh().get(other) is None
 
 
+@pytest.mark.parametrize("suffix", ["ptx", "cubin"])
+def test_a_json_file_of_pyptx_that_is_older_than_the_rest_is_a_miss(
+    foreign: Path, fresh: Callable[[], CubinCache], suffix: str
+) -> None:
+    """A writer that was killed: its PTX, and the json of the one before."""
+    write_entry(foreign, THEIRS)
+    for each in ("ptx", "cubin", "json"):
+        if each != suffix:
+            age(file(foreign, each), 10)
+    assert fresh().get(KEY) is None
+
+
 def test_a_cubin_of_pyptx_that_is_older_than_its_ptx_is_not_served_with_it(
     foreign: Path, fresh: Callable[[], CubinCache]
 ) -> None:
@@ -92,6 +110,18 @@ def test_a_cubin_of_pyptx_that_is_older_than_its_ptx_is_not_served_with_it(
     assert fresh().get(KEY) == CacheEntry(KEY, "new", None)
 
 
+@pytest.mark.parametrize("suffix", ["json", "ptx", "cubin"])
+@pytest.mark.parametrize("damage", [empty, garbage, link, pipe, folder])
+def test_a_damaged_file_of_pyptx_is_a_miss_or_goes_without_and_no_exception(
+    foreign: Path, fresh: Callable[[], CubinCache], suffix: str, damage: Callable[[Path], None]
+) -> None:
+    write_entry(foreign, THEIRS)
+    damage(file(foreign, suffix))
+    found = fresh().get(KEY)
+    assert found is None or (suffix == "cubin" and damage in (garbage, link, pipe, folder))
+    assert found is None or damage is garbage or found.cubin_bytes is None
+
+
 @pytest.mark.parametrize(
     "sidecar", ["[]", "null", "5", '"x"', "{}", '{"key": 5}', '{"key": {}, "metadata": 5}', "[" * 100_000]
 )
@@ -100,6 +130,14 @@ def test_a_json_file_that_is_no_pyptx_entry_is_a_miss(
 ) -> None:
     write_entry(foreign, THEIRS)
     file(foreign, "json").write_text(sidecar)
+    assert fresh().get(KEY) is None
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 64, 300])
+def test_a_cubin_of_pyptx_whose_end_is_missing_is_a_miss(
+    foreign: Path, fresh: Callable[[], CubinCache], missing_bytes: int
+) -> None:
+    write_entry(foreign, replace(THEIRS, cubin_bytes=elf(missing_bytes=missing_bytes)))
     assert fresh().get(KEY) is None
 
 
@@ -118,3 +156,12 @@ def test_ptx_that_pyptx_puts_over_an_entry_of_ours_before_it_dies_is_a_miss(
     cache.put(ENTRY)
     file(directory, "ptx").write_text("theirs")
     assert fresh().get(KEY) is None
+
+
+@pytest.mark.parametrize("suffix", ["json", "ptx", "cubin"])
+def test_a_file_that_became_a_hole_of_a_terabyte_is_a_miss(cache: CubinCache, directory: Path, suffix: str) -> None:
+    cache.put(ENTRY)
+    os.truncate(directory / f"{NAME}.{suffix}", 1 << 40)
+    assert CubinCache(directory).get(KEY) is None
+    cache.put(ENTRY)
+    assert cache.get(KEY) == ENTRY

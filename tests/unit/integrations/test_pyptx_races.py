@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from lockcache.integrations.pyptx import CacheEntry, CubinCache
 from lockcache.integrations.pyptx_directory import files as pyptx_files
-from tests.unit.integrations.pyptx_format import ENTRY, KEY, PTX, file, folder
+from tests.unit.integrations.pyptx_format import ENTRY, KEY, PTX, file, folder, write_entry
 
 NEWER = replace(ENTRY, ptx_source="newer", cubin_bytes=b"newer")
 
@@ -52,6 +53,15 @@ def test_a_reader_that_meets_a_writer_each_time_misses_and_calls_nothing_damaged
     assert (reader.stats().misses, reader.stats().corrupt_entries) == (1, 0)
 
 
+def test_a_reader_of_an_entry_of_pyptxs_does_not_take_another_reader_for_its_writer(
+    foreign: Path, fresh: Callable[[], CubinCache], before_the_rest_is_read: Callable[..., None]
+) -> None:
+    theirs = replace(ENTRY, ptx_source="theirs", metadata={})
+    write_entry(foreign, theirs)
+    before_the_rest_is_read(lambda _: os.utime(file(foreign, "json")))  # what each hit states
+    assert fresh().get(KEY) == theirs
+
+
 def test_an_entry_that_is_evicted_once_it_is_read_is_still_a_hit(
     cache: CubinCache, fresh: Callable[[], CubinCache], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +77,23 @@ def test_an_entry_that_is_evicted_once_it_is_read_is_still_a_hit(
     reader = fresh()
     assert reader.get(KEY) == ENTRY
     assert reader.stats().entries == 0
+
+
+def test_what_this_process_puts_while_it_reads_is_not_forgotten_for_what_it_read(
+    cache: CubinCache, fresh: Callable[[], CubinCache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.put(ENTRY)
+    reader, real = fresh(), pyptx_files.load_with
+
+    def read_then_put(*arguments: Any) -> Any:
+        loaded = real(*arguments)
+        reader.put(NEWER)
+        return loaded
+
+    monkeypatch.setattr(pyptx_files, "load_with", read_then_put)
+    assert reader.get(KEY) == ENTRY
+    monkeypatch.undo()
+    assert reader.get(KEY) is NEWER
 
 
 @pytest.mark.parametrize("entry", [NEWER, replace(ENTRY, cubin_bytes=None)])

@@ -9,13 +9,14 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import QuarantinedName, entry_name, parse_quarantined_name
+from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.repair import quarantine
 from lockcache.filestream.repair.quarantine import list_quarantine, measure_quarantine, trim_quarantine
 from lockcache.filestream.repair.recount import recount_all
 from lockcache.filestream.repair.verify import verify_entry
 from tests.crash.damage import DAMAGES
-from tests.unit.material import entry_path, on_disk, put
+from tests.unit.material import entry_path, on_disk, put, shard_of
 
 
 def spoil(directory, key: bytes, size: int = 1000, **stored):
@@ -118,6 +119,18 @@ def test_clear_removes_what_is_in_quarantine_and_leaves_the_notes_of_an_operator
     notes.unlink()
     cache.clear()
     assert not os.path.exists(directory.layout.quarantine)
+
+
+def test_clear_waits_for_a_busy_shard(directory):
+    spoil(directory, b"k")
+    busy = ProcessLock(directory.layout.lock(shard_of(b"k")), 1.0)
+    cache = FileStreamProgramCache(directory.layout.root, lock_timeout_seconds=0.02)
+    with busy:
+        cache.clear()
+        assert measure_quarantine(directory.layout).entries == 1
+    cache.clear()
+    assert measure_quarantine(directory.layout).entries == 0
+    busy.close()
 
 
 def test_the_next_writer_of_a_quarantined_key_is_not_held_up_and_its_entry_is_served(directory):

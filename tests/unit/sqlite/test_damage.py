@@ -51,6 +51,19 @@ def test_a_row_that_no_writer_stored_is_a_miss_and_is_removed(
     assert cache["k"] == b"again"
 
 
+def test_removing_a_corrupt_row_spares_what_replaced_it(cache: SQLiteProgramCache, path: Path) -> None:
+    from lockcache.sqlite import rows
+
+    cache["k"] = b"first"
+    with edited(path) as connection:
+        connection.execute("UPDATE programs SET code = x'00'")
+        found = rows.load(connection, b"k")
+        assert isinstance(found, rows.CorruptRow)
+        cache["k"] = b"second"
+        rows.prune(connection, found)
+    assert cache["k"] == b"second"
+
+
 def ruin_garbage(path: Path) -> None:
     path.write_bytes(b"this is no database" * 500)
 
@@ -145,6 +158,22 @@ def test_threads_that_find_one_ruin_at_once_begin_one_new_file(path: Path) -> No
         assert len(cache) == 6
         assert len([file for file in path.parent.iterdir() if ".corrupt-" in file.name]) == turn + 1
         cache.close()
+
+
+def test_of_two_objects_that_find_one_ruin_the_second_keeps_the_new_file(path: Path) -> None:
+    one, other = SQLiteProgramCache(path), SQLiteProgramCache(path)
+    one["k"], other["o"] = b"1", b"2"
+    one.close()
+    ruin_with_log(path)
+    one["k"] = b"new"
+    assert other.get("k") == b"new"
+    other["o"] = b"new"
+    assert (one["k"], one["o"]) == (b"new", b"new")
+    for cache in (one, other):
+        cache.close()
+    names = [file.name for file in path.parent.iterdir() if ".corrupt-" in file.name]
+    assert sorted(name.rpartition("-")[2] for name in names if name.endswith(("-wal", "-shm"))) == ["shm", "wal"]
+    assert len(names) == 3
 
 
 @pytest.mark.parametrize("seed", range(10))

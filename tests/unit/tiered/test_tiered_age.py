@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+import lockcache.tiered
 from lockcache import Entry, FileStreamProgramCache, InMemoryProgramCache, TieredProgramCache
+from tests.threads import run_threads
 from tests.unit.forked import in_child
 from tests.unit.tiered.tiers import Plain, Refusing
 
@@ -60,6 +62,19 @@ def test_a_copy_that_moves_up_from_a_middle_tier_is_no_younger_for_it(clock: Cal
     assert (cache["k"], memory["k"]) == (b"1", b"1")
     clock(40)
     assert cache["k"] == b"2"
+
+
+def test_copies_of_unknown_age_are_asked_for_once_too_many_are_known(
+    monkeypatch: pytest.MonkeyPatch, clock: Callable[[float], None]
+) -> None:
+    monkeypatch.setattr(lockcache.tiered, "_MOST_TIMES", 10)
+    last = InMemoryProgramCache()
+    cache = TieredProgramCache(InMemoryProgramCache(), last)
+    cache.update({str(number): b"1" for number in range(25)})
+    last.update({str(number): b"2" for number in range(25)})
+    clock(60)
+    assert [cache[str(number)] for number in range(25)] == [b"2"] * 25
+    assert len(cache._times) <= 10
 
 
 def test_a_write_through_this_object_is_seen_at_once_whatever_the_recheck_time(shared: FileStreamProgramCache) -> None:
@@ -136,6 +151,20 @@ def test_during_a_write_no_read_gives_the_new_value_and_then_the_older_one() -> 
     upper.before_set = lambda: seen.extend(cache.get("k") for _ in range(3))  # between the tiers
     cache["k"] = b"newer"
     assert seen == [b"newer"] * 3
+
+
+def test_threads_that_write_one_key_leave_all_tiers_with_one_value(shared: FileStreamProgramCache) -> None:
+    memory = InMemoryProgramCache()
+    cache = TieredProgramCache(memory, shared)
+    for turn in range(30):
+        start = threading.Barrier(4)
+
+        def write(number: int, turn: int = turn, start: threading.Barrier = start) -> None:
+            start.wait(30)
+            cache["k"] = b"%d %d" % (turn, number)
+
+        run_threads(write, [(number,) for number in range(4)])
+        assert memory["k"] == shared["k"]
 
 
 def test_a_read_does_not_fail_for_a_tier_that_takes_no_copy(shared: FileStreamProgramCache) -> None:
