@@ -79,11 +79,12 @@ def _hide_secrets() -> None:
     begin, end = int(fields[_BEGIN]), int(fields[_END])
     if not 0 < begin < end <= begin + _LONGEST_BYTES:
         return
-    import ctypes  # for programs with such arguments alone
-
-    arguments = ctypes.string_at(begin, end - begin)
-    for first, last in _secrets_in(arguments):
-        ctypes.memset(begin + first, ord("*"), last - first)
+    # Not by ctypes: `python -m lockcache` looks for modules where it is started, and would run one of that name.
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(begin)
+        for first, last in _secrets_in(memory.read(end - begin)):
+            memory.seek(begin + first)
+            memory.write(b"*" * (last - first))
 
 
 def _secrets_in(arguments: bytes) -> list[tuple[int, int]]:
