@@ -19,6 +19,7 @@ from lockcache import serving
 from lockcache.arguments import coerce_seconds, default_cap
 from lockcache.composition.modes import open_in_mode, renew
 from lockcache.composition.null_store import NullStore
+from lockcache.composition.only_read import ReadOnlyParts
 from lockcache.composition.parts import Parts, coerce_arguments, reopen
 from lockcache.explain import Stated, key_in_words, known_statement, statement_of
 from lockcache.filestream import Outcome
@@ -127,7 +128,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         arguments = coerce_arguments(dict(locals()))
         serving.obey_variables()
         directory = open_in_mode(arguments, default_cap(path))
-        parts = self._parts = NullStore(arguments) if directory is None else Parts(arguments, directory)
+        kind = ReadOnlyParts if directory is not None and directory.is_read_only else Parts
+        parts = self._parts = NullStore(arguments) if directory is None else kind(arguments, directory)
         # What a pickled copy opens with. Not the policy: it is the directory's, and may have been changed by then.
         self._arguments = {**arguments}
         del self._arguments["max_size_bytes"], self._arguments["priority"]

@@ -17,7 +17,6 @@ from lockcache import arguments as checks
 from lockcache.arguments import configured_text
 from lockcache.asked_once import AskedOnce
 from lockcache.composition.lookup import Lookup, ServedLookup
-from lockcache.composition.modes import DroppingWriter
 from lockcache.explain import Stated
 from lockcache.filestream import (
     ClosureFile,
@@ -111,6 +110,9 @@ class Parts:
     backing: Backing | None = None
     #: The lookups with that server.
     backed: ServedLookup | None = None
+    #: Gives the counters of the directory, to be added to; ``None`` where nothing is added. Without a function: each
+    #: opening asks for it.
+    counting: Any = property(attrgetter("directory.counting"))
     seeded: SeedSource | None = None
     _recorder: Recorder | None = None
     _keys: KeyRing | None = None
@@ -127,12 +129,11 @@ class Parts:
         self._make_reader(is_seeded=is_seeded)
         if self.backed is not None and self.backing is not None:
             self.backed.serve(self.backing.store, self.writer, arguments["lease_timeout_seconds"], self.counts)
-            if not directory.is_read_only:
-                self.backing.prefetch(manifest, self.writer, self.counts)
+            self.backing.prefetch(manifest, self.writer, self.counts)
         others = self._recorder, None if self.backing is None else self.backing.report, self.reader.run
         counts, keep = partial(counted, self.reader, self.counts), partial(_keep_misses, directory.layout)
         reports = [each.report for each in others if each is not None]
-        self.report = CountersReport(counts, None if directory.is_read_only else directory.counting, keep, reports)
+        self.report = CountersReport(counts, self.counting, keep, reports)
 
     def _begin(self, arguments: Mapping[str, Any]) -> None:
         self._arguments = arguments
@@ -199,10 +200,10 @@ class Parts:
         #: Load an entry as a lookup of this object does, and from the directory and its seed alone.
         self.load: Load = self.reader.load
         self.here: Load = self.reader.load
-        if does_more or self.reader.run is not None or self.renewed is not None or directory.is_read_only:
+        if does_more or self.reader.run is not None or self.renewed is not None:
             self._look_up_further(is_seeded=is_seeded)
 
-    def _look_up_further(self, *, is_seeded: bool) -> None:
+    def _look_up_further(self, *, is_seeded: bool) -> Lookup:
         layout, renewed = self.directory.layout, self.renewed
         if is_seeded:
             self.seeded = SeedSource(layout, self.reader, self._keys)
@@ -215,11 +216,10 @@ class Parts:
         if renewed is not None:
             hidden = self._superseded  # and not self, to which the lookup would refer then
             lookup.is_hidden = lambda name: name in hidden or name not in renewed
-        elif self.directory.is_read_only:
-            lookup.is_hidden = self._superseded.__contains__
         elif self._arguments["compile_once"]:
             # Weak: turns look up by way of the object that has them here.
             lookup.implicit = self.implicit = ImplicitTurns(weakref.proxy(self.once))
+        return lookup
 
     @AskedOnce
     def once(self) -> CompileOnce:
@@ -230,8 +230,6 @@ class Parts:
     def writer(self) -> Writer:
         """Stores and removes: in the directory, and on the server behind it, if there is one."""
         arguments, directory = self._arguments, self.directory
-        if directory.is_read_only:
-            return DroppingWriter(directory, self._superseded)
         timeout, fsync, files = arguments["lock_timeout_seconds"], arguments["fsync"], arguments["record_files"]
         writer = EntryWriter(directory, timeout, fsync=fsync, use_record_files=files, keys=self._keys)
         if self.backing is None:

@@ -259,8 +259,6 @@ def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority 
     What cannot be published now is published as soon as it can be, and until then this process alone keeps to it: see
     :meth:`.StatedPolicy.want`. How a program's policy and the directory's go together: :meth:`.Policy.over`.
     """
-    if directory.is_read_only:
-        return Evicted()
     rules = directory.policy  # which opening has read a moment ago
     wanted, before = Policy(cap, priority=priority or Policy.priority), rules.latest
     if wanted.over(before) != before:

@@ -111,11 +111,10 @@ class CacheDirectory:
         self.page: StatePage | None = None
         # Of the page that was attached last.
         self._identity: tuple[int, int, int] | None = None
+        #: States uses of entries.
+        self.recency: Recency
         after_fork_in_child(self)
         self._prepare()
-        self.recency = Recency(root, self.layout.is_network)  # a root that was just made
-        if is_read_only:
-            self.only_read()
         if self.usage_if_writable() is None:
             self.policy.load()
 
@@ -259,7 +258,7 @@ class CacheDirectory:
         A page that is made again counts each shard under its lock: so what was changed before is counted, and what is
         changed from here on has to be accounted for on the new page. ``timeout_seconds``: by default the lock's own.
         """
-        lock, page = self.locks[shard], self.attached()
+        lock, page = self.locks[shard], self.page or self.usage()
         timeout = lock.timeout_seconds if timeout_seconds is None else timeout_seconds
         for _ in range(_MOST_PAGES):
             hold = lock.try_hold() or lock.hold(timeout)
@@ -299,17 +298,20 @@ class CacheDirectory:
         root = self.layout.root
         if self.is_read_only:
             os.stat(root)
-        else:
-            make_root(root, self._sharing)
+            check_folders(self.layout, self._sharing)
+            self.only_read()
+            return
+        make_root(root, self._sharing)
         missing = check_folders(self.layout, self._sharing)  # before anything is made in it
         if self.is_shared:  # made again later, it is for the same group
             self._sharing = Sharing(True, os.stat(root).st_gid)
         try:
-            for path in missing if not self.is_read_only else ():
+            for path in missing:
                 self.layout.reach.make_folder(path)
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
+        self.recency = Recency(root, self.layout.is_network)
 
     def _make(self) -> None:
         root, *below = self.layout.directories()

@@ -54,12 +54,12 @@ def command(key: str, directory: str | None, as_json: bool) -> None:
 
 
 def _inspect(layout: Layout, name: str) -> dict[str, Any]:
-    is_seeded = find_entry(layout, name) is None
-    entry, contents, refusal = _look_in_seed(layout, name) if is_seeded else _look(layout, name)
+    look = _look_in_seed if find_entry(layout, name) is None else _look
+    entry, contents, refusal, file = look(layout, name)
     body = entry._asdict()
     del body["inode"]
     body.update(
-        file=layout.seed if is_seeded else layout.entry(name),
+        file=file,
         last_use_ns=entry.last_use_ns or None,
         metadata=_jsonable(entry.metadata or {}),
         verified=contents and contents.is_verified,
@@ -67,7 +67,7 @@ def _inspect(layout: Layout, name: str) -> dict[str, Any]:
         digest=contents.digest.hex() if contents and contents.digest else None,
         # A record names no process, user or host, which would differ for equal programs; but every writer makes its own
         # file, also in a group's directory, so the file's owner tells.
-        made_by=user_name(contents.owner_uid) if contents and not is_seeded else None,
+        made_by=user_name(contents.owner_uid) if contents and contents.owner_uid >= 0 else None,
         code=None,
     )
     if contents is None:
@@ -79,7 +79,7 @@ def _inspect(layout: Layout, name: str) -> dict[str, Any]:
     return body
 
 
-def _look(layout: Layout, name: str) -> tuple[Described, Read | None, str]:
+def _look(layout: Layout, name: str) -> tuple[Described, Read | None, str, str]:
     found = find_entry(layout, name)
     entry = None if found is None else describe_entry(layout, found, keep_metadata=True)
     if entry is None:
@@ -88,16 +88,17 @@ def _look(layout: Layout, name: str) -> tuple[Described, Read | None, str]:
         contents = read_entry(layout, name, load_keys(None))
     except PermissionError as error:
         is_use = error.errno == errno.EPERM  # the error of O_NOATIME for users other than the owner
-        return entry, None, "it belongs to another user: reading it would count as a use" if is_use else str(error)
-    return entry, contents, "it was removed just now"
+        why = "it belongs to another user: reading it would count as a use" if is_use else str(error)
+        return entry, None, why, layout.entry(name)
+    return entry, contents, "it was removed just now", layout.entry(name)
 
 
-def _look_in_seed(layout: Layout, name: str) -> tuple[Described, Read | None, str]:
+def _look_in_seed(layout: Layout, name: str) -> tuple[Described, Read | None, str, str]:
     loaded = Onlooker(layout, load_keys(None), is_seeded=True).load(name)
     if loaded is None:
         raise click.ClickException(f"the entry {name} was removed just now, or the seed's cannot be verified")
     payload, blob = loaded
-    return describe_bytes(name, payload, blob), Read(payload, True, digest_of(blob), -1), ""
+    return describe_bytes(name, payload, blob), Read(payload, True, digest_of(blob), -1), "", layout.seed
 
 
 def _jsonable(value: Any) -> Any:

@@ -68,7 +68,7 @@ def seed_if_possible(directory: CacheDirectory, path: str, cap: int | None, *, i
     """
     root, policy = directory.layout.root, directory.policy.current()
     seed = policy.seed
-    if (not path and seed is None) or directory.is_read_only:
+    if not path and seed is None:
         return Seeding()
     if cap is None or policy.by_operator:
         cap = policy.max_size_bytes
@@ -124,8 +124,7 @@ def detach_before_cap(directory: CacheDirectory, cap: int | None) -> None:
     For an operator's cap, or none that is stated, the one that the directory has.
     """
     policy = directory.policy.current()
-    if not directory.is_read_only:
-        detach_if_too_large(directory, policy.max_size_bytes if cap is None or policy.by_operator else cap)
+    detach_if_too_large(directory, policy.max_size_bytes if cap is None or policy.by_operator else cap)
 
 
 def replace_policy(directory: CacheDirectory, policy: Policy) -> None:
