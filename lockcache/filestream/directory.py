@@ -286,6 +286,14 @@ class CacheDirectory:
             page.set_locked(shard, found)
         self.locks[shard].note_counted()
 
+    def count_again_all_locked(self, policy: Policy | None = None) -> None:
+        """Put a page into place that is counted from the disk, with another policy if one is given.
+
+        Requires: the directory's lock. Raises :class:`OSError`.
+        """
+        count = FirstCount(self.layout, self.policy, self.locks, self._between_shards, self._first_cap_bytes)
+        count.replace_page_locked(policy)
+
     def _close_locks(self) -> None:
         for lock in [*self.locks.values(), *(vars(self)[name] for name in ("room_lock", "lock") if name in vars(self))]:
             lock.close()
@@ -355,8 +363,7 @@ class CacheDirectory:
             page = open_page(self.layout, self.policy)
             if page is not None:
                 return page
-            count = FirstCount(self.layout, self.policy, self.locks, self._between_shards, self._first_cap_bytes)
-            count.replace_page_locked()
+            self.count_again_all_locked()
             self.was_counted = True
             page = open_page(self.layout, self.policy)
         if page is None:
@@ -382,7 +389,14 @@ class _OwnPolicy(StatedPolicy):
             raise ReferenceError(f"{self._layout.root}: the directory is gone that this is the policy of")
         with directory.locked() as usage:
             image = usage.image()
-            policy = change(self.stated_in(image).policy)
-            head = decode_head(image) or Head(folder_of(self._layout), space_of(self._layout), policy)
+            policy, head = change(self.stated_in(image).policy), decode_head(image)
+            had_cap = head is not None and head.policy.max_size_bytes is not None
+            if policy.max_size_bytes is not None and not had_cap and self._layout.hosts.look_once_for_cap:
+                # A write on a network file system that found no cap does not look again after it has reserved. So each
+                # shard is counted under its lock before there is one.
+                directory.count_again_all_locked(policy)
+                self.load()
+                return
+            head = head or Head(folder_of(self._layout), space_of(self._layout), policy)
             usage.write(0, written := encode_head(head._replace(policy=policy)), fsync=True)
             self.stated_in(written)

@@ -218,7 +218,7 @@ class _Write:
             staged.reserve()
             # Cap and sum by one read, after the reservation: a process that lowers the limit does so before it reads
             # the reservations.
-            image = staged.reservation.page.whole()
+            image = staged.reservation.whole_after()
             limit_bytes = directory.policy.stated_in(image).limit_bytes
             if limit_bytes is not None and not self._has_room(staged, limit_bytes, image, size):
                 return Outcome.NO_ROOM

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting import StatePage
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.eviction import evict_to_limit
@@ -77,3 +78,19 @@ def test_a_change_is_accounted_for_on_the_page_that_is_in_force_under_its_lock(
     fresh = FileStreamProgramCache(cache_path)
     assert fresh.stats().bytes == on_disk(cache_path)[0]
     assert fresh.recount() == []
+
+
+def test_on_a_network_file_system_a_write_that_saw_no_cap_is_counted_by_the_first_one(cache_path, monkeypatch):
+    """Such a write reads the page once, before it reserves, and does not look for a cap again."""
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
+    with Cache(cache_path) as writer:
+        writer["older"] = b"x" * 20_000
+        stop = stop_before(monkeypatch, StatePage, "add_locked", lambda page, shard, bytes_, *_: bytes_ > 20_000)
+        with alongside(writer.__setitem__, "k", b"y" * 30_000):
+            stop.wait_until_reached()
+            with Cache(cache_path, max_size_bytes=40_000, lock_timeout_seconds=0.1) as other:
+                assert (other.get("older"), other.stats().bytes) == (None, 30_000)
+            stop.go_on()
+        assert writer["k"] == b"y" * 30_000
+        assert (writer.stats().bytes, writer.stats().entries) == on_disk(cache_path) == (30_000, 1)
+        assert writer.recount() == []

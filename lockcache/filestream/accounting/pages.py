@@ -42,6 +42,7 @@ from lockcache.filestream.disk import (
     probe_space,
     refuse_newer,
 )
+from lockcache.filestream.policy import Policy
 
 _log = logging.getLogger("lockcache")
 
@@ -109,8 +110,10 @@ class FirstCount(NamedTuple):
     between_shards: Callable[[], object]
     first_cap_bytes: int | None
 
-    def replace_page_locked(self) -> None:
+    def replace_page_locked(self, policy: Policy | None = None) -> None:
         """Replace the page. Requires: the directory's lock. Raises :class:`OSError`.
+
+        ``policy``: one that is in force from then on, instead of that of the older page.
 
         First by one that says that it is not counted, which its writers notice, and which has the policy: a death while
         this counts must not lose the cap. On NFS its writers notice within a second.
@@ -118,6 +121,8 @@ class FirstCount(NamedTuple):
         layout = self.layout
         older = read_state(layout)
         head = self._next_head(older)
+        if policy is not None:
+            head = head._replace(policy=policy)
         uncounted = encode_page(head._replace(folder=NOT_COUNTED), older=older)
         try:
             replace_state(layout, uncounted)

@@ -29,6 +29,7 @@ from filelock import lock_descriptor
 from lockcache.filestream.accounting import folder_of, is_of
 from lockcache.filestream.disk import (
     UPDATE,
+    WRITE,
     KeptDescriptor,
     Layout,
     myself,
@@ -93,7 +94,7 @@ class LeaseTurn:
     """
 
     __slots__ = ("__weakref__", "_failed_ns", "_file", "_held", "_joined", "_layout", "_path", "_turns",
-                 "after_failure", "generation", "has_begun", "name")  # fmt: skip
+                 "after_failure", "generation", "has_begun", "name", "other")  # fmt: skip
 
     def __init__(self, layout: Layout, name: str, turns: Turns) -> None:
         """``turns``: the wishes and turns of the caller's thread, of which this is one from now on."""
@@ -101,6 +102,8 @@ class LeaseTurn:
         self.name = name
         #: Of the lease that is asked for: each takeover from an overdue holder is one more.
         self.generation = 0
+        #: The holder that had the lease when it was asked for last in vain; ``None`` if it wrote no record yet.
+        self.other: Holder | None = None
         self._path = ""
         # The record that was written, while the lease is held. The thread that takes it out releases the lease: two
         # threads may end one turn, and what the second wrote to that descriptor would go into another file.
@@ -216,10 +219,11 @@ class LeaseTurn:
         layout, reach = self._layout, self._layout.reach
         self.after_failure, self._path = False, layout.lease(self.name, self.generation)
         try:
-            reach.open_or_create(self._path, UPDATE, self._file)
+            # Not for reading too: an NFS server would lend us the file (a delegation), and we would give it back.
+            reach.open_or_create(self._path, WRITE, self._file)
         except FileNotFoundError:
             reach.make_folder(layout.leases)
-            reach.open_or_create(self._path, UPDATE, self._file)
+            reach.open_or_create(self._path, WRITE, self._file)
         fd = self._file.number
         if not lock_descriptor(fd, blocking=False):
             return self._leave_to_other(fd)
@@ -233,7 +237,7 @@ class LeaseTurn:
             reach.unlink(self._path)
             return _Locked.NAMELESS
         if status.st_size:
-            self._read_previous(fd)
+            self._read_previous()
             os.ftruncate(fd, 0)
         me = myself()
         holder = Holder(socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns(), 0, folder_of(layout))
@@ -247,9 +251,9 @@ class LeaseTurn:
             return _Locked.TAKEN_OVER
         return _Locked.HERE
 
-    def _read_previous(self, fd: int) -> None:
+    def _read_previous(self) -> None:
         """See whether the holder that left the lease file behind failed: else it died."""
-        previous = _parse(os.pread(fd, _LARGEST_BYTES, 0))
+        previous = holder_of(self._layout, self.name, self.generation)
         if previous is not None and previous.has_failed:
             self.after_failure, self._failed_ns = True, previous.failed_ns
 
@@ -258,7 +262,7 @@ class LeaseTurn:
 
         A copy of a directory by hard links has the lease files of the other one: nobody in the copy waits for those.
         """
-        holder = _parse(os.pread(fd, _LARGEST_BYTES, 0))
+        self.other = holder = holder_of(self._layout, self.name, self.generation)
         if holder is None or not holder.folder or is_of(self._layout, holder.folder):
             return _Locked.ELSEWHERE
         if _is_at(os.fstat(fd), self._path):

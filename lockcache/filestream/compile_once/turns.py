@@ -25,7 +25,7 @@ from typing import Final
 
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.costs import CostTable
-from lockcache.filestream.compile_once.lease import GENERATIONS, Holder, LeaseTurn, Turns, holder_of
+from lockcache.filestream.compile_once.lease import GENERATIONS, Holder, LeaseTurn, Turns
 from lockcache.filestream.disk import LOCAL, Layout, Waiter, myself
 from lockcache.filestream.entry import EntryReader, Load
 from lockcache.fork import after_fork_in_child
@@ -215,7 +215,7 @@ class _Wait:
         turn = self._turn
         if turn.generation != self._generation:  # the lease that was free had been taken over
             self._go_on()
-        holder = holder_of(self._once.layout, self._name, turn.generation)
+        holder = turn.other
         # The holder that this waited for failed, while another waiter looks at the lease.
         if holder is not None and holder.has_failed and self._has_paused:
             turn.after_failure = True

@@ -133,6 +133,9 @@ class Hosts:
 
     __slots__ = ()
 
+    #: Whether a put looks for a cap only once, so that the first cap has to count what is being written.
+    look_once_for_cap = False
+
     def at(self, reach: Reach, path: str) -> Folder:
         """Returns a folder as the other hosts have left it, for names in it. ``reach``: the way to it."""
         return reach.at(path)
@@ -193,6 +196,8 @@ class ServerHosts(Hosts):
     """
 
     __slots__ = ("_layout", "_looked")
+
+    look_once_for_cap = True
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -277,17 +282,18 @@ class NfsHosts(ServerHosts):
         knows of the folder when it handles that answer, which may be newer: another process has looked at the folder
         meanwhile. To list the folder gives the client its names, if the list that it remembers is dropped before.
         """
-        folder = os.path.dirname(path)
-        is_folder_there = self.look(folder)
-        if is_folder_there and Hosts.has(self, path):
-            return True
         if not is_sure:
-            return False
-        for each in (folder,) if is_folder_there else (os.path.dirname(folder), folder):
+            return super().has(path)
+        folder = os.path.dirname(path)
+        for each in (folder, os.path.dirname(folder), folder):
             with contextlib.suppress(OSError), self._layout.reach.opened(each) as listed:
+                if Hosts.has(self, path):
+                    return True
                 os.posix_fadvise(listed.number, 0, 0, os.POSIX_FADV_DONTNEED)
-                os.listdir(listed.number)
-        return Hosts.has(self, path)
+                names = os.listdir(listed.number)
+                if each == folder:
+                    return os.path.basename(path) in names
+        return False
 
     def wait_out_looks(self) -> None:
         time.sleep(FRESH_SECONDS)

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from filelock import lock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import StatePage
+from lockcache.filestream.accounting import StatePage, slots_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import give_up, staged_path, truncate_below
 from lockcache.filestream.entry.removal import leave_to_reap
@@ -48,6 +48,8 @@ class Reservation:
 
     #: What a shard is accounted for on, while its lock is held. A property without a function: each put asks for it.
     account = property(attrgetter("page"))
+    #: Returns the page as it was read once the reservation stood: with cap and sum. A property for the same reason.
+    whole_after = property(attrgetter("page.whole"))
 
     def __init__(self, directory: CacheDirectory, shard: int, size_bytes: int, deadline: float | None = None) -> None:
         """Reserve nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: a lock timeout)."""
@@ -152,7 +154,7 @@ class NetworkReservation(Reservation):
     Giving the lock back and taking it again is eight calls to the server of twenty. See :meth:`give_way`.
     """
 
-    __slots__ = ("_ahead", "_fd", "_hold", "_slot")
+    __slots__ = ("_ahead", "_fd", "_hold", "_image", "_slot")
 
     _abandon_seconds = _REMOTE_ABANDON_SECONDS
 
@@ -163,6 +165,8 @@ class NetworkReservation(Reservation):
         self._hold: _Held | None = None
         # The shard's slot, while the lock is kept.
         self._slot: tuple[int, int] | None = None
+        # The page just before the reservation.
+        self._image = b""
         # An entry that is accounted for already, while the lock is kept: so one that is new needs no change at the end.
         self._ahead = 0
 
@@ -171,11 +175,20 @@ class NetworkReservation(Reservation):
         self.hold()
         self.path = path
         self._fd = make(path)
-        self._slot = self.page.add_locked(self.shard, self.size_bytes, 1)
+        self._image = image = self.page.whole()
+        self._slot = self.page.add_locked(self.shard, self.size_bytes, 1, slots_in(image)[self.shard])
         self._ahead, self.is_standing = 1, True
         if self.size_bytes > _MOST_KEPT_BYTES:
             self.give_way()
         return -1 if self._fd is None else self._fd
+
+    def whole_after(self) -> bytes:
+        """Returns the page as it was read: again, after the reservation, only where a cap limits that.
+
+        Before a first cap is in force, each shard is counted under its lock, and this write's with it.
+        """
+        image = self._image
+        return image if self._directory.policy.stated_in(image).limit_bytes is None else self.page.whole()
 
     def give_way(self) -> None:
         if self._hold is not None:
