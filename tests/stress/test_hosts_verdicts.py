@@ -65,7 +65,11 @@ GOOD: dict[str, dict[str, Any]] = {
             {"late_seconds": None, "reads": 1, "unverified": 0},
         ]
     },
-    "replaced": {"nobody": {"old": 0, "reads": 3, "until_seconds": 0.0}},
+    "opened": {"in turn": 1, "at once": 1, "entries": 12, "wanted_entries": 12, "repaired_shards": []},
+    "replaced": {
+        "nobody": {"old": 0, "reads": 3, "until_seconds": 0.0},
+        "removed while nobody": {"old": 0, "reads": 3, "until_seconds": 0.0},
+    },
     "herd": {
         "keys": 8,
         "processes": 16,
@@ -117,7 +121,11 @@ BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("fleet", ("shared, next start", "wrong"), 1),
     ("seed", ("hits",), 639),
     ("visible", ("the shard is new", 1, "unverified"), 1),
+    ("opened", ("at once",), 2),
+    ("opened", ("entries",), 11),
+    ("opened", ("repaired_shards",), ["shard 00: 1 bytes in 1 accounted for, 0 in 0 there"]),
     ("replaced", ("nobody", "old"), 1),
+    ("replaced", ("removed while nobody", "old"), 1),
     ("herd", ("random order", "computes"), 9),
     ("kill", ("takeover", "taken_over"), False),
     ("kill", ("staged", "after_a_minute"), 1),

@@ -24,7 +24,7 @@ from lockcache_stress.hosts.kernel import Boot
 from lockcache_stress.processes import die_with_parent
 
 # The guest itself gives up each part of a trial a minute earlier, and goes on with the others.
-_SILENT_SECONDS: Final = 360.0
+_SILENT_SECONDS: Final = 960.0
 # A kernel under KVM reports after two seconds; where KVM does not work, waiting longer changes nothing.
 _PROBE_SECONDS: Final = 15.0
 _LAST_LINES: Final = 15

@@ -122,10 +122,20 @@ def _visible(numbers: _Numbers) -> list[Check]:
     return lines
 
 
+def _opened(numbers: _Numbers) -> list[Check]:
+    pages, entries, wanted = numbers["at once"], numbers["entries"], numbers["wanted_entries"]
+    repaired = numbers["repaired_shards"]
+    return [
+        Check("pages of all openings", f"{pages}, {numbers['in turn']} of them in turn", "1", pages == 1),
+        Check("entries accounted for", f"{entries}", f"{wanted}", entries == wanted),
+        Check("shards set right by a recount", f"{len(repaired)}", "0", not repaired),
+    ]
+
+
 def _replaced(numbers: _Numbers) -> list[Check]:
     return [
         Check(
-            f"replaced while {who} has the old file open",
+            f"{'' if who.startswith('removed') else 'replaced while '}{who} has the old file open",
             f"{found['old']} of {found['reads']} reads old, until {found['until_seconds']:g} s",
             "0 old",
             found["old"] == 0,
@@ -230,6 +240,7 @@ TRIALS: Final[Mapping[str, Callable[[_Numbers], list[Check]]]] = {
     "calls": _calls,
     "fleet": _fleet,
     "seed": _seed,
+    "opened": _opened,
     "visible": _visible,
     "replaced": _replaced,
     "herd": _herd,

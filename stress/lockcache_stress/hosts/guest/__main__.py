@@ -18,7 +18,7 @@ from lockcache_stress.hosts.guest.site import Site
 from lockcache_stress.hosts.guest.trials import RUNS
 
 # A minute less than the time after which the host ends a silent guest.
-_STEP_SECONDS: Final = 300
+_STEP_SECONDS: Final = 900
 
 
 def main(share: Path) -> None:

@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final
 
 from lockcache.lowlevel import entry_name
@@ -42,6 +42,7 @@ def calls(site: Site) -> Iterator[tuple[str, Any]]:
     _without_cap(site, second, counted)
     yield "without a cap", counted.each.copy()
     with Rank(second) as rank:
+        rank.call("trust_names")
         rank.call("open", second.at("calls"), max_size_bytes=_CAP_BYTES)
         _put(rank, counted, "put with a cap", _keys("capped", _PUTS))
     yield "with a cap", counted.each.copy()
@@ -66,6 +67,7 @@ def _without_cap(site: Site, second: Client, counted: _Counted) -> None:
         # Held open, so that the requests of the kernel for the mount itself, once a minute, are not counted.
         rank.call("hold", second.mount)
         rank.call("hold", second.at(_WAITED))
+        rank.call("trust_names")
         counted.skip()
         rank.call("open", second.at(name))
         counted.take("open", 1)
@@ -75,6 +77,8 @@ def _without_cap(site: Site, second: Client, counted: _Counted) -> None:
         counted.take("hit again", _STORED)
         _second_process(second, name, counted)
         _put(rank, counted, "put", _keys("new", _PUTS))
+        known = {_shard(key) for key in _keys("new", _PUTS)}
+        _put(rank, counted, "put, its lock open", _keys("newer", _PUTS, known))
         rank.call("accounted_bytes")
         counted.skip()
         rank.call("compute_each", _keys("computed", _COMPUTED), _VALUE)
@@ -135,10 +139,14 @@ def _wait_for_another(site: Site, first: Client, second: Client, counted: _Count
         waiter.result()
 
 
-def _keys(kind: str, count: int) -> list[str]:
-    """Returns so many keys of the first shards."""
+def _keys(kind: str, count: int, shards: Container[int] = range(_SHARDS)) -> list[str]:
+    """Returns so many keys of some shards, by default the first ones."""
     names = (f"{kind}/{number}" for number in itertools.count())
-    return list(itertools.islice((name for name in names if int(entry_name(name.encode())[:2], 16) < _SHARDS), count))
+    return list(itertools.islice((name for name in names if _shard(name) in shards), count))
+
+
+def _shard(key: str) -> int:
+    return int(entry_name(key.encode())[:2], 16)
 
 
 class _Counted:

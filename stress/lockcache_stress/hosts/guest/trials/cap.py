@@ -23,7 +23,7 @@ _CAP_BYTES: Final = 16_000_000
 _PUTS: Final = 16
 _SMALLEST_BYTES: Final = 200_000
 _LARGEST_BYTES: Final = 440_000
-_SECONDS: Final = 120.0
+_SECONDS: Final = 300.0
 # By then some have written, and most is still to be written.
 _LOSE_SECONDS: Final = 3.0
 

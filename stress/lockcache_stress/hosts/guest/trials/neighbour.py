@@ -16,7 +16,7 @@ __all__ = ["neighbour"]
 _CAP_BYTES: Final = 4_000_000
 _SECONDS: Final = 20.0
 # The daemon recounts other programs' writes this often; until then the directory may be above the cap by these writes.
-_SETTLE_SECONDS: Final = 20.0
+_SETTLE_SECONDS: Final = 120.0
 
 
 def neighbour(site: Site) -> Iterator[tuple[str, Any]]:

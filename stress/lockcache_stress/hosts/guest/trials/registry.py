@@ -14,6 +14,7 @@ from lockcache_stress.hosts.guest.trials.fleet import fleet
 from lockcache_stress.hosts.guest.trials.herd import herd
 from lockcache_stress.hosts.guest.trials.kill import kill
 from lockcache_stress.hosts.guest.trials.neighbour import neighbour
+from lockcache_stress.hosts.guest.trials.opened import opened
 from lockcache_stress.hosts.guest.trials.replaced import replaced
 from lockcache_stress.hosts.guest.trials.restart import restart
 from lockcache_stress.hosts.guest.trials.seed import seed as seed_
@@ -26,6 +27,7 @@ RUNS: Final[Mapping[str, Callable[[Site, int], Iterator[tuple[str, Any]]]]] = {
     "calls": lambda site, seed: calls(site),
     "fleet": lambda site, seed: fleet(site),
     "seed": lambda site, seed: seed_(site),
+    "opened": lambda site, seed: opened(site),
     "visible": lambda site, seed: visible(site),
     "replaced": lambda site, seed: replaced(site),
     "herd": herd,
