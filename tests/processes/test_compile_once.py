@@ -20,7 +20,7 @@ from lockcache.filestream.disk import Pace, Waiter, waiting
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
 from tests.matrix_sampling import EXHAUSTIVE
-from tests.processes.crowd import HANG_SECONDS, run_all
+from tests.processes.crowd import HANG_SECONDS, crowd, run_all
 from tests.threads import run_threads, running
 from tests.unit.forked import in_child
 
@@ -154,6 +154,39 @@ def test_when_nothing_can_be_stored_compilations_do_not_take_turns(cache_path: P
     assert results == [b"x" * 100] * 2
 
 
+@pytest.mark.parametrize("change_of_mind", ["looks up something else", "closes the cache"])
+def test_with_compile_once_a_caller_that_changes_its_mind_frees_the_others(
+    change_of_mind: str, cache_path: Path
+) -> None:
+    cache = FileStreamProgramCache(cache_path, compile_once=True)
+    assert cache.get("k") is None
+    assert len(_leases(cache_path)) == 1
+    cache.get("other") if change_of_mind == "looks up something else" else cache.close()
+    other = FileStreamProgramCache(cache_path, compile_once=True, lease_timeout_seconds=HANG_SECONDS * 10)
+    with crowd("fork", _lookup, [(str(cache_path),)]) as running:
+        assert running.results() == [None]
+    other.close()
+    cache.close()
+
+
+def _lookup(path: str) -> bytes | None:
+    with FileStreamProgramCache(path, compile_once=True, lease_timeout_seconds=HANG_SECONDS * 10) as cache:
+        return cache.get("k")
+
+
+def test_with_compile_once_a_lookup_may_take_no_turn(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, compile_once=True)
+    assert cache.get("k", turn=False) is None
+    assert cache.get("k", b"default", turn=False) == b"default"
+    assert not (cache_path / "lockcache" / "leases").exists()
+    assert cache.get("other") is None
+    assert cache.get("k", turn=False) is None
+    assert len(_leases(cache_path)) == 1, "a lookup without a turn is not a change of mind"
+    cache["other"] = b"code"
+    assert (_leases(cache_path), cache.get("other", turn=False)) == ([], b"code")
+    cache.close()
+
+
 HOLDER = """
 import os, signal, sys
 from lockcache import FileStreamProgramCache
@@ -197,6 +230,25 @@ def test_however_a_turn_ends_in_one_process_it_wakes_who_waits_in_another(
         assert set(woken) == {True}
     assert results[0].store(b"mine").code == cache["k"] == b"mine"
     assert _leases(cache_path) == []
+
+
+def test_with_compile_once_a_lookup_and_a_computation_of_one_key_do_not_meet(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, compile_once=True)
+    assert cache.get("k") is None
+    assert cache.get_or_compute("k", lambda: b"code") == b"code"
+    assert cache.get("a") is None
+    assert cache.get_or_compute("b", lambda: b"code") == b"code"
+    assert _leases(cache_path) == [], "asking for b ended the turn of a"
+
+
+def test_with_compile_once_what_a_compilation_cost_is_remembered(
+    cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockcache.filestream.compile_once.costs._LEAST_NS", 1)
+    cache = FileStreamProgramCache(cache_path, compile_once=True)
+    assert cache.get("k") is None
+    cache["k"] = b"code"
+    assert cache._parts.once.costs.cost_ns(entry_name(b"k")) > 0
 
 
 def _want(path: str, keys: int, log: str) -> None:

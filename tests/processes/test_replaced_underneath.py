@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache
+from lockcache import FileStreamProgramCache, UnsafeCacheDirError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.staging import StagedEntry
@@ -141,6 +141,18 @@ def test_who_starts_while_all_is_deleted_learns_the_cap_as_soon_as_anyone_restor
         late[f"{number}"] = bytes(100_000)
     assert late.max_size_bytes == MIB
     assert _bytes_on_disk(cache_path) <= MIB
+
+
+@pytest.mark.parametrize("folder", ["entries", "lockcache/records"])
+def test_a_shard_that_others_may_reach_and_write_to_is_refused_at_opening(folder: str, cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path, record_files=True) as cache:
+        cache["k"] = b"code"
+    [shard] = (cache_path / folder).iterdir()
+    shard.chmod(0o777)
+    FileStreamProgramCache(cache_path)  # out of reach
+    cache_path.chmod(0o755)
+    with pytest.raises(UnsafeCacheDirError, match="chmod -R go-w"):
+        FileStreamProgramCache(cache_path)
 
 
 def _open_entries(path: Path) -> list[str]:
