@@ -76,6 +76,21 @@ def test_verifying_with_the_key_tells_tampering_from_what_was_never_signed(signe
     directory.close()
 
 
+def test_lockcache_verify_takes_the_key_from_the_environment(cache_path, key_file, monkeypatch, capfd):
+    monkeypatch.setenv("LOCKCACHE_SIGNING_KEY_FILE", str(key_file))
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"code"
+    assert run(["verify", "--json", str(cache_path)]) == 0
+    assert json.loads(capfd.readouterr().out)["whole"] == 1
+    with open(entry_path(cache_path), "r+b") as file:
+        file.write(b"C")
+    assert run(["verify", "--json", str(cache_path)]) == 1
+    assert json.loads(capfd.readouterr().out)["corrupt"] == 1
+    monkeypatch.delenv("LOCKCACHE_SIGNING_KEY_FILE")
+    assert run(["verify", "--json", str(cache_path)]) == 0
+    assert json.loads(capfd.readouterr().out)["unverified"] == 1
+
+
 def test_packing_takes_the_key_and_unpacking_signs_with_its_own(tmp_path, key_file, monkeypatch):
     archive = str(tmp_path / "archive")
     with FileStreamProgramCache(tmp_path / "one", signing_key_file=key_file) as cache:

@@ -244,3 +244,11 @@ def test_a_path_is_printed_as_it_is_for_programs(tmp_path: Path) -> None:
     odd = tmp_path / "a\x1b[31mb\udcff"
     ended = subprocess.run([LOCKCACHE, "path", odd], capture_output=True, check=True)
     assert ended.stdout == os.fsencode(odd) + b"\n"
+
+
+def test_setting_a_policy_makes_no_cache_of_a_directory_of_other_things(tmp_path: Path) -> None:
+    (tmp_path / "chapter.tex").write_text("")
+    ended = run("policy", "set", "--max-size", "1G", tmp_path)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "holds other things than a cache" in ended.stderr
+    assert os.listdir(tmp_path) == ["chapter.tex"]

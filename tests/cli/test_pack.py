@@ -13,8 +13,10 @@ from zstandard import FRAME_HEADER
 
 from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
 from lockcache.errors import how_to_install
+from lockcache.lowlevel import Policy
 from tests.cli.command import LOCKCACHE, give_to_somebody, run, run_as_somebody
 from tests.processes.provable_values import value_for
+from tests.state_pages import policy_of
 from tests.unit.bundle.packed import compress, entry, packed_of
 
 KEYS = [b"%d" % number for number in range(100)]
@@ -78,6 +80,13 @@ def test_without_zstd_a_bundle_is_not_compressed_or_one_line_says_what_to_instal
     assert run("pack", tmp_path / "warm.lcb", filled).returncode == 0
     assert run("unpack", tmp_path / "warm.lcb", tmp_path / "made").returncode == 0
     assert len(FileStreamProgramCache(tmp_path / "made")) == len(KEYS)
+
+
+def test_the_default_directory_has_its_cap_also_where_it_is_made_by_unpacking(filled: Path, tmp_path: Path) -> None:
+    run("pack", tmp_path / "warm.lcb.zst", filled)
+    assert run("unpack", tmp_path / "warm.lcb.zst", XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="").returncode == 0
+    found = policy_of(tmp_path / "lockcache")
+    assert found == Policy(10 * 10**9, is_default=True)
 
 
 def test_what_is_damaged_makes_exit_1_and_the_rest_is_stored(tmp_path: Path) -> None:

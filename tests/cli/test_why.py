@@ -138,6 +138,26 @@ def test_what_was_stored_after_a_miss_is_no_reason_for_it(filled: Path) -> None:
     assert next(line.split("ago")[1] for line in lines if ", stored " in line) == " (after it): 1 part differs"
 
 
+def test_the_same_source_is_nearer_than_another_one(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        compiled(cache, "same", compiler="NVRTC 13.4 build 00112233", option_arch="sm_80", define_A="2")
+        for number in range(40):
+            compiled(cache, f"other {number}", label="other", code=f"{number}")
+        compiled(cache, "missed")
+    [miss] = why(cache_path)
+    assert miss["nearest"][0]["name"] == entry_name(b"same")
+
+
+def test_of_equally_many_differences_the_one_with_more_in_common_is_nearer(cache_path: Path) -> None:
+    shared = {"option_generate_line_info": "on", "working_directory": "/one"}
+    with FileStreamProgramCache(cache_path) as cache:
+        compiled(cache, "with", **shared)
+        compiled(cache, "without")
+        compiled(cache, "missed", **{**shared, "working_directory": "/two"})
+    [miss] = why(cache_path)
+    assert [each["name"] for each in miss["nearest"]] == [entry_name(b"with"), entry_name(b"without")]
+
+
 def test_a_first_program_of_its_kind_is_said_to_be_that(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path) as cache:
         cache["plain"] = b"x"

@@ -102,6 +102,12 @@ def test_no_cap_is_written_before_all_directories_are_accepted(
         instance.release()
 
 
+def test_a_file_of_settings_may_have_what_is_for_a_daemon_that_stays(cache_path: Path, tmp_path: Path) -> None:
+    config = tmp_path / "lockcache.toml"
+    config.write_text('max_size = "1M"\nstandby = true\nmetrics = "127.0.0.1:0"\n')
+    assert run_daemon("--config", config, "--once", cache_path).returncode == 0
+
+
 def test_a_directory_that_it_makes_is_said_to_be_created(cache_path: Path) -> None:
     for is_new in (True, False):
         said = [

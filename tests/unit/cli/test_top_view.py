@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, strategies as st
+from rich.cells import cell_len
 
 from lockcache.cli.top.sample import Look
 from lockcache.cli.top.view import draw, shorten_path
@@ -65,3 +67,17 @@ def test_a_path_is_shortened_from_the_left(path: str, width: int, shown: str) ->
 def test_what_is_in_a_directory_cannot_write_to_the_terminal() -> None:
     hostile = look("/a\x1b[2J", newest=[entry("dir/\x1b[31mx", label="k\u202ex", kind="\n")])
     assert all(line.isprintable() for line in drawn([hostile], 200))
+
+
+@given(
+    st.lists(st.text(min_size=1, max_size=60), max_size=4),
+    st.integers(10, 200),
+    st.integers(1, 60),
+    st.booleans(),
+)
+def test_it_never_leaves_its_frame(names: list[str], width: int, height: int, is_helping: bool) -> None:
+    looks = [look(f"/x/{name}", newest=[entry(name, label=name, kind=name)] * 3, daemon=name) for name in names]
+    looks.append(look(gone="no such directory"))
+    lines = drawn(looks, width, height, is_helping=is_helping)
+    assert len(lines) <= height
+    assert max(map(cell_len, lines)) <= width

@@ -149,6 +149,15 @@ def test_who_holds_it_already_is_told_so_soon(path, lock, monkeypatch):
         pass
 
 
+def test_a_lock_that_was_not_had_in_time_can_be_had_later(lock, holder):
+    with pytest.raises(LockTimeoutError):
+        lock.acquire(0.0)
+    holder.stdin.write("\n")
+    holder.stdin.flush()
+    with lock:
+        pass
+
+
 @pytest.mark.slow
 def test_a_waiter_gets_the_lock_when_its_holder_is_killed(lock, holder):
     with ThreadPoolExecutor(1) as pool:

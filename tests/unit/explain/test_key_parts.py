@@ -46,6 +46,12 @@ def test_what_may_be_a_secret_or_source_code_is_only_hashed(name: str, value: st
     assert part != make_part(name, b"another", value)
 
 
+def test_a_strange_or_long_name_is_shortened_and_stays_distinct() -> None:
+    names = [make_part(f"define {'A' * 100}{end}", b"").name for end in "xy"]
+    assert len({*names, make_part("define \x1b[0m", b"").name}) == 3
+    assert all(len(name) < 40 for name in names)
+
+
 @property_test
 @given(_parts)
 def test_all_parts_fit_and_come_back_as_they_were_written(parts: list[Part]) -> None:
@@ -69,6 +75,14 @@ def test_of_many_parts_one_that_changed_is_named_or_is_among_the_others() -> Non
         after = [make_part(part.name, b"2", "2") if n == changed else part for n, part in enumerate(before)]
         [difference] = differences(bounded(before), bounded(after))
         assert difference.name in (f"define M{changed:03}", "others")
+
+
+def test_the_last_values_go_before_the_first_ones() -> None:
+    parts = bounded([make_part(f"option number {n:02}", b"1", "a short value") for n in range(24)])
+    shown = [bool(part.value) for part in parts]
+    assert shown == sorted(shown, reverse=True)
+    assert {*shown} == {True, False}
+    assert len(parts) == 24
 
 
 def test_where_others_and_the_rest_of_a_key_differ_others_are_named() -> None:

@@ -63,6 +63,14 @@ def test_of_more_entries_in_one_shard_than_are_listed_the_best_are(cache_path: P
     assert [each.name for each in seen.largest] == best
 
 
+def test_looking_states_no_use(cache: FileStreamProgramCache) -> None:
+    path = Layout(cache.path).entry(entry_name(b"7"))
+    before = os.stat(path)
+    looked(cache)
+    after = os.stat(path)
+    assert (before.st_atime_ns, before.st_mtime_ns) == (after.st_atime_ns, after.st_mtime_ns)
+
+
 def test_what_is_gone_is_taken_off_and_what_was_used_is_no_longer_among_the_oldest(
     cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
