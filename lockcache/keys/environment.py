@@ -24,6 +24,7 @@ _VARIABLES = {
     "ltoir": (_GENERATOR, _NVVM_GENERATOR, _PRODUCER),
 }
 _ALL_VARIABLES = sorted({name for each in _VARIABLES.values() for name in each})
+_ALL_ENCODED = frozenset(map(os.fsencode, _ALL_VARIABLES))
 
 
 def variables(target_type: str) -> list[object]:
@@ -37,6 +38,10 @@ def variables(target_type: str) -> list[object]:
 
 def all_variables() -> list[object]:
     """Returns the names and values of the set variables that change any kind of output."""
+    # The dictionary in os.environ, if this Python has it there, knows at once that all are unset.
+    known = getattr(os.environ, "_data", None)
+    if isinstance(known, dict) and known.keys().isdisjoint(_ALL_ENCODED):
+        return []
     get = os.environ.get
     return [[name, value] for name in _ALL_VARIABLES if (value := get(name)) is not None]
 

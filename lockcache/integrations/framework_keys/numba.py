@@ -13,9 +13,9 @@ import dis
 import enum
 import functools
 import hashlib
+import sys
 import types
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lockcache.integrations.framework_keys.known_modules import is_known
 
@@ -29,6 +29,9 @@ _LARGE_BYTES: Final = 1 << 16
 _KNOWN_PACKAGES: Final = frozenset({"numba", "numba_cuda", "numba_cuda_mlir", "numpy"})
 #: Options of ``cuda.jit`` that are values. Others are files, or objects that compile in their own way.
 _VALUES: Final = (type(None), bool, int, float, complex, str, bytes)
+# Of these, those whose equal values are written alike: 0.0 is equal to -0.0.
+_WRITTEN_ALIKE: Final = frozenset({type(None), bool, int, str, bytes, types.FunctionType})
+_CONTAINERS: Final = frozenset({list, tuple, dict, set})
 # Options with which a compiler runs parts of the program.
 _EVALUATING: Final = frozenset({"experimental_ast_transforms"})
 
@@ -96,14 +99,15 @@ class _Walk:
 
     def add(self, *parts: object) -> None:
         """Add parts, each with its length, so that no two lists of parts are one text."""
-        texts = _texts_of(parts)
-        self._parts += texts
-        if any(len(text) > _LARGE_BYTES for text in texts):
-            self._digest_parts()
+        for part in parts:
+            text = part if isinstance(part, bytes) else str(part).encode(errors="surrogatepass")
+            self._parts += b"%d:" % len(text), text
+            if len(text) > _LARGE_BYTES:
+                self._digest_parts()
 
     def digest(self) -> str:
         """Returns the digest of all parts."""
-        self._digest_parts()
+        self._digest.update(b"".join(self._parts))
         return self._digest.hexdigest()
 
     def _digest_parts(self) -> None:
@@ -113,24 +117,18 @@ class _Walk:
     def options(self, options: dict[str, Any]) -> None:
         """Add the options of a kernel or a device function."""
         self._has_lines = self._has_lines or bool(options.get("debug") or options.get("lineinfo"))
-        plain = []
-        for name in sorted(options):
-            value = options[name]
-            if name in _EVALUATING and value:
-                raise NotDescribedError(f"the option {name} evaluates code while it compiles")
-            if type(value) in _VALUES:
-                plain.append(f"{name}={value!r}")
-                continue
-            if isinstance(value, (list, tuple, dict, set)) and not value:
-                value = None  # no files, no extensions
-            if isinstance(value, types.FunctionType) and _is_known(value.__module__):
-                value = f"{value.__module__}.{value.__qualname__}"
-            if isinstance(value, tuple):
+        # Without files and without extensions, there is nothing to hold.
+        values = tuple([None if type(each) in _CONTAINERS and not each else each for each in options.values()])
+        names, kinds = tuple(options), tuple(map(type, values))
+        if _WRITTEN_ALIKE.issuperset(kinds):
+            self._parts.append(_options_alone(names, kinds, values))
+            return
+        for name, value in sorted(zip(names, values, strict=True)):
+            if isinstance(value, tuple) and name not in _EVALUATING:
                 self.value(value, name)
-            elif not isinstance(value, _VALUES):
-                raise NotDescribedError(f"the option {name} is not a value")
-            self.add("option", name, repr(value))
-        self.add("options", "\0".join(plain))
+                self.add("option", name, repr(value))
+            else:
+                self._parts.append(_option_alone(name, value))
 
     def function(self, function: types.FunctionType) -> None:
         """Add a function's code, what it names, what it encloses, and its defaults."""
@@ -138,7 +136,8 @@ class _Walk:
             return
         self.add("function", function.__qualname__)
         closed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        attributes = _attributes_of(function.__code__)
+        code = _read(function.__code__)
+        attributes = code.attributes
         for name, cell in closed.items():
             try:
                 self.value(cell.cell_contents, name, attributes)
@@ -152,30 +151,27 @@ class _Walk:
             self.value(value, name, attributes)
         for name, value in function.__annotations__.items() if self._has_annotations else ():
             self.value(value, f"{name}: annotation")
-        self._code(function.__code__, function.__globals__)
+        self._code(code, function.__code__, function.__globals__)
 
-    def _code(self, code: types.CodeType, names: dict[str, Any]) -> None:
-        self._parts.append(_code_alone(code))
+    def _code(self, found: _Code, code: types.CodeType, names: dict[str, Any]) -> None:
+        self._parts.append(found.text)
         if self._has_lines:
             self.add("lines", code.co_filename, code.co_firstlineno, [line for _, _, line in code.co_lines()])
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                self._code(constant, names)
-        for name in _globals_of(code):
-            self._named(name, names, code.co_names)
-
-    def _named(self, name: str, names: dict[str, Any], attributes: tuple[str, ...]) -> None:
-        if name in names:
-            self.value(names[name], name, attributes)
-        else:
-            self.add("built in", name)
+        for inner in found.inner:
+            self._code(_read(inner), inner, names)
+        for name in found.globals:
+            if name in names:
+                self.value(names[name], name, code.co_names)
+            else:
+                self.add("built in", name)
 
     def value(self, value: Any, name: str, attributes: tuple[str, ...] = ()) -> None:
         """Add a value that code names. ``attributes``: all names by which the same code may ask for a part of it."""
-        self.add("name", name)
         if type(value) in _VALUES:
-            self.add(type(value).__name__, repr(value))
-        elif isinstance(value, (types.ModuleType, type)):
+            self.add(f"name {name} {type(value).__name__} {value!r}")  # no name has a space in it
+            return
+        self.add("name", name)
+        if isinstance(value, (types.ModuleType, type)):
             self._space(value, name, attributes)
         elif isinstance(getattr(value, "py_func", None), types.FunctionType) and _is_known(type(value).__module__):
             if _is_known(value.py_func.__module__):
@@ -252,18 +248,45 @@ def _is_numba_type(value: Any) -> bool:
     return any(each.__name__ == "Type" and _is_known(each.__module__) for each in type(value).__mro__)
 
 
-def _texts_of(parts: Iterable[object]) -> list[bytes]:
-    """Returns the parts as texts, each behind its length."""
-    texts: list[bytes] = []
-    for part in parts:
-        text = part if isinstance(part, bytes) else str(part).encode(errors="surrogatepass")
-        texts += b"%d:" % len(text), text
-    return texts
+def _texts_of(*parts: object) -> bytes:
+    """Returns the parts as one text, each behind its length."""
+    texts = [part if isinstance(part, bytes) else str(part).encode(errors="surrogatepass") for part in parts]
+    return b"".join([b"%d:%b" % (len(text), text) for text in texts])
+
+
+@functools.lru_cache(maxsize=256)
+def _options_alone(names: tuple[str, ...], kinds: tuple[type, ...], values: tuple[Any, ...]) -> bytes:
+    """Returns options as a text, whatever their order. ``kinds``: since 1 is equal to True."""
+    options = sorted(zip(names, values, strict=True))
+    return b"".join([_option_alone(name, value) for name, value in options])
+
+
+def _option_alone(name: str, value: Any) -> bytes:
+    """Returns an option as a text. Raises :class:`NotDescribedError` for one that is not a value."""
+    if name in _EVALUATING and value:
+        raise NotDescribedError(f"the option {name} evaluates code while it compiles")
+    if isinstance(value, types.FunctionType) and _is_known(value.__module__):
+        value = f"{value.__module__}.{value.__qualname__}"
+    if not isinstance(value, _VALUES):
+        raise NotDescribedError(f"the option {name} is not a value")
+    return _texts_of("option", name, repr(value))
+
+
+class _Code(NamedTuple):
+    """What there is to know of code alone, whatever its names stand for."""
+
+    #: Without what it names, where it stands, and the code within it.
+    text: bytes
+    #: The code within it.
+    inner: list[types.CodeType]
+    #: The names of globals that this code loads.
+    globals: list[str]
+    #: All names by which this code, or code within it, may ask for a part of what it encloses.
+    attributes: tuple[str, ...]
 
 
 @functools.lru_cache(maxsize=4096)
-def _code_alone(code: types.CodeType) -> bytes:
-    """Returns the parts of code without what it names, where it stands, and the code within it."""
+def _read(code: types.CodeType) -> _Code:
     parts = ["code", code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_argcount]
     parts += [code.co_flags, code.co_posonlyargcount, code.co_kwonlyargcount]
     for constant in code.co_consts:
@@ -271,20 +294,28 @@ def _code_alone(code: types.CodeType) -> bytes:
             parts += ["frozenset", *sorted(map(repr, constant))]
         elif not isinstance(constant, types.CodeType):
             parts += [type(constant).__name__, repr(constant)]
-    return b"".join(_texts_of(parts))
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    attributes = {*code.co_names}.union(*[_read(each).attributes for each in inner])
+    return _Code(_texts_of(*parts), inner, _globals_of(code), tuple(sorted(attributes)))
 
 
-@functools.lru_cache(maxsize=4096)
+_LOAD_GLOBAL: Final = dis.opmap["LOAD_GLOBAL"]
+# From Python 3.11 on, the lowest bit of the argument says something else.
+_INDEX_SHIFT: Final = int(sys.version_info >= (3, 11))
+
+
 def _globals_of(code: types.CodeType) -> list[str]:
-    """Returns the names of globals that this code loads."""
-    return sorted({each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"})
+    """Returns the names of globals that this code loads.
 
-
-@functools.lru_cache(maxsize=4096)
-def _attributes_of(code: types.CodeType) -> tuple[str, ...]:
-    """Returns all names by which this code, or code within it, may ask for a part of what it encloses."""
-    found = {*code.co_names}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found.update(_attributes_of(constant))
-    return tuple(sorted(found))
+    Read from its bytes, two for each instruction: :mod:`dis` takes longer for them than all else of a hit.
+    """
+    operations, arguments = code.co_code[::2], code.co_code[1::2]
+    found = set()
+    for place, operation in enumerate(operations):
+        if operation == _LOAD_GLOBAL:
+            index, above = arguments[place], place - 1
+            while above >= 0 and operations[above] == dis.EXTENDED_ARG:
+                index += arguments[above] << 8 * (place - above)
+                above -= 1
+            found.add(code.co_names[index >> _INDEX_SHIFT])
+    return sorted(found)

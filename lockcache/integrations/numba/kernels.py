@@ -62,8 +62,8 @@ def adapt_kernels(shared: Shared, doors: Doors) -> None:
             return own_load(self, key)
         if again.is_older(self, name):
             return None  # not the older kernel, which is stored over
-        with compiling.unlocked():
-            found = shared.look_up(name, self._index_name, functools.partial(compiling.parts_of, self, key))
+        parts = functools.partial(compiling.parts_of, self, key)
+        found = shared.look_up(name, self._index_name, parts, waiting=compiling.unlocked)
         return None if found is None else _loaded(shared, found)
 
     def save(self: Any, key: Any, data: Any) -> None:
@@ -112,6 +112,8 @@ class _CompiledAgain:
 
     def is_older(self, file: Any, name: str) -> bool:
         """Returns whether what is stored of a kernel may be from before the function was to be compiled again."""
+        if not self._flushed:
+            return False
         return (file._cache_path, file._index_name) in self._flushed and name not in self._stored
 
 
@@ -142,19 +144,14 @@ class _Compiling:
 
         @functools.wraps(compile_kernel)
         def call(dispatcher: Any, *args: Any, **options: Any) -> Any:
-            with self._noted(dispatcher, options.get("abi_info") is not None):
+            before, has_interface = self._now, options.get("abi_info") is not None
+            self._threads.now = _Compilation(dispatcher, has_interface, before is not None)
+            try:
                 return compile_kernel(dispatcher, *args, **options)
+            finally:
+                self._threads.now = before
 
         return call
-
-    @contextlib.contextmanager
-    def _noted(self, dispatcher: Any, has_interface: bool) -> Iterator[None]:
-        before = self._now
-        self._threads.now = _Compilation(dispatcher, has_interface, before is not None)
-        try:
-            yield
-        finally:
-            self._threads.now = before
 
     @property
     def _now(self) -> _Compilation | None:
@@ -198,13 +195,13 @@ class _Compiling:
             raise NotDescribedError("it is compiled with abi_info")
         if getattr(now.dispatcher, "extensions", None):
             raise NotDescribedError("the option extensions is not a value")
-        parts = tuple([_types_of(part) for part in key if not _is_digests(part)])
+        parts = _parts_of_key(key)
         program = describe_program(
             now.dispatcher.py_func, now.dispatcher.targetoptions, has_annotations=self._doors.has_annotations
         )
         described = f"{program}/{self._settings()}"
         now.described = now.described or described
-        name = "/".join([file._index_name, *map(repr, parts), _details(parts), described])
+        name = f"{file._index_name}/{_details(parts)}/{described}"
         if " at 0x" in name:
             raise NotDescribedError("its key has an address in it")
         return name
@@ -221,9 +218,9 @@ class _Compiling:
 
     def _settings_in_words(self) -> str:
         """Returns :meth:`_values` as a text, which is made again where a setting has another value."""
-        now = {**vars(self._doors.config)}
         seen, words = self._said
-        if now != seen:
+        if vars(self._doors.config) != seen:
+            now = {**vars(self._doors.config)}
             words = str(self._values())
             is_plain = all(_is_plain(now[name]) for name in _changing(tuple(now)))
             self._said = now if is_plain else {}, words
@@ -267,14 +264,16 @@ def _changing(names: tuple[str, ...]) -> list[str]:
     return sorted(name for name in names if name.isupper() and not name.startswith(_NEUTRAL))
 
 
-def _types_of(part: Any) -> Any:
-    """Returns the types of a signature, which prints some alike, and any other part of a key as it is."""
-    is_signature = hasattr(part, "return_type") and hasattr(part, "args")
-    return (part.return_type, part.args) if is_signature else part
+def _parts_of_key(key: Any) -> tuple[Any, ...]:
+    """Returns the parts of a framework's key, with the types of a signature, which prints some alike.
 
-
-def _is_digests(part: Any) -> bool:
-    """Returns whether these are numba's digests of bytecode and pickled closure, for which the program stands."""
-    return (
-        isinstance(part, tuple) and len(part) == 2 and all(isinstance(each, str) and len(each) == 64 for each in part)
-    )
+    Without its digests of bytecode and pickled closure, for which the program stands.
+    """
+    parts = []
+    for part in key:
+        if type(part) is not tuple:
+            is_signature = hasattr(part, "return_type") and hasattr(part, "args")
+            parts.append((part.return_type, part.args) if is_signature else part)
+        elif [isinstance(each, str) and len(each) for each in part] != [64, 64]:
+            parts.append(part)
+    return tuple(parts)

@@ -16,7 +16,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache, Turn
 from lockcache.filestream.inspect import read_misses
-from lockcache.integrations import adapter
+from lockcache.integrations import adapter, framework_doors
 from lockcache.integrations.adapter import Shared, UnsupportedError, install, installed, looking_for_doors, open_shared
 from tests.waiting import telling_of_waits
 
@@ -26,6 +26,7 @@ HANG_SECONDS = 60
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter, "_warned", set())
+    monkeypatch.setattr(framework_doors, "_reported", set())
     monkeypatch.setattr(adapter, "_installed", {})
 
 

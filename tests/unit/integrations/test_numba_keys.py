@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import enum
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from lockcache.integrations.framework_keys import NotDescribedError, describe_program, describe_types
+from lockcache.integrations.framework_keys.numba import _globals_of
 
 
 class _Type:
@@ -144,16 +146,6 @@ def test_what_a_kernel_does_not_name_is_not_in_its_key() -> None:
     assert _program(source, SCALE=object()) == _program(source, SCALE=2)
 
 
-def test_options_are_in_the_key_and_files_have_none() -> None:
-    def kernel() -> None:
-        return None
-
-    assert isinstance(kernel, FunctionType)
-    assert describe_program(kernel, {"fastmath": True}) != describe_program(kernel, {"fastmath": False})
-    with pytest.raises(NotDescribedError, match="link"):
-        describe_program(kernel, {"link": ["a.cu"]})
-
-
 def test_places_in_a_file_are_in_the_key_where_they_are_in_the_output() -> None:
     def made(path: str, space: str = " ") -> FunctionType:
         names: dict[str, Any] = {"__name__": "mine"}
@@ -184,14 +176,27 @@ def test_annotations_are_part_of_a_program_where_the_compiler_reads_them() -> No
     assert describe_program(one, {}, has_annotations=True) != describe_program(other, {}, has_annotations=True)
 
 
-def test_options_are_told_apart_and_what_runs_code_while_it_compiles_has_no_key() -> None:
+def test_options_are_told_apart_in_any_order_and_what_runs_code_while_it_compiles_has_no_key() -> None:
     kernel = _annotated(None)
-    names = [
-        describe_program(kernel, options) for options in ({"opt": True}, {"opt": 1}, {"opt": "True"}, {"opt": False})
-    ]
-    assert len({*names}) == 4
+    names = {
+        describe_program(kernel, {"opt": value}) for value in (True, 1, "True", False, 0.0, -0.0, (0, 1), (0, True))
+    }
+    assert len(names) == 8
+    assert describe_program(kernel, {"opt": 1, "link": []}) == describe_program(kernel, {"link": (), "opt": 1})
     known = FunctionType((lambda: None).__code__, {"__name__": "numba.cuda"}, "known")
     assert describe_program(kernel, {"inline": known})
-    for options in ({"experimental_ast_transforms": True}, {"inline": lambda: None}):
+    evaluating = "experimental_ast_transforms"
+    for options in ({evaluating: True}, {evaluating: (1,)}, {"inline": lambda: None}, {"link": ["a.cu"]}):
         with pytest.raises(NotDescribedError, match="the option"):
             describe_program(kernel, options)
+
+
+def test_the_globals_that_code_loads_are_those_that_python_lists() -> None:
+    """Also behind more names than one byte counts."""
+    names: dict[str, Any] = {}
+    exec("def kernel(x):\n" + "".join(f"    name{each}, x.part{each}\n" for each in range(300)), names)
+    for function in [names["kernel"], *vars(dis).values(), *vars(subprocess.Popen).values()]:
+        if isinstance(function, FunctionType):
+            found = dis.get_instructions(function.__code__)
+            loaded = {each.argval for each in found if each.opname == "LOAD_GLOBAL"}
+            assert _globals_of(function.__code__) == sorted(loaded), function
