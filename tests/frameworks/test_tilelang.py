@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import time
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from tests.cli.command import run
 from tests.daemon.daemon_process import RunningDaemon, run_daemon
-from tests.frameworks.support import Programs, answer, tell
+from tests.frameworks.support import ROOT, Programs, answer, tell
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -70,3 +72,19 @@ def test_programs_at_work_survive_a_daemon_that_evicts(tmp_path: Path) -> None:
     assert_all_well([first, *answers])
     # Each compiled more than it lacked at its start: entries went while it was at work.
     assert sum(int(str(found["compiled"])) for found in answers) > 3 * len(KERNELS)
+
+
+def test_all_that_tilelang_writes_is_kept_by_the_patterns_of_the_guide(tmp_path: Path) -> None:
+    programs = Programs("tilelang", tmp_path)
+    guide = (ROOT / "docs/guides/kept-folders.md").read_text()
+    patterns = {*re.findall(r"'(TILELANG_CACHE_DIR/[^']+)'", guide)}
+    keep = [word for pattern in sorted(patterns) for word in ("--keep", pattern)]
+    for node, compiled in (("one", 2), ("other", 0)):
+        prefix = (sys.executable, "-m", "lockcache", "run", *keep, "--")
+        own = str(tmp_path / node)
+        [found] = programs.run(1, [1, 2], *["everything"] * (node == "one"), prefix=prefix, TILELANG_CACHE_DIR=own)
+        assert (found["wrong"], found["failed"], found["compiled"]) == (0, 0, compiled)
+    kept = {path.relative_to(tmp_path / "other") for path in (tmp_path / "other").rglob("*.*") if path.is_file()}
+    written = {path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*") if path.is_file()}
+    assert kept <= written  # a folder that appeared with the one around it may have come before the watch
+    assert {path.parts[-3] for path in kept} == {"kernels", "autotuner", "cuda-binaries"}
