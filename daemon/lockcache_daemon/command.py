@@ -30,7 +30,7 @@ _BAD_OPTION: Final = 2
 _ALREADY_SERVED: Final = 3
 
 _HELP = """
-Keep directories of lockcache, cuda.core, pyptx and Triton within budgets.
+Keep directories of lockcache, Triton, vLLM and others within budgets.
 
 At least one budget: --max-size, --max-entries, --min-free, --max-age, --total.
 DIR: by default that of --config, else $LOCKCACHE_DIR, else ~/.cache/lockcache.
@@ -40,6 +40,7 @@ _EPILOG = """
 \b
 Examples:
   lockcache-daemon --max-size 10G ~/.cache/cuda-python/program-cache
+  lockcache-daemon --max-size 50G ~/.cache/vllm/torch_compile_cache
   lockcache-daemon --max-age 30d --min-free 5% --total 50G /shared/kernels
   lockcache-daemon --max-size 10G --once           (from cron or a CI job)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lockcache.layouts.protocol import Files, Held, described, evict_each, measure
     from lockcache.layouts.pyptx import PyptxEntries
     from lockcache.layouts.recognition import WrongLayoutError, describe_danger, guests_in, has_entries, kept_as
-    from lockcache.layouts.recognition import recognise, refuse_unless_cache
+    from lockcache.layouts.recognition import recognise, refuse_parts, refuse_unless_cache
     from lockcache.layouts.registry import GUESTS, SETTLE_SECONDS, Guest
     from lockcache.layouts.tree_scan import NotACacheError
     from lockcache.layouts.triton_import import import_triton

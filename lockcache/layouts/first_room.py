@@ -17,11 +17,12 @@ from typing import Final, TypeVar
 
 from lockcache.filestream.disk import DISK_FULL
 from lockcache.layouts.folders.tilelang import TILELANG
+from lockcache.layouts.folders.torchinductor import GRAPHS, NAME
 from lockcache.layouts.folders.warp import WARP
 from lockcache.layouts.openat import folder, opened_root, status_in, unlink_in
 from lockcache.layouts.registry import GUESTS
 from lockcache.layouts.tree_scan import names_of
-from lockcache.layouts.triton_scan import GROUP_PREFIX
+from lockcache.layouts.triton_scan import GROUP_PREFIX, is_key
 from lockcache.lowlevel import Found, Layout, all_entries
 
 T = TypeVar("T")
@@ -56,28 +57,27 @@ def _remove_some(root: str, program: str, settle_seconds: float) -> bool:
     removed = False
     with opened_root(root) as root_fd:
         for each in heapq.nsmallest(_ENTRIES, (each for each in found if each.inode)):
-            path, in_it, of_all = _place_of(program, each)
+            path, names_in = _place_of(program, each)
             with folder(root_fd, path) as fd:
                 if fd is not None:
-                    names = of_all if in_it is None else sorted(filter(in_it, os.listdir(fd)), key=_is_no_metadata)
-                    removed |= _unlink(fd, names, settle_seconds)
+                    removed |= _unlink(fd, names_in(fd), settle_seconds)
             if program != "files":  # whose folders stay
                 _remove_empty(root_fd, path)
     return removed
 
 
-def _place_of(program: str, found: Found) -> tuple[str, Callable[[str], bool] | None, Iterable[str]]:
-    """Returns the folder of an entry's files, which of those in it go first, or else their names."""
+def _place_of(program: str, found: Found) -> tuple[str, Callable[[int], Iterable[str]]]:
+    """Returns the folder of an entry's files, and which of those in the open folder go, the first of them first."""
     name = found.name
-    if program == "triton":
-        return name, lambda file: file.startswith(GROUP_PREFIX), ()
-    if program in (WARP.name, TILELANG.name):
-        return name, lambda file: True, ()
+    if program == "triton" or (program == NAME and is_key(os.path.basename(name))):
+        return name, lambda fd: [file for file in os.listdir(fd) if file.startswith(GROUP_PREFIX)]
+    if program in (WARP.name, TILELANG.name) or (program == NAME and GRAPHS.is_path(name)):
+        return name, lambda fd: sorted(os.listdir(fd), key=_is_no_metadata)
+    if program in (NAME, "files"):
+        return os.path.dirname(name), lambda fd: names_of(fd, name)
     if program == "pyptx":
-        return "", None, [f"{name}.{suffix}" for suffix in ("json", "ptx", "cubin")]
-    if program == "files":
-        return os.path.dirname(name), None, names_of(os.path.basename(name))
-    return f"entries/{name[:2]}", None, [name[2:]]
+        return "", lambda _: [f"{name}.{suffix}" for suffix in ("json", "ptx", "cubin")]
+    return f"entries/{name[:2]}", lambda _: [name[2:]]
 
 
 def _remove_empty(root_fd: int, path: str) -> None:

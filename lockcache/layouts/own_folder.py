@@ -41,6 +41,7 @@ class GuestFiles:
 
     #: The name that is kept in ``lockcache/layout``.
     layout_name: str
+    evicting_threads = 1
 
     def __init__(self, root: str, settle_seconds: float) -> None:
         """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
@@ -81,12 +82,12 @@ class GuestFiles:
         """Date the files of an entry to now whose use is dated to come."""
         path, name = os.path.split(found.name)
         with folder(self._root_fd, path) as fd:
-            restate_all(self.layout, fd, self._names_of(name))
+            restate_all(self.layout, fd, self._names_of(fd, name) if fd is not None else ())
         with folder(self._root_fd, found.name) as fd:
             restate_all(self.layout, fd, os.listdir(fd) if fd is not None else ())
 
-    def _names_of(self, name: str) -> Iterable[str]:
-        """Returns the names of an entry's files, if they are in a folder of others."""
+    def _names_of(self, folder_fd: int, name: str) -> Iterable[str]:
+        """Returns the names of an entry's files, if they are in an open folder of others."""
         return (name,)
 
     def _has_rested(self, changed_ns: int, seconds: float) -> bool:

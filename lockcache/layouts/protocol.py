@@ -4,11 +4,20 @@ removal of one. See :mod:`.pyptx`, :mod:`.triton` and :mod:`.tree`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from lockcache.errors import LockTimeoutError
 from lockcache.lowlevel import Described, Evicted, Found, Layout, Slot
+
+#: A rename or an unlink mostly waits: for the journal, a file server, or a core. So threads share the work of a layout
+#: whose evictions have no lock in common.
+THREADS: Final = 8
+# Between two looks at signals, and at what else is due.
+_AT_ONCE: Final = 64
 
 # Longer ones belong to no program that anybody wants to see in a table.
 _LONGEST_TEXT: Final = 80
@@ -19,6 +28,8 @@ class Files(Protocol):
 
     #: Files that changed so recently may not be evicted.
     settle_seconds: float
+    #: How many threads may call :meth:`evict` at a time. All else is for one thread.
+    evicting_threads: int
 
     @property
     def layout(self) -> Layout:
@@ -78,6 +89,15 @@ def measure(found: Iterable[Found], staged_bytes: int) -> Held:
     return Held(Slot(total_bytes, entries), halves)
 
 
+def is_same(now: Found, found: Found) -> bool:
+    """Returns whether an entry is as it was found: the same, and not used or written since.
+
+    Its size does not tell: file systems take back blocks some time after a write, and of a file with several links
+    only the first counts in a walk.
+    """
+    return now._replace(size_bytes=found.size_bytes) == found
+
+
 class Eviction(NamedTuple):
     """The outcome of an eviction."""
 
@@ -94,22 +114,44 @@ def evict_each(
     should_stop: Callable[[], bool],
     advance: Callable[[], object] = lambda: None,
 ) -> Eviction:
-    """Evict the entries that are unchanged since they were chosen, also after a failure. Ends early if asked to."""
-    evicted, failure, busy_locks = Evicted(), None, set()
-    for victim in victims:
-        if should_stop():
-            break
-        advance()
-        if victim.name[0] in busy_locks:
-            continue
+    """Evict the entries that are unchanged since they were chosen, also after a failure. Ends early if asked to.
+
+    ``advance`` is called for each victim, by no other thread.
+    """
+    evicted, failure, busy_locks = Evicted(), None, set[str]()
+    evict_one = partial(_evict_one, files, busy_locks)
+    left = iter(victims)
+    with mapping(files.evicting_threads) as (mapped, at_once):
+        while not should_stop() and (batch := list(islice(left, at_once))):
+            for _ in batch:
+                advance()
+            for gone, error in mapped(evict_one, batch):
+                evicted, failure = evicted + gone, error or failure
+    return Eviction(evicted, busy_locks, failure)
+
+
+def _evict_one(files: Files, busy_locks: set[str], victim: Found) -> tuple[Evicted, OSError | None]:
+    if victim.name[0] not in busy_locks:
         try:
             if files.evict(victim):
-                evicted += Evicted(1, victim.size_bytes)
+                return Evicted(1, victim.size_bytes), None
         except LockTimeoutError:
             busy_locks.add(victim.name[0])
         except OSError as error:
-            failure = error
-    return Eviction(evicted, busy_locks, failure)
+            return Evicted(), error
+    return Evicted(), None
+
+
+@contextlib.contextmanager
+def mapping(threads: int) -> Iterator[tuple[Any, int]]:
+    """Gives a function like :func:`map`, and how many items one call of it is for."""
+    if threads == 1:
+        yield map, 1
+        return
+    from concurrent.futures import ThreadPoolExecutor  # 10 ms that only evictions pay
+
+    with ThreadPoolExecutor(threads) as pool:
+        yield pool.map, _AT_ONCE
 
 
 def described(found: Found, kind: object = None, arch: object = None, label: object = None) -> Described:

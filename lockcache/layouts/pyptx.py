@@ -45,6 +45,7 @@ class PyptxGuest(PyptxFiles):
     are evicted."""
 
     settle_seconds = 0.0
+    evicting_threads = 1
 
     @property
     def is_pending(self) -> bool:

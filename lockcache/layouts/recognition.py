@@ -23,6 +23,8 @@ from lockcache.errors import LockcacheError, NoDefaultDirError
 from lockcache.filestream.disk import TAG_NAME, open_folder
 from lockcache.integrations.pyptx_directory import guest_layout, parse_name
 from lockcache.layouts.folders.tilelang import is_tilelang
+from lockcache.layouts.folders.torchinductor import default_place, is_torchinductor
+from lockcache.layouts.folders.vllm import is_vllm
 from lockcache.layouts.folders.warp import is_warp
 from lockcache.layouts.openat import folder, open_root
 from lockcache.layouts.own_folder import read_name
@@ -39,6 +41,11 @@ _SAMPLE_ENTRIES: Final = 16
 _RECORD: Final = "user.lockcache"
 
 
+# The layouts of directories that have caches of others in them, and how deep those are.
+_WITH_ALL_IN_THEM: Final = ("files", "torchinductor", "vllm")
+_MOST_ABOVE: Final = 6
+
+
 class WrongLayoutError(LockcacheError):
     """The directory is plainly of another layout than the operator named, or it is unclear of which it is."""
 
@@ -48,7 +55,7 @@ def recognise(root: str) -> tuple[str, list[str]]:
 
     Raises :class:`WrongLayoutError` where nothing is clear, and :class:`OSError` for a directory that cannot be read.
     """
-    _refuse_parts(root)
+    refuse_parts(root)
     guests = guests_in(root)
     if has_entries(root) or os.path.lexists(Layout(root).state):
         return _whose_entries(root), guests
@@ -64,10 +71,17 @@ def recognise(root: str) -> tuple[str, list[str]]:
     return _by_place(root), []
 
 
-def _refuse_parts(root: str) -> None:
-    """Refuse a folder in a directory of lockcache's: kept by itself, its files would be nobody's."""
+def refuse_parts(root: str) -> None:
+    """Refuse a folder in a directory of lockcache's: kept by itself, its files would be nobody's.
+
+    Refuses one in a directory that is kept with all that is in it, too: it would be counted and evicted twice. Raises
+    :class:`WrongLayoutError`.
+    """
     real = os.path.realpath(root)
-    for above in list(Path(real).parents)[:3]:
+    for above in list(Path(real).parents)[:_MOST_ABOVE]:
+        with contextlib.suppress(OSError):  # of somebody else, who keeps nothing of this user's
+            if (name := read_name(str(above))) in _WITH_ALL_IN_THEM:
+                raise WrongLayoutError(f"{root} lies in {above}, which is kept as {name} with all in it: use that")
         layout = Layout(str(above))
         parts = (layout.entries, layout.own, layout.tmp)
         if os.path.lexists(layout.state) and f"{real}/".startswith(tuple(f"{part}/" for part in parts)):
@@ -94,6 +108,8 @@ def _by_place(root: str) -> str:
         "pyptx": os.environ.get("PYPTX_CACHE_DIR") or _default_of("pyptx"),
         "warp": os.environ.get("WARP_CACHE_PATH") or _default_of("warp"),
         "tilelang": os.environ.get("TILELANG_CACHE_DIR") or "~/.tilelang/cache",
+        "vllm": f"{os.environ.get('VLLM_CACHE_ROOT') or _default_of('vllm')}/torch_compile_cache",
+        "torchinductor": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or default_place(),
     }
     here = os.path.realpath(root)
     for layout, place in places.items():
@@ -140,7 +156,13 @@ def _is_pyptx(root: str) -> bool:
     return any(parse_name(name) is not None for name in _names(root))
 
 
-_KEPT: Final = (("triton", _has_groups), ("warp", is_warp), ("tilelang", is_tilelang))
+_KEPT: Final = (
+    ("triton", _has_groups),
+    ("warp", is_warp),
+    ("tilelang", is_tilelang),
+    ("vllm", is_vllm),
+    ("torchinductor", is_torchinductor),
+)
 _GUESTS: Final[tuple[tuple[str, Callable[[str], bool]], ...]] = (
     ("pyptx", _is_pyptx),
     *((name, partial(_is_kept_as, name, is_there)) for name, is_there in _KEPT),

@@ -13,6 +13,12 @@ from lockcache.integrations.pyptx_directory import scan as view_pyptx
 from lockcache.layouts.folders.files import FolderFiles, describe_entry as describe_folder, view_entries as view_folders
 from lockcache.layouts.folders.scan import Program
 from lockcache.layouts.folders.tilelang import TILELANG
+from lockcache.layouts.folders.torchinductor import (
+    InductorFiles,
+    describe_entry as describe_inductor,
+    view_entries as view_inductor,
+)
+from lockcache.layouts.folders.vllm import VLLM
 from lockcache.layouts.folders.warp import WARP
 from lockcache.layouts.protocol import Files, described
 from lockcache.layouts.pyptx import PyptxGuest, describe_entry as describe_pyptx
@@ -51,6 +57,10 @@ def _open_triton(root: str, settle_seconds: float, between: Between) -> TritonFi
     return TritonFiles(root, settle_seconds)
 
 
+def _open_inductor(root: str, settle_seconds: float, between: Between) -> InductorFiles:
+    return InductorFiles(root, settle_seconds)
+
+
 def _folders_of(program: Program) -> Guest:
     def open_folders(root: str, settle_seconds: float, between: Between) -> FolderFiles:
         return FolderFiles(program, root, settle_seconds)
@@ -78,5 +88,7 @@ GUESTS: Final = {
     "triton": Guest(_open_triton, view_triton, describe_triton),
     "warp": _folders_of(WARP),
     "tilelang": _folders_of(TILELANG),
+    "vllm": _folders_of(VLLM),
+    "torchinductor": Guest(_open_inductor, view_inductor, describe_inductor),
     "files": Guest(_open_tree, view_tree, _describe_file),
 }

@@ -2,7 +2,8 @@
 
 Decides what counts as an entry: not a lock file (unlinking one lets two holders in), nor an empty file (a mark or a
 lock of some kind, which frees no space). ``NAME-cache`` and ``NAME-atime`` are one entry: JAX's cache keeps the time of
-last use in the second, and raises where it finds the first without it. Symlinks, FIFOs, sockets and devices are
+last use in the second, and raises where it finds the first without it. ``cHASH.py``, ``cHASH.so`` and the like are one
+entry: the files of one code of Inductor's. Symlinks, FIFOs, sockets and devices are
 nobody's entries; folders on other file systems are not entered, and ``lockcache/`` in the root is our own. A folder
 with a group file of Triton's is passed over: those files go together, under :mod:`.triton`, or not at all.
 
@@ -13,28 +14,33 @@ numba's cache: without its index (``.nbi``), or next to an older one, numba take
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import last_use_ns
-from lockcache.layouts.openat import folder, status_in
+from lockcache.layouts.openat import disk_bytes, folder, join, status_in
 from lockcache.layouts.triton_scan import GROUP_PREFIX
 from lockcache.lowlevel import Found
 
 #: Names that show, anywhere in a tree, that it is not a cache.
 PRECIOUS: Final = frozenset({".git", ".hg", ".svn", ".ssh", ".gnupg"})
 
-# In the order in which they are removed, under JAX's lock: it asks for the second of each of the first that it finds.
-_SUFFIXES: Final = ("-cache", "-atime")
+#: In the order in which they are removed, under JAX's lock: it asks for the second of each of the first that it finds.
+PAIR: Final = ("-cache", "-atime")
+
+#: The hash of a code of Inductor's. All files that begin with it are one entry: source, binary, and what says that the
+#: binary can be loaded.
+CODE: Final = re.compile(r"c[a-z2-7]{51}(?=\.|$)", re.ASCII)
 
 _NUMBA: Final = (".nbi", ".nbc")
 
 _OWN: Final = "lockcache"
 # Names that identify one of lockcache's own directories, whose files belong together by other rules.
 _OURS: Final = frozenset({_OWN, "entries"})
-_LOCK_SUFFIXES: Final = (".lock", ".lockfile")
+_LOCKPAIR: Final = (".lock", ".lockfile")
 _LOCK_NAMES: Final = ("lock", "lockfile")
 
 
@@ -47,14 +53,21 @@ class Tree(NamedTuple):
 
     path: str
     mtime_ns: int
+    disk_bytes: int
 
 
-def scan(root_fd: int, root: str, folders: list[Tree], between: Callable[[], object] = lambda: None) -> Iterator[Found]:
+def scan(
+    root_fd: int,
+    root: str,
+    folders: list[Tree],
+    between: Callable[[], object] = lambda: None,
+    passes_over: Callable[[str], bool] = lambda path: False,
+) -> Iterator[Found]:
     """Yields every entry; ``name`` is the path below the root, for a pair that of its ``-cache``.
 
     The inode is 0 in what is none and yet fills the disk. The folders that were seen are added to ``folders``.
-    ``between`` is called before each folder and each file, and may raise to give up. Raises :class:`OSError` and
-    :class:`NotACacheError`.
+    ``between`` is called before each folder and each file, and may raise to give up. Folders with a path that
+    ``passes_over`` are another layout's. Raises :class:`OSError` and :class:`NotACacheError`.
     """
     left = [""]
     while left:
@@ -63,9 +76,11 @@ def scan(root_fd: int, root: str, folders: list[Tree], between: Callable[[], obj
         with folder(root_fd, path) as fd:
             if fd is None:
                 continue
-            folders.append(Tree(path, os.fstat(fd).st_mtime_ns))
+            status = os.fstat(fd)
+            folders.append(Tree(path, status.st_mtime_ns, disk_bytes(status)))
             files, below = _list(fd, root, path, between)
-        left += [_join(path, name) for name in below if path or name != _OWN]
+        paths = (join(path, name) for name in below if path or name != _OWN)
+        left += [each for each in paths if not passes_over(each)]
         if not any(name.startswith(GROUP_PREFIX) for name in files):
             yield from _entries(path, files)
 
@@ -73,7 +88,7 @@ def scan(root_fd: int, root: str, folders: list[Tree], between: Callable[[], obj
 def look(folder_fd: int, path: str) -> Found | None:
     """Returns the entry ``path``, whose folder is open, as it is now; ``None`` if there is none."""
     files: dict[str, os.stat_result] = {}
-    for name in names_of(path):
+    for name in names_of(folder_fd, path):
         status = status_in(folder_fd, name)
         if status is not None and stat.S_ISREG(status.st_mode):
             files[name] = status
@@ -85,14 +100,17 @@ def look(folder_fd: int, path: str) -> Found | None:
 
 def changed_ns(folder_fd: int, path: str) -> int:
     """Returns when the files of an entry were last written or put there: the ctime, which no copy can set."""
-    statuses = (status_in(folder_fd, name) for name in names_of(path))
+    statuses = (status_in(folder_fd, name) for name in names_of(folder_fd, path))
     return max((status.st_ctime_ns for status in statuses if status is not None), default=0)
 
 
-def names_of(path: str) -> list[str]:
-    """Returns the names of an entry's files in its folder, in the order in which they are removed."""
-    stem, suffix = _split(os.path.basename(path))
-    return [stem + each for each in _SUFFIXES] if suffix else [stem]
+def names_of(folder_fd: int, path: str) -> list[str]:
+    """Returns the names of an entry's files in its open folder, in the order in which they are removed."""
+    name = os.path.basename(path)
+    if CODE.fullmatch(name):
+        return sorted((each for each in os.listdir(folder_fd) if _split(each)[0] == name), reverse=True)
+    stem, suffix = _split(name)
+    return [stem + each for each in PAIR] if suffix else [stem]
 
 
 def _list(fd: int, root: str, path: str, between: Callable[[], object]) -> tuple[dict[str, os.stat_result], list[str]]:
@@ -103,12 +121,12 @@ def _list(fd: int, root: str, path: str, between: Callable[[], object]) -> tuple
             between()
             if each.name in PRECIOUS:
                 raise NotACacheError(
-                    f"{root} holds {_join(path, each.name)}: that is not a cache, and no file of it is evicted. Name "
+                    f"{root} holds {join(path, each.name)}: that is not a cache, and no file of it is evicted. Name "
                     "the directory that a program keeps only for its cache"
                 )
             if each.name.endswith(_NUMBA):
                 raise NotACacheError(
-                    f"{root} holds {_join(path, each.name)}: numba's index and data go together, and a half that is "
+                    f"{root} holds {join(path, each.name)}: numba's index and data go together, and a half that is "
                     "left has it load wrong kernels; put numba on lockcache instead: lockcache.integrations.numba"
                 )
             if each.is_dir(follow_symlinks=False):
@@ -128,24 +146,23 @@ def _entries(path: str, files: dict[str, os.stat_result]) -> Iterator[Found]:
         stem, suffix = _split(name)
         groups.setdefault((stem, bool(suffix)), {})[name] = status
     for (stem, is_pair), parts in groups.items():
-        name = stem + _SUFFIXES[0] if is_pair else stem
-        size = sum(status.st_size for status in parts.values())
-        first = parts.get(name) or next(iter(parts.values()))
-        inode = 0 if size == 0 or _is_lock(name) else first.st_ino
-        yield Found(max(map(last_use_ns, parts.values())), _join(path, name), size, inode)
+        name = stem + PAIR[0] if is_pair and not CODE.fullmatch(stem) else stem
+        is_empty = not any(status.st_size for status in parts.values())
+        first_inode = parts[name].st_ino if name in parts else min(status.st_ino for status in parts.values())
+        inode = 0 if is_empty or _is_lock(name) else first_inode
+        size = sum(map(disk_bytes, parts.values()))
+        yield Found(max(map(last_use_ns, parts.values())), join(path, name), size, inode)
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Returns ``(stem, suffix)`` of one of a pair; ``(name, "")`` of all others."""
-    for suffix in _SUFFIXES:
+    """Returns ``(stem, suffix)`` of one of a pair or of a code's files; ``(name, "")`` of all others."""
+    if (code := CODE.match(name)) is not None and name != code[0]:
+        return code[0], name[code.end() :]
+    for suffix in PAIR:
         if name.endswith(suffix) and name != suffix:
             return name.removesuffix(suffix), suffix
     return name, ""
 
 
 def _is_lock(name: str) -> bool:
-    return name.endswith(_LOCK_SUFFIXES) or name in _LOCK_NAMES
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}/{name}" if path else name
+    return name.endswith(_LOCKPAIR) or name in _LOCK_NAMES

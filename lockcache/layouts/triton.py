@@ -27,11 +27,22 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, takewhile
 from typing import Final
 
-from lockcache.layouts.openat import NOT_A_FOLDER, folder, opened_root, status_in, unlink_in
+from lockcache.layouts.openat import (
+    NOT_A_FOLDER,
+    ROOT,
+    Homes,
+    find_homes,
+    folder,
+    is_home,
+    opened_root,
+    status_in,
+    unlink_in,
+)
 from lockcache.layouts.own_folder import GuestFiles
-from lockcache.layouts.protocol import described
+from lockcache.layouts.protocol import THREADS, described, is_same, mapping
 from lockcache.layouts.triton_scan import GROUP_PREFIX, KeyFolder, is_key, look, scan
 from lockcache.lowlevel import Described, Found
 
@@ -41,6 +52,9 @@ _READING_SECONDS: Final = 2.0
 
 # No ptxas takes longer. Files of a killed compiler stay for as long.
 _COMPILING_SECONDS: Final = 3600.0
+
+# Keys whose step 2 is done between two looks at signals.
+_MOST_FINISHED: Final = 256
 
 # Step 1 sets the mtime of the directory and the ctime of what it moved; kernels take them from a clock that may tick in
 # between.
@@ -55,18 +69,28 @@ _KINDS: Final = ("cubin", "hsaco", "spv", "ptx")
 _MOST_WATCHED: Final = 256
 
 
+# Between the parts of a key's path in the name of what was condemned: in the names of neither homes nor keys.
+_PART: Final = ","
+
+
 class TritonFiles(GuestFiles):
-    """The entries of one Triton cache. For one thread."""
+    """The entries of one Triton cache, or of all in the ``homes`` of another program's. For one thread, but
+    for evictions."""
 
     layout_name = "triton"
+    evicting_threads = THREADS
 
-    def __init__(self, root: str, settle_seconds: float) -> None:
+    def __init__(self, root: str, settle_seconds: float, homes: Homes = ROOT) -> None:
         """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
         super().__init__(root, settle_seconds)
-        self._watched = []
-        # When each condemned key was first seen, on our own clock: that of a file server may differ.
+        self._homes = homes
+        # When each condemned key was first seen, on our own clock: that of a file server may differ. Oldest first.
         self._seen: dict[str, float] = {}
-        self._watched: list[str] = []
+
+    def owns(self, path: str) -> bool:
+        """Returns whether a folder with this path below the root may be a key's."""
+        home, _, name = path.rpartition("/")
+        return is_key(name) and is_home(home, self._homes)
 
     @property
     def is_pending(self) -> bool:
@@ -79,67 +103,68 @@ class TritonFiles(GuestFiles):
         self._make_condemned()
         with self._condemned() as condemned_fd:
             for name in os.listdir(condemned_fd):
-                if is_key(name):
-                    self._seen.setdefault(name, time.monotonic())
-
-    def glance(self) -> object:
-        """Returns a value that differs after a change, as far as that shows without a walk."""
-        mtimes = [os.fstat(self._root_fd).st_mtime_ns]
-        for name in self._watched:
-            status = status_in(self._root_fd, name)
-            mtimes.append(0 if status is None else status.st_mtime_ns)
-        return mtimes
+                path = name.replace(_PART, "/")
+                if self.owns(path):
+                    self._seen.setdefault(path, time.monotonic())
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
         """Yields every key's directory. The inode is 0 for one that is not an entry: unfinished, or condemned."""
         watched: list[tuple[int, str]] = []
-        for key in scan(self._root_fd, between):
+        for key in scan(self._root_fd, self._homes, between):
             if key.is_unfinished:
                 watched.append((key.changed_ns, key.found.name))
             yield key.found._replace(inode=0) if key.found.name in self._seen else key.found
-        self._watched = [name for _, name in sorted(watched, reverse=True)[:_MOST_WATCHED]]
+        latest = [path for _, path in sorted(watched, reverse=True)[:_MOST_WATCHED]]
+        self._watched = [*find_homes(self._root_fd, self._homes)[1], *latest]
 
     def evict(self, found: Found) -> bool:
         """Do step 1 for an entry if it is unchanged since the scan and at rest. Returns whether that was done."""
         key = look(self._root_fd, found.name)
-        if key is None or key.found != found or not self._is_at_rest(key):
+        if key is None or not is_same(key.found, found) or not self._is_at_rest(key):
             return False
+        mark = found.name.replace("/", _PART)
         with folder(self._root_fd, found.name) as fd, self._condemned() as condemned_fd:
             if fd is None:
                 return False
             # What stands alone has no group file and nothing to rename: an empty file is its mark.
             if not key.groups:
-                os.close(os.open(found.name, _MARK, 0o600, dir_fd=condemned_fd))
+                os.close(os.open(mark, _MARK, 0o600, dir_fd=condemned_fd))
             for group in key.groups:
                 try:
-                    os.rename(group, found.name, src_dir_fd=fd, dst_dir_fd=condemned_fd)
+                    os.rename(group, mark, src_dir_fd=fd, dst_dir_fd=condemned_fd)
                 except FileNotFoundError:
                     return False  # the directory, or its group file, was removed by somebody else
         self._seen[found.name] = time.monotonic()
         return True
 
     def finish(self) -> bool:
-        """Do step 2 for the keys condemned long enough ago. Returns whether there were any.
+        """Do step 2 for some of the keys condemned long enough ago. Returns whether there were any.
 
         Raises :class:`OSError` for what cannot be removed, after the rest. It is not tried again before the next start:
         what stays pending would keep everything else from being evicted.
         """
-        now, failure = time.monotonic(), None
-        ripe = [name for name, since in self._seen.items() if now - since >= _READING_SECONDS]
-        for name in ripe:
-            del self._seen[name]
-            try:
-                self._finish(name)
-            except OSError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+        latest = time.monotonic() - _READING_SECONDS
+        seen = islice(self._seen.items(), _MOST_FINISHED)
+        ripe = [path for path, _ in takewhile(lambda condemned: condemned[1] <= latest, seen)]
+        for path in ripe:
+            del self._seen[path]
+        with mapping(THREADS if len(ripe) > THREADS else 1) as (mapped, _):
+            failures = [error for error in mapped(self._try_to_finish, ripe) if error is not None]
+        if failures:
+            raise failures[-1]
         return bool(ripe)
+
+    def _try_to_finish(self, path: str) -> OSError | None:
+        try:
+            self._finish(path)
+        except OSError as error:
+            return error
+        return None
 
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead daemons left staged, and among ``names`` what long dead compilers left."""
         super().reap(names)
-        for name in names:
+        for name in filter(self.owns, names):
             key = look(self._root_fd, name)
             if key is not None and not key.is_entry and name not in self._seen and self._is_at_rest(key):
                 self._remove(key)
@@ -149,14 +174,14 @@ class TritonFiles(GuestFiles):
         return self._has_rested(key.changed_ns, wanted)
 
     def _finish(self, name: str) -> None:
-        key = look(self._root_fd, name)
+        key, mark = look(self._root_fd, name), name.replace("/", _PART)
         with self._condemned() as condemned_fd:
-            mark = status_in(condemned_fd, name)
-            if mark is None:
+            status = status_in(condemned_fd, mark)
+            if status is None:
                 return  # lockcache's folder was emptied: the key is no longer an entry, and is reaped
-            if key is not None and _is_left_alone(key, mark.st_ctime_ns):
+            if key is not None and _is_left_alone(key, status.st_ctime_ns):
                 self._remove(key)
-            unlink_in(condemned_fd, name)
+            unlink_in(condemned_fd, mark)
 
     def _remove(self, key: KeyFolder) -> None:
         """Remove the files that were seen in a key's directory, and the directory if nothing else is in it by now."""
@@ -169,13 +194,16 @@ class TritonFiles(GuestFiles):
                 status = status_in(fd, name)
                 if status is not None and status.st_ino == inode:  # else a compiler has just replaced it
                     unlink_in(fd, name)
-        _remove_empty(self._root_fd, key.found.name)
+        home, _, own_name = key.found.name.rpartition("/")
+        with folder(self._root_fd, home) as home_fd:
+            if home_fd is not None:
+                _remove_empty(home_fd, own_name)
 
 
-def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
+def view_entries(root: str, between: Callable[[], object], homes: Homes = ROOT) -> Iterator[Found]:
     """Yields every key's directory, and changes nothing."""
     with opened_root(root) as fd:
-        for key in scan(fd, between):
+        for key in scan(fd, homes, between):
             yield key.found
 
 

@@ -14,11 +14,10 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from lockcache.filestream.disk import last_use_ns
-from lockcache.layouts.openat import folder, status_in
+from lockcache.layouts.openat import ROOT, Homes, disk_bytes, find_homes, folder, folders_in, statuses_in
 from lockcache.lowlevel import Found
 
 #: Before the name of a kernel's metadata file: the list of the files that belong together.
@@ -31,14 +30,13 @@ _STAGED_PREFIX: Final = "tmp.pid_"
 _STAGES: Final = (".source", ".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".amdgcn", ".hsaco", ".spv")
 
 
-@dataclass(frozen=True)
-class KeyFolder:
+class KeyFolder(NamedTuple):
     """One key's directory as it was found."""
 
     found: Found
     #: Names of its group files.
     groups: tuple[str, ...]
-    #: Every regular file in it, with its inode.
+    #: Every file in it, with its inode.
     files: tuple[tuple[str, int], ...]
     #: Folders in which Triton stages a file.
     staged: tuple[str, ...]
@@ -59,79 +57,74 @@ def is_key(name: str) -> bool:
     return _KEY.fullmatch(name) is not None
 
 
-def keys(root_fd: int) -> list[str]:
-    """Returns the names of all keys' directories."""
-    with os.scandir(root_fd) as found:
-        return [each.name for each in found if is_key(each.name) and each.is_dir(follow_symlinks=False)]
+def keys(root_fd: int, homes: Homes = ROOT) -> Iterator[str]:
+    """Yields the paths of all keys' directories."""
+    for home in find_homes(root_fd, homes)[0]:
+        yield from folders_in(root_fd, home, _KEY)
 
 
-def scan(root_fd: int, between: Callable[[], object] = lambda: None) -> Iterator[KeyFolder]:
+def scan(root_fd: int, homes: Homes = ROOT, between: Callable[[], object] = lambda: None) -> Iterator[KeyFolder]:
     """Yields every key's directory, in no order. ``between`` is called before each, and may raise to give up."""
-    for name in keys(root_fd):
+    for path in keys(root_fd, homes):
         between()
-        seen = look(root_fd, name)
+        seen = look(root_fd, path)
         if seen is not None:
             yield seen
 
 
-def look(root_fd: int, name: str) -> KeyFolder | None:
+def look(root_fd: int, path: str) -> KeyFolder | None:
     """Returns a key's directory as it is now; ``None`` if there is none, or one that Triton never made.
 
     Triton makes no folders there except for staging: another folder belongs to a user, and so does all that is next to
     it.
     """
-    with folder(root_fd, name) as fd:
+    with folder(root_fd, path) as fd:
         if fd is None:
             return None
-        files: dict[str, os.stat_result] = {}
-        staged: dict[str, os.stat_result] = {}
-        with os.scandir(fd) as listed:
-            for each in listed:
-                status = status_in(fd, each.name)
-                if status is None:
-                    continue
-                if not stat.S_ISDIR(status.st_mode):
-                    files[each.name] = status
-                elif each.name.startswith(_STAGED_PREFIX):
-                    staged[each.name] = status
-                else:
+        statuses: dict[str, os.stat_result] = {}
+        staged: list[str] = []
+        for name, status in statuses_in(fd):
+            statuses[name] = status
+            if stat.S_ISDIR(status.st_mode):
+                if not name.startswith(_STAGED_PREFIX):
                     return None
+                staged.append(name)
         staged_bytes = sum(_bytes_in(fd, each) for each in staged)
-        return _key_folder(name, os.fstat(fd), files, staged, staged_bytes)
+        return _key_folder(path, os.fstat(fd), statuses, staged, staged_bytes)
 
 
 def _key_folder(
-    name: str,
-    itself: os.stat_result,
-    files: dict[str, os.stat_result],
-    staged: dict[str, os.stat_result],
-    staged_bytes: int,
+    path: str, itself: os.stat_result, statuses: dict[str, os.stat_result], staged: list[str], staged_bytes: int
 ) -> KeyFolder:
-    groups = tuple(sorted(file for file in files if file.startswith(GROUP_PREFIX)))
-    is_entry = bool(files) and (bool(groups) or not any(file.endswith(_STAGES) for file in files))
-    size = staged_bytes + sum(status.st_size for status in files.values())
-    used_ns = max(map(last_use_ns, files.values()), default=itself.st_mtime_ns)
+    size, changed_ns = disk_bytes(itself) + staged_bytes, itself.st_ctime_ns
+    used_ns = published_ns = written_ns = 0
+    files, groups = [], []
+    for name, status in statuses.items():  # 100,000 times a few files: one pass, and no more calls than it needs
+        size += disk_bytes(status)
+        changed_ns = max(changed_ns, status.st_ctime_ns)
+        if name in staged:
+            continue
+        files.append((name, status.st_ino))
+        used_ns = max(used_ns, last_use_ns(status))
+        if name.startswith(GROUP_PREFIX):
+            groups.append(name)
+            published_ns = max(published_ns, status.st_mtime_ns)
+        else:
+            written_ns = max(written_ns, status.st_mtime_ns)
+    is_entry = bool(groups) or (bool(files) and not any(name.endswith(_STAGES) for name, _ in files))
+    # A file that is newer than the group file, which is written last: the key is being compiled again.
+    is_rewritten = bool(groups) and written_ns > published_ns
     return KeyFolder(
-        Found(used_ns, name, size, itself.st_ino if is_entry else 0),
-        groups,
-        tuple((file, status.st_ino) for file, status in files.items()),
+        Found(used_ns or itself.st_mtime_ns, path, size, itself.st_ino if is_entry else 0),
+        tuple(sorted(groups)),
+        tuple(files),
         tuple(staged),
-        max(status.st_ctime_ns for status in (itself, *files.values(), *staged.values())),
+        changed_ns,
         itself.st_mtime_ns,
-        bool(staged) or not is_entry or _is_rewritten(groups, files),
+        bool(staged) or not is_entry or is_rewritten,
     )
-
-
-def _is_rewritten(groups: tuple[str, ...], files: dict[str, os.stat_result]) -> bool:
-    """Returns whether a file is newer than the group file, which is written last: the key is being compiled again."""
-    published_ns = max((files[group].st_mtime_ns for group in groups), default=0)
-    return bool(groups) and any(status.st_mtime_ns > published_ns for status in files.values())
 
 
 def _bytes_in(folder_fd: int, name: str) -> int:
     with folder(folder_fd, name) as fd:
-        if fd is None:
-            return 0
-        with os.scandir(fd) as files:
-            statuses = (status_in(fd, file.name) for file in files)
-            return sum(status.st_size for status in statuses if status is not None)
+        return 0 if fd is None else sum(disk_bytes(status) for _, status in statuses_in(fd))

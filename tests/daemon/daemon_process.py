@@ -34,6 +34,10 @@ def run_daemon(*arguments: object, **options: Any) -> subprocess.CompletedProces
     return run_forked(main, "lockcache-daemon", *arguments, timeout=HANG_SECONDS, **options)
 
 
+def events_of(stdout: str) -> dict[str, dict[str, Any]]:
+    return {said["event"]: said for said in map(json.loads, stdout.splitlines())}
+
+
 class RunningDaemon:
     """Runs a daemon, which serves in the block: ``with RunningDaemon("--max-size", "1M", path) as daemon:``.
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lockcache.layouts.triton_scan import is_key
 from tests.daemon import directories, pyptx_crowd, triton_format
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A directory of some program; its entries have about 10 kB."""
+    """A directory of some program."""
 
     #: The name that the daemon logs at its start.
     layout: str
@@ -29,6 +30,8 @@ class Kind:
     is_whole: Callable[[Path], bool] = lambda root: True
     #: The options with which a daemon keeps it, for tests that do not write while a pass evicts.
     options: tuple[str, ...] = ("--settle", "1ms")
+    #: What an entry takes, about.
+    entry_bytes: int = 10_000
 
     def touch(self, root: Path) -> None:
         """Use all entries now."""
@@ -38,14 +41,15 @@ class Kind:
 
 
 def bytes_of(root: Path) -> int:
-    """Returns the bytes of entries, of their remains, and of staged files."""
-    total = 0
+    """Returns the bytes of entries, of their remains, and of staged files; of other programs' as ``du`` says."""
+    total, is_ours = 0, (root / "entries").exists() or any(root.glob("*.ptx"))
     for folder, below, files in os.walk(root):  # which ignores folders that are removed meanwhile
         if "lockcache" in below:
             below.remove("lockcache")
-        for file in files:
+        for file in files if is_ours else [".", *files] if is_key(os.path.basename(folder)) else files:
             with contextlib.suppress(FileNotFoundError):
-                total += os.lstat(f"{folder}/{file}").st_size
+                status = os.lstat(f"{folder}/{file}")
+                total += status.st_size if is_ours else status.st_blocks * 512
     return total
 
 
@@ -87,6 +91,7 @@ KINDS: Final = {
         triton_format.key_of,
         triton_format.keys_on_disk,
         lambda root: os.listdir(root / "lockcache" / "condemned") == [],
+        entry_bytes=33_000,
     ),
     "files": Kind(
         "files",

@@ -20,6 +20,7 @@ def test_the_file_in_the_documentation_is_valid_and_has_every_setting(tmp_path: 
         (40 * 10**9, 10**10),
         (5 * 10**9, 10**9),
         (20 * 10**9, 10**9),
+        (30 * 10**9, 10**9),
     ]
     written = set(re.findall(r"^(\w+) =", text, re.MULTILINE))
     assert written == {*settings_of(Settings), *settings_of(DirectorySettings), "path"}

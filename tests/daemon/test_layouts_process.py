@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
+from tests.daemon.daemon_process import RunningDaemon, events_of, run_daemon, until
 from tests.daemon.directories import grow, photograph
 from tests.daemon.directory_kinds import KINDS, bytes_of
 from tests.daemon.pyptx_crowd import store
@@ -19,10 +17,6 @@ from tests.processes.crowd import crowd
 
 #: No test of this file writes while a pass evicts.
 AT_ONCE = ("--settle", "1ms")
-
-
-def events_of(stdout: str) -> dict[str, dict[str, Any]]:
-    return {said["event"]: said for said in map(json.loads, stdout.splitlines())}
 
 
 # ---- one pass --------------------------------------------------------------------------------------------------------

@@ -28,15 +28,16 @@ def date(root: Path, seconds: float) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_entries_that_are_dated_to_come_go_before_those_used_since(name, tmp_path, keep):  # noqa: F811
     kind, root = KINDS[name], tmp_path / "cache"
-    kind.fill(root, range(60))
+    half = 600_000 // kind.entry_bytes
+    kind.fill(root, range(half))
     date(root, time.time() + YEAR_SECONDS)
-    kind.fill(root, range(60, 120))
+    kind.fill(root, range(half, 2 * half))
     date(root, time.time())
-    dated = {kind.name_of(number) for number in range(60)}
+    dated = {kind.name_of(number) for number in range(half)}
     kept = keep(root, kind.layout)
     kept.keeper.complete_pass(lambda: None)
     left = kind.names(root)
-    assert len(left & dated) < 60 <= len(left - dated)
+    assert len(left & dated) < half <= len(left - dated)
 
 
 def test_what_clock_was_set_back_since_ages_like_the_others(tmp_path, monkeypatch):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Final
 
 from lockcache.errors import FormatError
@@ -110,6 +111,9 @@ def settings_of(model: type[DirectorySettings | Settings]) -> dict[str, tuple[st
 def find_contradictions(settings: Settings) -> Iterable[tuple[DirectorySettings | None, str, str]]:
     """Yields each contradiction between settings that are valid alone: its directory, its key, and why."""
     total, floors = settings.total, 0
+    for inner, outer in _nested(settings.directories):
+        why = f"{inner.path} lies in {outer.path}, which is kept too: its files would count twice"
+        yield inner, "path", f"{why}; accepted: one of them (torchinductor's and vLLM's have Triton's kernels in them)"
     for directory in settings.directories:
         floors += directory.floor or 0
         for key, why in _contradictions_of(directory, total):
@@ -117,6 +121,15 @@ def find_contradictions(settings: Settings) -> Iterable[tuple[DirectorySettings 
     if total is not None and floors > total:
         why = f"{total} bytes are less than the floors of all directories, {floors}; accepted: at least those"
         yield None, "total", why
+
+
+def _nested(directories: Sequence[DirectorySettings]) -> Iterator[tuple[DirectorySettings, DirectorySettings]]:
+    """Yields each directory that lies in another, and that other."""
+    by_place = {Path(os.path.realpath(each.path)): each for each in directories}
+    for place, inner in by_place.items():
+        outer = next((by_place[above] for above in place.parents if above in by_place), None)
+        if outer is not None:
+            yield inner, outer
 
 
 def _contradictions_of(directory: DirectorySettings, total: int | None) -> Iterable[tuple[str, str]]:

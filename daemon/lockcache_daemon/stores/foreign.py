@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -45,6 +45,9 @@ _ROTATION_DUTY: Final = 0.003
 # was only just made may not have been filled.
 _LOOK_AGAIN_SECONDS: Final = 2.0
 
+# Entries that a walk keeps for the sweep after it: 16 MB. A sweep that needs more goes on after another walk.
+_MOST_KEPT: Final = 65_536
+
 # Between two checks whether an eviction is finished, where there are no ticks.
 _FINISHING_SECONDS: Final = 0.05
 
@@ -69,8 +72,9 @@ class ForeignStore:
         self._walking = Throttle(*rules.pace(_CHANGED_DUTY))
         self._rotating = Throttle(*rules.pace(_ROTATION_DUTY))
         self._held = Slot(0, 0)
-        # Whether it was walked since the last sweep: so sweeps are as rare as walks also where they free nothing.
-        self._is_fresh = False
+        # The least recently used at the last walk, for the sweep that follows. ``None``: there was a sweep since, so
+        # that sweeps are as rare as walks also where they free nothing.
+        self._oldest: list[Found] | None = None
         self._is_changed = True
         self._glance: object = None
         self._look_again = 0.0
@@ -102,33 +106,40 @@ class ForeignStore:
     def sweep(self, goal: Goal) -> Evicted:
         """Evict down to ``goal`` after a walk. Until the next walk the evicted bytes are taken off what the walk found.
 
-        Evicts nothing while the last victims are still on the disk: a budget of free space would evict more for them.
+        The walk has found the victims, so that the first goes at once. Evicts nothing while the last victims are still
+        on the disk: a budget of free space would evict more for them.
         """
         if self.files.is_pending:
             return Evicted()
-        before, is_fresh = self._held, self._is_fresh
-        self._is_fresh, self.failure = False, None
-        surplus = goal.surplus(before)
+        (oldest, self._oldest), self.failure = (self._oldest, None), None
+        surplus = goal.surplus(self._held)
         if surplus == (0, 0):
             return Evicted()
-        if not is_fresh:
+        if oldest is None:
             self._is_changed = True  # a budget is exceeded without a change here: walk first, and then sweep
             return Evicted()
-        victims, _ = choose_victims(self.entries(), surplus.bytes, 0, surplus.entries)
+        victims, _ = choose_victims(oldest, surplus.bytes, 0, surplus.entries)
         evicted = self.remove(victims)
-        self._is_changed |= not goal.is_met(self._held)  # some victims were used, locked, or could not be removed
+        if not goal.is_met(self._held):  # some victims were used, locked, or could not be removed
+            self._is_changed = True
+            if evicted.entries == len(oldest):
+                self._walking.forgive()  # or more have to go than a walk keeps
         return evicted
 
     def entries(self) -> Iterator[Found]:
+        return (each for each in self._found() if each.inode)
+
+    def _found(self) -> Iterator[Found]:
         for each in self.files.scan(self._stop.raise_if_set):
             if each.last_use_ns > time.time_ns():
                 self.files.restate(each)  # it counts as used now, and ages from here on
-            if each.inode:
-                yield each
+            yield each
 
     def remove(self, victims: list[Found]) -> Evicted:
-        done = evict_each(self.files, victims, self._stop.is_set)  # the next tick tries locked entries again
-        evicted, self._busy_locks, self.failure = done
+        # The next tick tries locked entries again.
+        done = evict_each(self.files, victims, self._stop.is_set, self._finish_meanwhile)
+        evicted, self._busy_locks, failure = done
+        self.failure = failure or self.failure
         self._held = Slot(self._held.bytes - evicted.bytes, self._held.entries - evicted.entries)
         return evicted
 
@@ -166,7 +177,15 @@ class ForeignStore:
     def _finish(self) -> None:
         if self.files.is_pending:
             self._is_changed = True  # also if it fails: then the directory has to be measured again
+            while self.files.finish():
+                self._stop.raise_if_set()
+
+    def _finish_meanwhile(self) -> None:
+        """Free the bytes of a long eviction while it goes on."""
+        try:
             self.files.finish()
+        except OSError as error:
+            self.failure = error
 
     def _walk_if_due(self) -> None:
         if self.files.is_pending:
@@ -176,10 +195,11 @@ class ForeignStore:
 
     def _walk(self) -> None:
         with self._walking, self._rotating:
-            held = measure(self.files.scan(self._stop.raise_if_set), self.files.staged_bytes())
+            oldest: list[Found] = []
+            held = measure(_keep_oldest(self._found(), oldest), self.files.staged_bytes())
             self._is_changed = False
             self._held = held.slot
-            self._is_fresh = True
+            self._oldest = sorted(oldest)[:_MOST_KEPT]
             with contextlib.suppress(LockTimeoutError):  # the next walk tries again
                 self.files.reap(held.halves)
 
@@ -194,3 +214,14 @@ class ForeignStore:
             self._look_again = 0.0
             self._is_changed = True
         return self._is_changed
+
+
+def _keep_oldest(found: Iterable[Found], oldest: list[Found]) -> Iterator[Found]:
+    """Yields what was found, and leaves the least recently used entries of it in ``oldest``."""
+    for each in found:
+        if each.inode:
+            oldest.append(each)
+            if len(oldest) >= 2 * _MOST_KEPT:
+                oldest.sort()
+                del oldest[_MOST_KEPT:]
+        yield each

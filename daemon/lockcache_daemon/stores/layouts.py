@@ -9,7 +9,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from lockcache.layouts import GUESTS, WrongLayoutError, guests_in, has_entries, recognise, refuse_unless_cache
+from lockcache.layouts import (
+    GUESTS,
+    WrongLayoutError,
+    guests_in,
+    has_entries,
+    recognise,
+    refuse_parts,
+    refuse_unless_cache,
+)
 from lockcache_daemon.stores.foreign import ForeignStore
 from lockcache_daemon.stores.protocol import OpenStore
 from lockcache_daemon.stores.sharded import ShardStore
@@ -40,6 +48,7 @@ def _choose(root: str, wanted: str, warn: Callable[[str], None]) -> str:
                 "others"
             )
         return layout
+    refuse_parts(root)
     if wanted == "files":
         refuse_unless_cache(root)
     guests = guests_in(root)

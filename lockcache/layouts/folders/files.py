@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
-from lockcache.filestream.disk import next_serial
-from lockcache.layouts.folders.scan import EntryFolder, Program, find_homes, look, scan
-from lockcache.layouts.openat import folder, opened_root, status_in, unlink_in
+from filelock import lock_descriptor
+
+from lockcache.layouts.folders.scan import EntryFolder, Program, look, scan
+from lockcache.layouts.openat import find_homes, folder, join, opened_root, status_in, unlink_in
 from lockcache.layouts.own_folder import GuestFiles
-from lockcache.layouts.protocol import described
+from lockcache.layouts.protocol import THREADS, described, is_same
 from lockcache.lowlevel import Described, Found
 
 # Files of a killed compiler stay for so long: no kernel takes longer.
@@ -28,9 +30,17 @@ _COMPILING_SECONDS: Final = 3600.0
 # A stat of each at every tick. Those that changed last are where the next file is most likely to come.
 _MOST_WATCHED: Final = 256
 
+# Names of one folder that are held in memory.
+_AT_ONCE: Final = 4096
+
+# A file server takes an exclusive lock only of a file that is open for writing.
+_LOCK_FILE: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
 
 class FolderFiles(GuestFiles):
-    """The entries of one cache of a program. For one thread."""
+    """The entries of one cache of a program. For one thread, but for evictions."""
+
+    evicting_threads = THREADS
 
     def __init__(self, program: Program, root: str, settle_seconds: float) -> None:
         """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
@@ -53,14 +63,14 @@ class FolderFiles(GuestFiles):
             changed.append((entry.folder_mtime_ns, entry.found.name))
             yield entry.found
         latest = [name for _, name in sorted(changed, reverse=True)[:_MOST_WATCHED]]
-        self._watched = [*find_homes(self._root_fd, self._program)[1], *latest]
+        self._watched = [*find_homes(self._root_fd, self._program.homes)[1], *latest]
 
     def evict(self, found: Found) -> bool:
         """Remove an entry if it is unchanged and at rest. Returns whether it was removed. Raises :class:`OSError`."""
         entry = look(self._root_fd, self._program, found.name)
-        if entry is None or entry.found != found or not self._rests(entry, self.settle_seconds):
+        if entry is None or not is_same(entry.found, found) or not self._rests(entry, self.settle_seconds):
             return False
-        return self._take(entry)
+        return not _is_locked(self._root_fd, entry) and self._take(entry)
 
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead daemons left staged, and among ``names`` what long dead compilers left."""
@@ -71,12 +81,13 @@ class FolderFiles(GuestFiles):
                 self._take(entry)
 
     def _rests(self, entry: EntryFolder, seconds: float) -> bool:
-        return self._has_rested(entry.changed_ns, max(seconds, self.settle_seconds))
+        wanted = seconds if entry.is_finished else max(seconds, _COMPILING_SECONDS)
+        return self._has_rested(entry.changed_ns, max(wanted, self.settle_seconds))
 
     def _take(self, entry: EntryFolder) -> bool:
         """Rename an entry's folder away, and remove it. Returns whether it was still the one that was seen."""
         home, name = os.path.split(entry.found.name)
-        gone = f"{os.getpid()}.{next_serial():x}"
+        gone = _new_name()
         with folder(self._root_fd, home) as home_fd, self._condemned() as condemned_fd:
             if home_fd is None:
                 return False
@@ -110,16 +121,60 @@ def describe_entry(program: Program, root: str, found: Found) -> Described:
     return described(found, kind=program.kind(entry.files), arch=arch, label=label)
 
 
+def _is_locked(root_fd: int, entry: EntryFolder) -> bool:
+    """Returns whether a process holds one of the locks in an entry's folder."""
+    for path in entry.locks:
+        above, _, name = path.rpartition("/")
+        with folder(root_fd, join(entry.found.name, above)) as fd:
+            if fd is not None and _is_held(fd, name):
+                return True
+    return False
+
+
+def _is_held(folder_fd: int, name: str) -> bool:
+    try:
+        fd = os.open(name, _LOCK_FILE, dir_fd=folder_fd)
+    except OSError:
+        return False  # gone, or no file
+    try:
+        return not lock_descriptor(fd, blocking=False)
+    finally:
+        os.close(fd)  # which unlocks
+
+
+def _new_name() -> str:
+    """Returns a name for what is condemned. Not of this process's number, which in a container is always the same."""
+    return os.urandom(8).hex()
+
+
 def _remove(condemned_fd: int, name: str) -> None:
-    """Remove a folder with all that is in it. Raises :class:`OSError`."""
-    with folder(condemned_fd, name) as fd:
-        if fd is None:
-            return
-        with os.scandir(fd) as listed:
-            entries = [(each.name, each.is_dir(follow_symlinks=False)) for each in listed]
-        for each_name, is_folder in entries:
+    """Remove a folder with all that is in it. Raises :class:`OSError`.
+
+    Folders in it come up first, next to it, so that it may be of any depth, and what a death leaves is found.
+    """
+    left = [name]
+    while left:
+        name = left.pop()
+        with folder(condemned_fd, name) as fd:
+            if fd is None:
+                continue
+            left += _empty(fd, condemned_fd)
+        os.rmdir(name, dir_fd=condemned_fd)
+
+
+def _empty(fd: int, condemned_fd: int) -> list[str]:
+    """Remove the files in an open folder, and move its folders. Returns their new names."""
+    moved = []
+    while listed := _some_in(fd):
+        for name, is_folder in listed:
             if is_folder:
-                _remove(fd, each_name)
+                moved.append(_new_name())
+                os.rename(name, moved[-1], src_dir_fd=fd, dst_dir_fd=condemned_fd)
             else:
-                unlink_in(fd, each_name)
-    os.rmdir(name, dir_fd=condemned_fd)
+                unlink_in(fd, name)
+    return moved
+
+
+def _some_in(fd: int) -> list[tuple[str, bool]]:
+    with os.scandir(fd) as listed:
+        return [(each.name, each.is_dir(follow_symlinks=False)) for each in islice(listed, _AT_ONCE)]

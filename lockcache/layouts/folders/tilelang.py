@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lockcache.layouts.folders.scan import EntryFolder, Program, find_homes
-from lockcache.layouts.openat import read_start_in
+from lockcache.layouts.folders.scan import EntryFolder, Program
+from lockcache.layouts.openat import find_homes, read_start_in
 
 _VERSION: Final = r"\d+\.\d+\w*(?:\.[\w.-]+)?"
 _PLATFORM: Final = r"[a-z]\w*-\w+"
@@ -53,5 +53,5 @@ TILELANG: Final = Program(
 
 def is_tilelang(root_fd: int) -> bool:
     """Returns whether TileLang was here: importing it makes these folders."""
-    homes = set(find_homes(root_fd, TILELANG)[0])
+    homes = set(find_homes(root_fd, TILELANG.homes)[0])
     return any(home.endswith("/kernels") and home.replace("/kernels", "/.staging") in homes for home in homes)

@@ -12,7 +12,7 @@ import pytest
 from lockcache.filestream.accounting.scan import Found
 from lockcache.layouts import triton
 from lockcache.layouts.triton import TritonFiles
-from tests.daemon.directories import photograph
+from tests.daemon.directories import disk_usage, photograph
 from tests.daemon.triton_format import KERNEL_BYTES, compile_kernel, fill, key_of, put, read_kernel, set_age
 
 
@@ -50,7 +50,7 @@ def test_a_kernel_is_one_entry_with_the_bytes_of_all_its_files_and_the_newest_us
     assert set(entries) == {key_of(number) for number in range(3)}
     assert all(each.inode for each in entries.values())
     folder = cache_path / key_of(0)
-    assert entries[folder.name].size_bytes == sum(path.stat().st_size for path in folder.iterdir())
+    assert entries[folder.name].size_bytes == disk_usage(folder)
 
 
 def test_a_hit_that_a_mount_records_is_a_use(cache_path: Path, open_files: Callable[..., TritonFiles]) -> None:

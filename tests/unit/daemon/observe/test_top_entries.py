@@ -118,11 +118,11 @@ def test_entries_of_another_programs_layout_are_listed_by_size_and_age(tmp_path:
     root.mkdir(mode=0o700)
     for number in range(20):
         path = root / f"file-{number}"
-        path.write_bytes(bytes(1000 + number))
+        path.write_bytes(bytes(4096 * number + 1))
         os.utime(path, (10**9 - number, 10**9 - number))
     with Watched("--layout", "files", "--max-size", "1M", root) as daemon:
         until(lambda: daemon.directory(root)["standouts"]["shards_seen"] == 1)
         seen = daemon.directory(root)["standouts"]
-    assert [each["size_bytes"] for each in seen["largest"]] == list(range(1019, 1009, -1))
+    assert [each["size_bytes"] for each in seen["largest"]] == [4096 * number for number in range(20, 10, -1)]
     assert [each["last_use_ns"] // 10**9 for each in seen["oldest"]] == [10**9 - number for number in range(19, 9, -1)]
     assert seen["dearest"] == []

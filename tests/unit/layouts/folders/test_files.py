@@ -17,6 +17,7 @@ from lockcache.layouts.folders.tilelang import TILELANG
 from lockcache.layouts.folders.warp import WARP
 from lockcache.lowlevel import Found
 from tests.daemon import tilelang_format, warp_format
+from tests.daemon.directories import disk_usage
 from tests.daemon.warp_format import set_age
 
 
@@ -30,13 +31,10 @@ class Filling(NamedTuple):
     #: Endings of a binary that is loaded, and of a file that is read before it.
     binary: str
     metadata: str
-    unfinished_bytes: int
 
 
 FILLINGS = {
-    "warp": Filling(
-        WARP, warp_format.compile_module, warp_format.name_of, warp_format.MODULE_BYTES, "o", "meta", 4_000
-    ),
+    "warp": Filling(WARP, warp_format.compile_module, warp_format.name_of, warp_format.MODULE_BYTES, "o", "meta"),
     "tilelang": Filling(
         TILELANG,
         tilelang_format.compile_kernel,
@@ -44,7 +42,6 @@ FILLINGS = {
         tilelang_format.ENTRY_BYTES,
         "so",
         "json",
-        len(tilelang_format.source_of(0)),
     ),
 }
 
@@ -70,7 +67,7 @@ def test_a_folder_is_one_entry_that_was_used_when_one_of_its_files_was(
     os.utime(next((cache_path / filling.name_of(0)).glob(f"*.{filling.binary}")), ns=(used, 10**18))
     found = {each.name: each for each in open_files().scan()}
     assert set(found) == {filling.name_of(0), filling.name_of(1)}
-    assert [each.size_bytes for each in found.values()] == [filling.entry_bytes] * 2
+    assert all(each.size_bytes == disk_usage(cache_path / name) for name, each in found.items())
     assert found[filling.name_of(0)].last_use_ns == used
 
 
@@ -138,7 +135,7 @@ def test_what_a_compiler_has_not_finished_is_counted_and_goes_when_it_is_long_de
 ) -> None:
     built, files = filling.compile_one(cache_path, 0, is_finished=False), open_files()
     [found] = files.scan()
-    assert (found.size_bytes, found.inode) == (filling.unfinished_bytes, 0)
+    assert (found.size_bytes, found.inode) == (disk_usage(cache_path / found.name), 0)
     files.reap([found.name])
     assert built.exists()
     now = time.time

@@ -14,6 +14,7 @@ from lockcache.layouts.folders.tilelang import TILELANG
 from lockcache.layouts.folders.warp import WARP
 from lockcache.lowlevel import Found
 from tests.daemon import tilelang_format, warp_format
+from tests.daemon.directories import disk_usage
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_bytecode_of_a_kernel_that_is_a_module_of_python_belongs_to_its_entry(
     bytecode.write_bytes(b"b" * 500)
     files = keep_open(FolderFiles(TILELANG, str(cache_path), 0.0))
     [found] = files.scan()
-    assert found.size_bytes == tilelang_format.ENTRY_BYTES + 500
+    assert found.size_bytes == disk_usage(place)
     assert files.evict(found)
     assert not place.exists()
 

@@ -1,0 +1,233 @@
+"""Caches of several programs in one directory, of vLLM and of torchinductor: what goes as one, and what stays."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache.layouts import GUESTS, Files, measure, triton
+from lockcache.layouts.folders import scan as scanning
+from lockcache.lowlevel import Found
+from tests.daemon import nested_format
+from tests.daemon.directories import disk_usage, photograph
+from tests.daemon.nested_format import compile_code, compile_model, fill_inductor, fill_vllm, hash_of, set_age
+from tests.daemon.triton_format import key_of
+
+
+@pytest.fixture(autouse=True)
+def readers_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test of this file reads while it evicts."""
+    monkeypatch.setattr(triton, "_READING_SECONDS", 0.0)
+
+
+@pytest.fixture
+def opened(cache_path: Path, keep_open: Callable[[Files], Files]) -> Callable[..., Files]:
+    return lambda layout, settle=0.0: keep_open(GUESTS[layout].open_files(str(cache_path), settle, lambda: None))
+
+
+def entries(files: Files) -> dict[str, Found]:
+    return {found.name: found for found in files.scan() if found.inode}
+
+
+def held_bytes(files: Files) -> int:
+    return measure(files.scan(), 0).slot.bytes
+
+
+# ---- vLLM ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_models_hash_is_one_entry_with_all_that_is_in_it(cache_path: Path, opened: Callable[..., Files]) -> None:
+    fill_vllm(cache_path, range(2))
+    used = next((cache_path / "torch_compile_cache" / hash_of(0)).rglob("__grp__k.json"))
+    os.utime(used, ns=(1_900_000_000 * 10**9 - 10**18, 10**17))
+    found = entries(opened("vllm"))
+    assert set(found) == {f"torch_compile_cache/{hash_of(number)}" for number in range(2)}
+    assert all(each.size_bytes == disk_usage(cache_path / name) for name, each in found.items())
+
+
+def test_its_last_use_is_that_of_whatever_is_in_it(cache_path: Path, opened: Callable[..., Files]) -> None:
+    fill_vllm(cache_path, range(2))
+    place = cache_path / "torch_compile_cache" / hash_of(0)
+    used = next(place.rglob("*.so"))
+    os.utime(used, ns=(1_700_000_000 * 10**9, 10**18))
+    set_age(cache_path / "torch_compile_cache" / hash_of(1), -10_000)
+    os.utime(used)
+    assert min(entries(opened("vllm")).values()).name.endswith(hash_of(1))
+
+
+@pytest.mark.parametrize("place", ["", "torch_compile_cache", "torch_compile_cache/torch_aot_compile"])
+def test_a_hash_goes_whole_from_wherever_vllm_has_it(
+    cache_path: Path, opened: Callable[..., Files], place: str, tmp_path: Path
+) -> None:
+    cache_path.mkdir(mode=0o700)
+    (cache_path / place).mkdir(parents=True, exist_ok=True)
+    compile_model(tmp_path / "made", 0).rename(cache_path / place / hash_of(0))
+    set_age(cache_path / place / hash_of(0), 0)
+    files = opened("vllm")
+    files.prepare()
+    [found] = entries(files).values()
+    assert files.evict(found)
+    assert not (cache_path / place / hash_of(0)).exists()
+    assert [*(cache_path / "lockcache/condemned").iterdir()] == []
+
+
+@pytest.mark.parametrize("change", ["used", "written", "deep"])
+def test_a_hash_that_was_used_since_it_was_chosen_stays(
+    cache_path: Path, opened: Callable[..., Files], change: str
+) -> None:
+    fill_vllm(cache_path, range(1))
+    files = opened("vllm")
+    [found] = entries(files).values()
+    place = cache_path / found.name
+    if change == "used":
+        os.utime(next(place.rglob("*.so")))
+    elif change == "written":
+        (place / "rank_0_0/backbone/vllm_compile_cache.py").write_text("{}")
+    else:
+        compile_code(place / "rank_1_0/inductor_cache", 99)
+    assert not files.evict(found)
+    assert place.exists()
+
+
+def test_a_hash_that_was_used_lately_or_is_being_compiled_stays(cache_path: Path, opened: Callable[..., Files]) -> None:
+    fill_vllm(cache_path, range(1))
+    compile_model(cache_path, 1, is_finished=False)
+    lately, files = opened("vllm", 60.0), opened("vllm")
+    assert not any(lately.evict(found) for found in entries(lately).values())
+    assert [files.evict(found) for found in sorted(entries(files).values())] == [True, False]
+
+
+def test_a_hash_in_which_a_lock_is_held_stays(cache_path: Path, opened: Callable[..., Files]) -> None:
+    fill_vllm(cache_path, range(1))
+    files = opened("vllm")
+    [found] = entries(files).values()
+    with next((cache_path / found.name).rglob("*.lock")).open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert not files.evict(found)
+    assert files.evict(found)
+
+
+def test_a_file_with_two_names_counts_once(cache_path: Path, opened: Callable[..., Files]) -> None:
+    fill_vllm(cache_path, range(1))
+    shutil.copytree(
+        cache_path / "torch_compile_cache" / hash_of(0),
+        cache_path / "torch_compile_cache" / hash_of(1),
+        copy_function=os.link,
+    )
+    files = opened("vllm")
+    usage = disk_usage_once(cache_path / "torch_compile_cache")
+    assert held_bytes(files) == usage - (cache_path / "torch_compile_cache").stat().st_blocks * 512
+    assert all(files.evict(found) for found in entries(files).values())
+    assert entries(files) == {}
+
+
+def disk_usage_once(root: Path) -> int:
+    """Returns what ``du`` says, which counts a file with several names once."""
+    return sum({each.lstat().st_ino: each.lstat().st_blocks * 512 for each in [root, *root.rglob("*")]}.values())
+
+
+def test_what_is_not_vllms_is_neither_counted_nor_removed(
+    cache_path: Path, opened: Callable[..., Files], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = compile_model(tmp_path / "outside", 0)
+    home = cache_path / "torch_compile_cache"
+    home.mkdir(mode=0o700, parents=True)
+    (home / hash_of(0)).symlink_to(outside)
+    (home / hash_of(1) / "photos").mkdir(parents=True)
+    (cache_path / "modelinfos").mkdir()
+    monkeypatch.setattr(scanning, "_DEEPEST", 4)
+    (compile_model(cache_path, 2) / "a/b/c/d/e").mkdir(parents=True)
+    before = photograph(home), photograph(tmp_path / "outside")
+    files = opened("vllm")
+    assert [*files.scan()] == []
+    for number in range(3):
+        assert not files.evict(Found(0, f"torch_compile_cache/{hash_of(number)}", 0, 1))
+    assert (photograph(home), photograph(tmp_path / "outside")) == before
+
+
+def test_a_hash_that_leads_out_of_it_loses_the_link_alone(
+    cache_path: Path, opened: Callable[..., Files], tmp_path: Path
+) -> None:
+    fill_vllm(cache_path, range(1))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").write_text("mine")
+    (cache_path / "torch_compile_cache" / hash_of(0) / "rank_0_0/link").symlink_to(tmp_path / "mine")
+    set_age(cache_path / "torch_compile_cache" / hash_of(0), 0)
+    files = opened("vllm")
+    files.prepare()
+    assert all(files.evict(found) for found in entries(files).values())
+    assert (tmp_path / "mine/file").read_text() == "mine"
+
+
+def test_what_a_death_left_of_a_hash_goes_at_the_next_start(cache_path: Path, opened: Callable[..., Files]) -> None:
+    fill_vllm(cache_path, range(1))
+    files = opened("vllm")
+    files.prepare()
+    condemned = cache_path / "lockcache/condemned"
+    (cache_path / "torch_compile_cache" / hash_of(0)).rename(condemned / "half")
+    shutil.rmtree(condemned / "half/rank_0_0/backbone")
+    opened("vllm").prepare()
+    assert [*condemned.iterdir()] == []
+
+
+# ---- torchinductor ---------------------------------------------------------------------------------------------------
+
+
+def test_all_caches_of_inductors_are_one_directory_with_the_bytes_of_all(
+    cache_path: Path, opened: Callable[..., Files]
+) -> None:
+    fill_inductor(cache_path, range(3))
+    files = opened("torchinductor")
+    names = set(entries(files))
+    assert len(names) == 3 * 4
+    assert f"triton/0/{key_of(0)}" in names
+    assert held_bytes(files) == disk_usage(cache_path) - disk_usage(cache_path / "lockcache")
+
+
+def test_the_least_recently_used_goes_from_whichever_of_them(cache_path: Path, opened: Callable[..., Files]) -> None:
+    fill_inductor(cache_path, range(3))
+    files = opened("torchinductor")
+    files.prepare()
+    found = sorted(entries(files).values())
+    assert all(files.evict(each) for each in found[:8])
+    while files.finish():
+        pass
+    assert set(entries(files)) == {each.name for each in found[8:]}
+    left = {path.name for path in cache_path.rglob("*")}
+    assert not any(nested_format.inductor_hash(kind, number) in left for kind in "af" for number in range(2))
+    assert [*(cache_path / "triton/0").iterdir()] == [cache_path / "triton/0" / key_of(2)]
+    assert not [path for path in cache_path.glob("??/*") if nested_format.inductor_hash("c", 0) in path.name]
+    assert [*(cache_path / "lockcache/condemned").iterdir()] == []
+
+
+def test_all_files_of_a_code_go_together_and_not_under_inductors_lock(
+    cache_path: Path, opened: Callable[..., Files]
+) -> None:
+    cache_path.mkdir(mode=0o700)
+    place, name = compile_code(cache_path, 0).parent, nested_format.inductor_hash("c", 0)
+    files = opened("torchinductor")
+    [found] = entries(files).values()
+    with (cache_path / "locks" / f"{name}.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="Inductor"):
+            files.evict(found)
+    assert files.evict(found)
+    assert [*place.iterdir()] == []
+    assert (cache_path / "locks" / f"{name}.lock").exists()
+
+
+def test_a_key_condemned_before_a_death_goes_at_the_next_start(cache_path: Path, opened: Callable[..., Files]) -> None:
+    fill_inductor(cache_path, range(1))
+    files = opened("torchinductor")
+    files.prepare()
+    assert files.evict(entries(files)[f"triton/0/{key_of(0)}"])
+    after = opened("torchinductor")
+    after.prepare()
+    assert after.is_pending
+    assert after.finish()
+    assert [*(cache_path / "triton/0").iterdir()] == []
