@@ -98,6 +98,8 @@ class BackedWriter:
         self._writer.remove_all()
 
 
+# Directories of which a process stays connected to the server, so that one that opens many has descriptors left.
+_MOST_CONNECTED: Final = 16
 _backings: Final[dict[tuple[str, RemoteUrl, str, bool], Backing]] = {}
 
 
@@ -122,6 +124,8 @@ def backing_of(directory: CacheDirectory, keys: KeyRing | None, key_file: str) -
             require_client(url)
             # In one step: of two threads that come first, all use the object of one, and none that of the other.
             _backings.setdefault(place, Backing(directory, url, keys))
+            for older in list(_backings.values())[:-_MOST_CONNECTED]:
+                older.store.link.disconnect()
         except (ImportError, OSError) as error:
             _log.warning("LOCKCACHE_REMOTE: %s; programs go on without it", error)
             return None

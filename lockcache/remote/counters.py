@@ -148,12 +148,16 @@ class _HeldFile:
 
 
 @contextlib.contextmanager
-def _held(layout: Layout, folder: str, lock: ProcessLock, patience_seconds: float) -> Iterator[_HeldFile]:
-    hold = lock.hold(patience_seconds)
+def _held(layout: Layout, folder: str, patience_seconds: float) -> Iterator[_HeldFile]:
+    lock = ProcessLock(layout.directory_lock, 0.0, layout=layout)  # closed again: a program may use many directories
     try:
-        yield _HeldFile(layout, folder)
+        hold = lock.hold(patience_seconds)
+        try:
+            yield _HeldFile(layout, folder)
+        finally:
+            hold.release()
     finally:
-        hold.release()
+        lock.close()
 
 
 def report_of(layout: Layout, folder: str, url: RemoteUrl, counted: Callable[[], RemoteCounts]) -> CountersReport:
@@ -174,8 +178,7 @@ def report_of(layout: Layout, folder: str, url: RemoteUrl, counted: Callable[[],
             replace_file(layout, f"{folder}/name", name, fsync=False)
     except OSError as error:
         _log.debug("%s: it does not say which server it is: %s", folder, error)
-    lock = ProcessLock(layout.directory_lock, 0.0, layout=layout)
-    return CountersReport(counts, partial(_held, layout, folder, lock), nothing=ServerCounters())
+    return CountersReport(counts, partial(_held, layout, folder), nothing=ServerCounters())
 
 
 def read_servers(layout: Layout) -> tuple[ServerSeen, ...]:

@@ -96,7 +96,13 @@ class Link:
     def close(self) -> None:
         """Flush, and close the connections. The link may be used again."""
         self.flush()
+        self.disconnect()
         self._sender = None  # whose thread ends with its last link
+
+    def disconnect(self) -> None:
+        """Close the connection, unless something is to be sent. The next call opens another one."""
+        if self._sender is not None and self._sender.has_work():
+            return
         transport, self.transport = self.transport, None
         if transport is not None:
             _abort(transport)

@@ -136,7 +136,7 @@ class Sender:
         until, received = time.monotonic() + seconds, self._received_bytes()
         with self._changed:
             self._answered_at = time.monotonic()
-            while self._is_running and self._has_work():
+            while self._is_running and self.has_work():
                 now, before, received = time.monotonic(), received, self._received_bytes()
                 if received > before:
                     self._answered_at = now
@@ -146,7 +146,7 @@ class Sender:
                     self._patience.charge(now - self._answered_at, is_answered=False)
                     break
                 self._changed.wait(min(left, _LOOK_SECONDS))
-            return not self._has_work()
+            return not self.has_work()
 
     def _longest_on_its_way(self) -> float:
         current = self._current
@@ -164,7 +164,8 @@ class Sender:
                 job.drop()
             _busy.discard(self)
 
-    def _has_work(self) -> bool:
+    def has_work(self) -> bool:
+        """Returns whether something is to be sent, or on its way."""
         return bool(self._jobs) or self._current is not None
 
     def _start(self) -> bool:

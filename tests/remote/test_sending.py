@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lockcache import RemoteProgramCache
+from lockcache import FileStreamProgramCache, RemoteProgramCache
 from lockcache.filestream.disk import Layout, entry_name
 from lockcache.remote import RemoteStore, link, parse_url, read_servers
 from tests.matrix_sampling import all_but
@@ -133,6 +133,21 @@ def test_the_thread_that_sends_ends_with_the_last_cache_of_its_server(end: str, 
     program = [sys.executable, "-c", MANY, server.url, end]
     assert subprocess.check_output(program, text=True) == "1 True\n"
     assert server.client.dbsize() == 100, "and what was stored has arrived"
+
+
+def test_a_process_that_opens_many_directories_keeps_few_descriptors(
+    server: Valkey, behind_directories: None, tmp_path: Path
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(60):
+        with FileStreamProgramCache(tmp_path / str(number)) as cache:
+            cache["k"] = b"v%d" % number
+    assert len(os.listdir("/proc/self/fd")) < before + 30
+    with FileStreamProgramCache(tmp_path / "0") as cache:
+        cache["again"] = b"v"
+        assert cache["k"] == b"v0"
+    with RemoteProgramCache(server.url) as there:
+        assert there["again"] == b"v", "and is connected again where it stores something"
 
 
 def test_counts_of_answers_are_not_lost_to_another_thread(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
