@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from lockcache.filestream.accounting import Found, ShardChange, StatePage, total_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
+    DISK_FULL,
     READ,
     SHARDS,
     Folder,
@@ -118,6 +119,13 @@ class _Removal(NamedTuple):
                 if page is not self.usage:
                     break  # the goal is that of a page which is in force no longer
                 done += self._remove_locked(victims[start : start + _REMOVALS_PER_LOCK])
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                # A file system that copies what is written (btrfs at its quota) had no block for the page, or for an
+                # unlink. What is gone is its room; it is accounted for until a recount: too much, never too little.
+                self.busy.append(victims[start:])
+                break
             finally:
                 hold.release()
         return done
