@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import shutil
 import signal
-import subprocess
-from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
-from tests.daemon.daemon_process import HANG_SECONDS, RunningDaemon, events_of, run_daemon, until
+from tests.daemon.daemon_process import RunningDaemon, events_of, run_daemon, until
 from tests.daemon.directories import disk_usage
 from tests.daemon.nested_format import fill_inductor, fill_vllm, hash_of, is_whole, start_servers
 from tests.daemon.triton_format import fill
-
-_TORCH_PYTHON = os.environ.get("LOCKCACHE_TORCH_PYTHON")
 
 
 def own_usage(root: Path) -> int:
@@ -87,29 +79,3 @@ def test_a_directory_next_to_one_that_is_kept_is_not_in_it(cache_path: Path) -> 
     fill(cache_path, range(1))
     fill(cache_path.with_name(f"{cache_path.name}-2"), range(1))
     assert run_daemon("--once", "--max-size", "1M", cache_path, f"{cache_path}-2").returncode == 0
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-@pytest.mark.skipif(_TORCH_PYTHON is None, reason="needs torch: name a Python in LOCKCACHE_TORCH_PYTHON")
-def test_inductor_compiles_beside_a_daemon_that_evicts_what_it_stored(cache_path: Path, tmp_path: Path) -> None:
-    cache_path.mkdir(mode=0o700)
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import torch\n"
-        "for size in range(2, 5):\n"
-        "    torch._dynamo.reset()\n"
-        "    f = torch.compile(lambda x, n=size: (x.sin() * n).relu().sum(0))\n"
-        "    x = torch.ones(4, size)\n"
-        "    assert torch.allclose(f(x), (x.sin() * size).relu().sum(0))\n"
-    )
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache_path), "PYTHONPATH": ""}
-    options = ("--max-size", "150kB", "--settle", "1m", "--layout", "torchinductor")
-    with RunningDaemon(*options, cache_path) as daemon, ExitStack() as stack:
-        for _ in range(2):
-            programs = [
-                stack.enter_context(subprocess.Popen([str(_TORCH_PYTHON), program], env=environment)) for _ in range(2)
-            ]
-            assert [each.wait(HANG_SECONDS * 7) for each in programs] == [0, 0]
-        assert daemon.end(signal.SIGTERM) == 0
-    shutil.rmtree(cache_path)
