@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,9 +47,9 @@ def test_two_clients_that_make_a_directory_at_once_have_one_page(
     made: list[FirstCount] = []
     make = FirstCount.replace_page_locked
 
-    def note_and_make(count: FirstCount) -> None:
+    def note_and_make(count: FirstCount, *policy: Any) -> None:
         made.append(count)
-        make(count)
+        make(count, *policy)
 
     monkeypatch.setattr(FirstCount, "replace_page_locked", note_and_make)
     names = "missing names are remembered"

@@ -117,7 +117,7 @@ GOOD: dict[str, dict[str, Any]] = {
 #: One number of each kind that breaks a promise: trial, where it stands, and the number.
 BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("calls", ("each", "open"), 9),
-    ("calls", ("each", "put, its lock open"), 12.1),
+    ("calls", ("each", "put, its lock open"), 12.3),
     ("fleet", ("shared, first start", "computes"), 9),
     ("fleet", ("shared, next start", "wrong"), 1),
     ("seed", ("hits",), 639),

@@ -12,13 +12,14 @@ from lockcache_stress.run import Check
 _Numbers = Mapping[str, Any]
 
 # The requests that each operation may take on NFS 4.2. Plain files take three for a cold hit; the further requests
-# lock, publish and account for an entry, and belong to a computation's lease.
+# lock, publish and account for an entry, and belong to a computation's lease. On a slow guest one of some twenty calls
+# comes after what the client remembers has become a second old, and asks once more: that is allowed for.
 _MOST_CALLS: Final[Mapping[str, float]] = {
     "open": 8,
-    "cold hit": 6,  # 5, and one to see an entry that another host has replaced
+    "cold hit": 6.25,  # 5, and one to see an entry that another host has replaced
     # One opens the lock of a shard that this process has not written to yet.
-    "put": 13,
-    "put, its lock open": 12,
+    "put": 13.25,
+    "put, its lock open": 12.25,
     "put with a cap": 14,  # one more reads cap and sum after the reservation
     "get_or_compute that computes": 27.5,
     "close": 8,
