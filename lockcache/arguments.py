@@ -75,11 +75,6 @@ _SWITCH_WORDS = {"": False, "0": False, "no": False, "off": False, "false": Fals
 
 _LEFT_ALONE: ContextVar[frozenset[str]] = ContextVar("left_alone", default=frozenset())
 
-#: What is set now, by :func:`environment_key`: the dict behind ``os.environ``, where Python has one. The mapping itself
-#: says by two exceptions that a variable is not set (1 us), and an opening asks for fourteen.
-ENVIRONMENT: Final[Container[object]] = getattr(os.environ, "_data", os.environ)
-
-
 _log = logging.getLogger("lockcache")
 
 
@@ -131,15 +126,23 @@ def variables_left_alone(names: Iterable[str]) -> Iterator[None]:
         _LEFT_ALONE.reset(token)
 
 
-@functools.cache
-def environment_key(variable: str) -> object:
-    """Returns the key of a variable in :data:`ENVIRONMENT`."""
-    return variable if ENVIRONMENT is os.environ else os.environ.encodekey(variable)
+#: Returns the key of a variable among those of :func:`variables_set`.
+variable_key: Final = functools.cache(os.fsencode)
+
+
+def variables_set() -> Container[bytes]:
+    """Returns the variables that are set now, by their keys.
+
+    From the dict behind ``os.environ``, where it has one: the mapping itself says by two exceptions that a variable is
+    not set (1 us), and an opening asks for fourteen. A program may have put another mapping there.
+    """
+    behind: dict[bytes, bytes] | None = getattr(os.environ, "_data", None)
+    return {os.fsencode(variable) for variable in os.environ} if behind is None else behind
 
 
 def configured_text(variable: str) -> str:
     """Returns what ``$variable`` says, or empty."""
-    is_read = environment_key(variable) in ENVIRONMENT and variable not in _LEFT_ALONE.get()
+    is_read = variable_key(variable) in variables_set() and variable not in _LEFT_ALONE.get()
     return os.environ.get(variable, "") if is_read else ""
 
 

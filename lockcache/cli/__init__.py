@@ -28,8 +28,8 @@ _OF_EXTRA: Final = ("rich", "zstandard")
 # In /proc/self/stat, counted behind the name of the program, which may be anything: where the arguments begin and end.
 _BEGIN, _END = 45, 46
 _LONGEST_BYTES: Final = 4 << 20
-# Between two zeros: what of a URL may hold a password, in whatever argument, and a server that is not a URL.
-_URLS: Final = re.compile(rb"(?<=://)[^\0]*[@?][^\0]*|(?<=\0--remote[=\0])[^\0]*[@?][^\0]*")
+# Behind this, what may hold a password: in a URL, in whatever argument, and in a server that is not a URL.
+_URL: Final = re.compile(rb"://|^--remote=")
 _VARIABLES: Final = re.compile(rb"(?<=\0)([A-Za-z_]\w*)=([^\0]+)")
 
 
@@ -89,7 +89,13 @@ def _hide_secrets() -> None:
 
 def _secrets_in(arguments: bytes) -> list[tuple[int, int]]:
     """Returns where secrets stand in arguments, each of which ends with a zero."""
-    found = [url.span() for url in _URLS.finditer(arguments)]
+    found, begin, last_word = list[tuple[int, int]](), 0, b""
+    for word in arguments.split(b"\0"):
+        end, url = begin + len(word), _URL.search(word)
+        first = url.end() if url is not None else 0 if last_word == b"--remote" else len(word)
+        if b"@" in word[first:] or b"?" in word[first:]:
+            found.append((begin + first, end))
+        begin, last_word = end + 1, word
     variables = list(_VARIABLES.finditer(arguments))
     if variables:
         from lockcache.explain.secret_forms import SECRET_NAME

@@ -27,9 +27,8 @@ class ReadOnlyParts(Parts):
         super().__init__({**arguments, "compile_once": False}, directory)
 
     def _apply_rules(self, cap: int | None, priority: Priority | None) -> bool:
-        """Change nothing. Returns whether the policy names a seed that may be read."""
-        seed = self.directory.policy.stated.policy.seed
-        return seed is not None and not seed.is_detached
+        """Change nothing. Returns whether there may be a seed."""
+        return self._may_have_seed()
 
     def _find_sources(self) -> str:
         super()._find_sources()

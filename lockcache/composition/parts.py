@@ -83,11 +83,11 @@ def coerce_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     may_be_nowhere = path is None and given.get("read_only") is not False
     place = checks.resolve_path_or_nowhere if may_be_nowhere else checks.resolve_path
     coerced: dict[str, Any] = {"path": place(path)}
+    variables = checks.variables_set()
     for name, (coerce, variable, unstated, otherwise) in _ARGUMENTS.items():
         value = given.get(name, unstated)
         is_stated = value is not unstated and (type(value) is not type(unstated) or value != unstated)
-        is_stated = is_stated or checks.environment_key(variable) in checks.ENVIRONMENT
-        found = coerce(value) if is_stated else otherwise
+        found = coerce(value) if is_stated or checks.variable_key(variable) in variables else otherwise
         coerced[name] = otherwise if found == "" else found  # of a file that is not named
     return coerced
 
@@ -159,13 +159,16 @@ class Parts:
             # A seed for which this process waits no longer may stand before this object is gone.
             if seeding.is_awaited:
                 return True
-        seed = directory.policy.stated.policy.seed
-        if directory.layout.is_network:
+        return self._may_have_seed()
+
+    def _may_have_seed(self) -> bool:
+        layout, seed = self.directory.layout, self.directory.policy.stated.policy.seed
+        if layout.is_network:
             # No seed is copied there. If the server's own processes filled the directory, the policy, which was just
             # read, names the seed: otherwise the server is not asked for the file.
-            return seed is not None and has_seed(directory.layout)
-        # The policy may name a seed which is still being copied.
-        return (seed is not None and not seed.is_detached) or has_seed(directory.layout)
+            return seed is not None and has_seed(layout)
+        # The policy may name a seed which is still being copied; and the page, with it, may be lost or made again.
+        return (seed is not None and not seed.is_detached) or has_seed(layout)
 
     def _find_sources(self) -> str:
         """Find the server behind the directory, and the manifest that lists look-ups, if variables name any.

@@ -50,6 +50,7 @@ from lockcache.filestream.disk import (
     check_format,
     close_inherited,
     make_root,
+    refuse_symlink,
     resolve_sharing,
 )
 from lockcache.filestream.policy import Policy
@@ -281,10 +282,20 @@ class CacheDirectory:
 
         A purge of old files takes the file, and then another process may have changed the slot at the same time.
         """
+        self.refuse_planted(shard)
         found = measure_shard(self.layout, shard)
         if found != page.slot(shard):  # which refuses a descriptor that is the program's by now
             page.set_locked(shard, found)
         self.locks[shard].note_counted()
+
+    def refuse_planted(self, shard: int) -> None:
+        """Raise :class:`.PlantedFolderError` where a symlink stands for a folder that a count of the shard lists.
+
+        It would count as an empty one, and the directory would outgrow its cap once the folder is back.
+        """
+        layout = self.layout
+        for folder in (layout.own, layout.tmp, layout.entries, *layout.shard_folders(shard)):
+            refuse_symlink(folder)
 
     def count_again_all_locked(self, policy: Policy | None = None) -> None:
         """Put a page into place that is counted from the disk, with another policy if one is given.

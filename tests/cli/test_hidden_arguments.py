@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lockcache.cli import _secrets_in
+
 _URL = "redis://:TOPSECRET@127.0.0.1:{port}"
 # Commands that call the server at {port}, at once or by the program that they run.
 _RUN = ["run", "--quiet", "--dir", "{dir}/cache"]
@@ -65,3 +67,8 @@ def test_the_command_that_is_run_has_the_whole_url(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "lockcache", *_RUN, "--remote", url, "--", "printenv", "LOCKCACHE_REMOTE"]
     words = [word.format(dir=tmp_path) for word in words]
     assert subprocess.check_output(words, text=True) == f"{url}\n"
+
+
+def test_an_argument_of_any_length_is_looked_through_once() -> None:
+    """As long as the kernel takes one, and eight times that: looked at again from each place, it would take an hour."""
+    assert _secrets_in(b"lockcache\0" + b"://" * 350_000 + b"\0") == []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from lockcache import FileStreamProgramCache
 from lockcache.lowlevel import Layout, measured
 from tests.processes.crowd import HANG_SECONDS, run_all
 from tests.processes.provable_values import prove, value_for
-from tests.unit.material import set_last_use
 
 pytestmark = pytest.mark.cuda
 
@@ -79,30 +76,3 @@ def test_a_capped_cache_of_cuda_core_evicts_our_entries_and_we_evict_its(cache_p
     assert theirs.get(b"theirs 0") is None
     assert sum(file.stat().st_size for file in (cache_path / "entries").glob("??/*")) <= 60_000
     assert ours.recount() == []
-
-
-_DIE = """
-import os, sys
-from cuda.core.utils import FileStreamProgramCache
-os.fsync = lambda fd: os.kill(os.getpid(), 9)
-FileStreamProgramCache(sys.argv[1])[b"k"] = b"x" * 2_500_000
-"""
-
-
-def test_what_a_killed_writer_of_cuda_core_left_counts_under_the_cap(cache_path: Path, real_blocks: None) -> None:
-    cap = 4_000_000
-    with FileStreamProgramCache(cache_path, max_size_bytes=cap) as cache:
-        cache[b"first"] = b"1" * 1_500_000
-        assert subprocess.run([sys.executable, "-c", _DIE, str(cache_path)], check=False).returncode == -9
-        [left] = (cache_path / "tmp").iterdir()
-        set_last_use(left, left.stat().st_mtime - 2)
-        for number in range(40):
-            cache[b"%d" % number] = b"y" * 200_000
-        assert cache.stats().evictions
-        assert sum(path.lstat().st_blocks * 512 for path in cache_path.rglob("*")) <= cap
-        set_last_use(left, left.stat().st_mtime - 3600)
-    with FileStreamProgramCache(cache_path) as cache:
-        cache[b"another"] = b"z"
-        assert not left.exists()
-        # It has also made a folder for the entry, which is accounted for with the first entry in it.
-        assert [repair.after.bytes for repair in cache.recount()] == [4096]

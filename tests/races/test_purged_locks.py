@@ -42,6 +42,18 @@ def test_a_lock_that_is_removed_in_the_middle_of_a_change_leaves_the_accounting_
     assert other.recount() == []
 
 
+@pytest.mark.parametrize("content", [b"", b"a user's file"])
+def test_a_file_that_is_linked_in_the_place_of_a_lock_is_not_written_to(make, one, cache_path, tmp_path, content):
+    one[KEYS[0]] = b"x"
+    one.close()
+    lock, file = Path(Layout(str(cache_path)).lock(0)), tmp_path / "file"
+    file.write_bytes(content)
+    lock.unlink()
+    lock.hardlink_to(file)
+    make()[KEYS[1]] = b"y"
+    assert file.read_bytes() == content
+
+
 @pytest.mark.parametrize("next_step", ["a removal", "an eviction"])
 def test_a_lock_that_is_removed_in_the_middle_of_a_change_is_settled_by_whatever_comes_next(
     make, one, other, cache_path, monkeypatch, next_step

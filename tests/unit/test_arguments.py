@@ -113,13 +113,13 @@ def test_without_a_group_the_environment_says(monkeypatch, setting, meant):
     assert coerce_group(None) == meant
 
 
-@pytest.mark.parametrize("behind", [arguments.ENVIRONMENT, os.environ])
-def test_a_variable_counts_from_when_it_is_set_until_it_is_not(monkeypatch, behind):
-    monkeypatch.setattr(arguments, "ENVIRONMENT", behind)
-    monkeypatch.setattr(arguments, "environment_key", arguments.environment_key.__wrapped__)
+@pytest.mark.parametrize("copied", [os.environ.copy, dict, None])
+def test_a_variable_counts_from_when_it_is_set_until_it_is_not(monkeypatch, copied):
+    if copied is not None:
+        monkeypatch.setattr(os, "environ", copied() if copied is not dict else dict(os.environ))
     for text in ("one", "", "two"):
         with monkeypatch.context() as patch:
-            patch.setenv("LOCKCACHE_REMOTE", text)
+            patch.setitem(os.environ, "LOCKCACHE_REMOTE", text)
             assert arguments.configured_text("LOCKCACHE_REMOTE") == text
         assert arguments.configured_text("LOCKCACHE_REMOTE") == ""
 

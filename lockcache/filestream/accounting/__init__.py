@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.scan import ANY_TIME_NS, Found, ShardFolders, bytes_beside, count_shard
     from lockcache.filestream.accounting.scan import has_entry, measure_shard, measure_shard_in_full, names_in
     from lockcache.filestream.accounting.scan import quarantined_files, scan_records, scan_shard, scan_views
-    from lockcache.filestream.accounting.scan import SHARD_OF_LEFT_FILES, left_by_others, staged_files
+    from lockcache.filestream.accounting.scan import staged_files
     from lockcache.filestream.accounting.state import FILE_BYTES, PAGE_BYTES, Slot, StatePage, bytes_in
     from lockcache.filestream.accounting.state import encode_page, folder_of, head_of, is_of, read_state, replace_state
     from lockcache.filestream.accounting.state import slots_in, space_of, total_in, total_of, write_state

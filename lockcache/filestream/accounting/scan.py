@@ -2,9 +2,8 @@
 
 Decides what counts as an entry (a regular file with an entry's name; all else is passed over) and how many bytes it
 counts for: what its payload takes on disk, its record file, if it has one (:mod:`.disk.space`), and the views of it, as
-their names say. What other programs left in ``tmp/`` counts too. Relied on by eviction, recounting, ``len`` and
-opening, so that all of them agree. Not promised: a consistent picture while writers go on; a caller that needs one
-holds the shard's lock.
+their names say. Relied on by eviction, recounting, ``len`` and opening, so that all of them agree. Not promised: a
+consistent picture while writers go on; a caller that needs one holds the shard's lock.
 """
 
 from __future__ import annotations
@@ -18,14 +17,12 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.state import Slot, space_of
 from lockcache.filestream.disk import (
-    YOUNG_SECONDS,
     Folder,
     Layout,
     QuarantinedName,
     Reach,
     StagedName,
     ViewName,
-    age_seconds_of,
     is_entry_file,
     last_use_ns,
     parse_quarantined_name,
@@ -36,11 +33,6 @@ from lockcache.filestream.disk import (
 
 # Files between two calls of ``between``: 4 ms, or 50 where cores are busy.
 _ASK_EVERY: Final = 1024
-
-#: The shard in which files count that belong to none: those which other programs left in ``tmp/``.
-SHARD_OF_LEFT_FILES: Final = 0
-# Others may put files of any name there: of more than these the sizes are not asked for, 2 ms.
-_MOST_LEFT_FILES: Final = 1024
 
 #: Later than any entry was used.
 ANY_TIME_NS: Final = 2**63
@@ -196,21 +188,13 @@ def has_entry(layout: Layout, name: str) -> bool:
 
 
 def bytes_beside(layout: Layout, shard: int | None = None) -> Counter[int]:
-    """Returns by shard the bytes that count and are not entries: of staged files, in quarantine, left by others.
+    """Returns by shard the bytes that count and are not entries: reserved by staged files, and in quarantine.
 
     With ``shard``, only of that one.
     """
     found: Counter[int] = Counter()
-    counts_left = shard in (None, SHARD_OF_LEFT_FILES)
-    prefix, others = "" if shard is None else f"{shard:02x}.", list[str]()
-    for file in names_in(layout, layout.tmp):
-        # To look at a name first is cheap, whatever others put there.
-        if counts_left and file[2:3] != ".":
-            others.append(file)
-        elif file.startswith(prefix) and (staged := parse_staged_name(file)) is not None:
-            found[staged.shard] += staged.size_bytes
-    if counts_left and (left_bytes := _left_bytes(layout, others)):
-        found[SHARD_OF_LEFT_FILES] += left_bytes
+    for staged in staged_files(layout, shard):
+        found[staged.shard] += staged.size_bytes
     for name, size in quarantined_files(layout, shard):
         found[name.shard] += size
     return found
@@ -224,33 +208,6 @@ def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedNam
         staged = parse_staged_name(file) if file.startswith(prefix) else None
         if staged is not None:
             yield staged
-
-
-def _left_bytes(layout: Layout, names: list[str]) -> int:
-    """Returns what files in ``tmp/`` take that other programs left: cuda.core's staged files, whose writer was killed.
-
-    Such a writer reserves nothing, and is done in milliseconds: what is older than a second was mostly left, and is
-    counted until it goes. As much as the file system has for it, because others can give a file any length.
-    """
-    folder = layout.reach.opened_if_there(layout.tmp) if names else None
-    if folder is None:
-        return 0
-    of_file, taken = space_of(layout).of_file, 0
-    with folder:
-        for name in names[:_MOST_LEFT_FILES]:
-            status = left_by_others(folder.number, name)
-            taken += 0 if status is None else min(of_file(status), status.st_blocks * 512)
-    return taken
-
-
-def left_by_others(folder_fd: int, name: str) -> os.stat_result | None:
-    """Returns the status of a file that another program left in ``tmp/``; ``None`` for a young one, or no file."""
-    try:
-        status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
-    except OSError:
-        return None
-    is_old = stat.S_ISREG(status.st_mode) and age_seconds_of(folder_fd, name) >= YOUNG_SECONDS
-    return status if is_old else None
 
 
 def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tuple[QuarantinedName, int]]:

@@ -77,7 +77,8 @@ class StatedPolicy:
 
     def note(self, image: bytes, head: Head) -> Stated:
         """Note the policy that a page states, whose head this is, with what is wanted. Returns it."""
-        policy = head.policy if self.wanted is None else self.wanted.over(head.policy)
+        wanted = self.wanted
+        policy = head.policy if wanted is None else wanted.over(head.policy)
         stated = Stated(image[:HEAD_BYTES], policy, policy.entries_limit_bytes(head.space))
         self.stated, self._reported = stated, ""
         return stated
@@ -107,7 +108,8 @@ class StatedPolicy:
         wanted = self.wanted
         if wanted is not None:
             self._change(lambda policy: policy)  # which is read with what is wanted
-            self.wanted = None
+            if self.wanted is wanted:  # else another thread wants something else by now
+                self.wanted = None
             self.report_refused(wanted.max_size_bytes)
 
     def report_refused(self, cap: int | None) -> None:

@@ -195,9 +195,9 @@ class LeaseTurn:
                 os.ftruncate(fd, 0)
                 _write(fd, holder._replace(failed_ns=failed_ns))
             elif _is_at(status, self._path):
-                if is_published:
-                    # NFS renames what is unlinked while it is open: two calls more. Who locks the file in between finds
-                    # the entry.
+                if is_published and self._layout.hosts.keep_what_is_open:
+                    # Else it is renamed and removed later, which is two calls more. Who locks the file in between finds
+                    # the entry, nearly always.
                     self._file.close()
                 self._layout.reach.unlink(self._path)
         except IndexError:

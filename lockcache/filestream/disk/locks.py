@@ -239,6 +239,8 @@ class ProcessLock:
             return
         with contextlib.suppress(OSError):
             status = _fstat(self._fd)
+            if status.st_nlink != 1 or status.st_size > 1:
+                return  # it has another name, or another use: a file of somebody was linked into the folder
             if not status.st_size:
                 os.ftruncate(self._fd, 1)
             elif _is_settled(status):
@@ -335,7 +337,7 @@ class ProcessLock:
                     is_own = (status.st_dev, status.st_ino) == self._file.identity or self._file.is_own(status)
                     if is_own and not lock_descriptor(fd, blocking=False):
                         return False
-                    says_so = status.st_size > 0 and (self._is_new or _is_settled(status))
+                    says_so = status.st_size == 1 and (self._is_new or _is_settled(status))
                     self.was_removed |= is_own and (says_so or not status.st_nlink)
                     self._is_new = False
                     if is_own and status.st_nlink:

@@ -135,6 +135,8 @@ class Hosts:
 
     #: Whether a put looks for a cap only once, so that the first cap has to count what is being written.
     look_once_for_cap = False
+    #: Whether a file that is unlinked while it is open is renamed instead, and removed when it is closed.
+    keep_what_is_open = False
 
     def at(self, reach: Reach, path: str) -> Folder:
         """Returns a folder as the other hosts have left it, for names in it. ``reach``: the way to it."""
@@ -198,6 +200,7 @@ class ServerHosts(Hosts):
     __slots__ = ("_layout", "_looked")
 
     look_once_for_cap = True
+    keep_what_is_open = True
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout

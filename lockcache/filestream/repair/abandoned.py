@@ -16,7 +16,6 @@ from typing import Final
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.accounting import SHARD_OF_LEFT_FILES, left_by_others
 from lockcache.filestream.compile_once import reap_lease
 from lockcache.filestream.disk import (
     FOLDER,
@@ -48,8 +47,7 @@ _MOST_LISTED: Final = 65536
 def reserved_and_dead(layout: Layout) -> tuple[Counter[int], set[int]]:
     """Returns by shard what staged writes of living owners reserve, and the shards in which a dead one left a file.
 
-    Removes files that other programs left an hour ago, and names their shard among those: their bytes count in it. Of
-    very many files some are looked at, and the others are what they say.
+    Removes abandoned files of other programs. Of very many files some are looked at, and the others are what they say.
     """
     reserved, dead = Counter[int](), set[int]()
     folder = layout.reach.opened_if_there(layout.tmp)
@@ -65,11 +63,8 @@ def reserved_and_dead(layout: Layout) -> tuple[Counter[int], set[int]]:
         for file in files:
             staged, age_seconds = parse_staged_name(file), age_seconds_of(folder.number, file)
             if staged is None:
-                if left_by_others(folder.number, file) is not None:
-                    dead.add(SHARD_OF_LEFT_FILES)  # where it counts, or did
-                    if age_seconds > _UNKNOWN_GRACE_SECONDS:
-                        with contextlib.suppress(PermissionError):  # it is another user's: it counts
-                            _remove(folder.number, file)
+                if age_seconds > _UNKNOWN_GRACE_SECONDS:
+                    _remove(folder.number, file)
             elif age_seconds >= YOUNG_SECONDS and _is_abandoned(folder.number, file, staged, age_seconds):
                 dead.add(staged.shard)
                 if len(dead) > most_dead:

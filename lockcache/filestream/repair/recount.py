@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import Slot, bytes_beside, measure_shard, scan_records
+from lockcache.filestream.accounting import Slot, bytes_beside, measure_shard, scan_records, staged_files
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     SHARDS,
@@ -59,6 +59,7 @@ def recount_shard(
     """
     hold, usage = directory.hold_shard(shard, timeout_seconds)
     try:
+        directory.refuse_planted(shard)
         if not reap_shard_locked(directory.layout, shard, in_a_moment=in_a_moment):
             return Repair(shard, usage.slot(shard), usage.slot(shard))
         _remove_orphan_records_locked(directory.layout, shard, between)
@@ -91,12 +92,12 @@ def _used_shards(directory: CacheDirectory) -> list[int]:
     250 of them may be more than a disk has inodes left.
     """
     layout, slots = directory.layout, directory.usage().slots()
-    beside = bytes_beside(layout)
+    staged = {file.shard for file in staged_files(layout)}
     paths = (layout.lock, layout.entry_shard, layout.record_shard)
     return [
         shard
         for shard in range(SHARDS)
-        if slots[shard] != (0, 0) or shard in beside or any(os.path.exists(path(shard)) for path in paths)
+        if slots[shard] != (0, 0) or shard in staged or any(os.path.exists(path(shard)) for path in paths)
     ]
 
 

@@ -62,6 +62,20 @@ def test_a_lease_that_is_removed_before_it_is_locked_is_made_again(layout, monke
     lease.release()
 
 
+def test_nobody_takes_a_lease_while_the_one_before_is_removed(layout, monkeypatch):
+    """Or its removal would take the newer one away, and a third caller would compute at the same time as the second."""
+    lease, taken = take(layout), []
+    unlink = Reach.unlink
+
+    def take_first(reach, path):
+        taken.append(take(layout))
+        unlink(reach, path)
+
+    monkeypatch.setattr(Reach, "unlink", take_first)
+    lease.release(is_published=True)
+    assert taken == [None]
+
+
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_a_lease_that_nfs_3_loses_while_it_is_taken_is_made_again(layout, monkeypatch, is_gone):
     """Its server has no open files: what another host unlinks is stale at once. A directory that is gone stays so."""

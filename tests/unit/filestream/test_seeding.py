@@ -257,6 +257,18 @@ def test_who_may_only_read_reads_the_seed(cache: FileStreamProgramCache, cache_p
     assert cache[KEYS[0]] == OLDER[KEYS[0]]
 
 
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_who_may_only_read_reads_the_seed_also_where_the_page_was_lost(
+    cache: FileStreamProgramCache, cache_path: Path, is_made_again: bool
+) -> None:
+    cache.close()
+    (cache_path / "lockcache/state").unlink()
+    if is_made_again:
+        FileStreamProgramCache(cache_path).close()
+    with FileStreamProgramCache(cache_path, read_only=True) as golden:
+        assert golden[KEYS[0]] == OLDER[KEYS[0]]
+
+
 def test_variables_and_copies(cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKCACHE_SEED", str(bundle))
     cache = FileStreamProgramCache(cache_path)

@@ -114,37 +114,6 @@ def test_staged_files_of_other_programs_go_after_an_hour(directory, age, stays):
     assert os.path.exists(path) == stays
 
 
-@pytest.mark.parametrize(
-    "age, counts, stays", [(0, False, True), (2, True, True), (3500, True, True), (4000, False, False)]
-)
-def test_what_other_programs_left_counts_once_it_is_old_until_it_goes(directory, age, counts, stays):
-    path = f"{directory.layout.tmp}/entry-ab12cd"
-    with open(path, "wb") as file:
-        file.write(b"x" * 5000)
-    set_last_use(path, os.stat(path).st_mtime - age)
-    for _ in range(2):
-        reap(directory)
-        assert os.path.exists(path) == stays
-        assert directory.usage().total() == ((5000, 0) if counts else (0, 0))
-    assert recount_all(directory) == []
-    if stays:
-        os.unlink(path)
-        recount_all(directory)
-        assert directory.usage().total() == (0, 0)
-
-
-@pytest.mark.parametrize("plant", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/passwd", path),
-                                   lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_RDWR), 2**40)],
-                         ids=["a folder", "a FIFO", "a symlink", "a file of any length"])  # fmt: skip
-def test_what_others_plant_for_it_counts_for_what_it_takes(directory, plant):
-    path = f"{directory.layout.tmp}/entry-ab12cd"
-    plant(path)
-    os.utime(path, (0, 0), follow_symlinks=False)
-    os.utime(directory.layout.tmp)
-    reap(directory)
-    assert directory.usage().total() == (0, 0)
-
-
 @pytest.mark.parametrize("kind, content, stays", [("nfs4", b"", True), ("nfs4", b"x", False), ("", b"", False)])
 @pytest.mark.parametrize("mtime", [0, 2**31 - 1])
 def test_a_file_whose_time_an_nfs_client_has_yet_to_set_is_young(directory, mtime, kind, content, stays, monkeypatch):
