@@ -79,12 +79,20 @@ def _hide_secrets() -> None:
     begin, end = int(fields[_BEGIN]), int(fields[_END])
     if not 0 < begin < end <= begin + _LONGEST_BYTES:
         return
-    # Not by ctypes: `python -m lockcache` looks for modules where it is started, and would run one of that name.
-    with open("/proc/self/mem", "r+b", buffering=0) as memory:
-        memory.seek(begin)
-        for first, last in _secrets_in(memory.read(end - begin)):
-            memory.seek(begin + first)
-            memory.write(b"*" * (last - first))
+    try:
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(begin)
+            for first, last in _secrets_in(memory.read(end - begin)):
+                memory.seek(begin + first)
+                memory.write(b"*" * (last - first))
+    except PermissionError:  # of a program with more rights than its user, or in a sandbox
+        from_here, sys.path[:1] = sys.path[:1], []  # `python -m lockcache` would load a module of the current folder
+        try:
+            import ctypes
+        finally:
+            sys.path[:0] = from_here
+        for first, last in _secrets_in(ctypes.string_at(begin, end - begin)):
+            ctypes.memset(begin + first, ord("*"), last - first)
 
 
 def _secrets_in(arguments: bytes) -> list[tuple[int, int]]:

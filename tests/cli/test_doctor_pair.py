@@ -112,7 +112,7 @@ def test_one_is_killed_with_all_its_processes_and_the_next_run_removes_what_it_l
     dies.send_signal(signal.SIGSTOP)  # or it starts another worker, which is not listed, and removes what it leaves
     until(lambda: psutil.Process(dies.pid).status() == psutil.STATUS_STOPPED)
     workers = psutil.Process(dies.pid).children(recursive=True)
-    for process in (dies, *workers):
+    for process in (*workers, dies):  # a worker whose parent is gone would clean up
         process.send_signal(signal.SIGKILL)
     dies.communicate(timeout=HANG_SECONDS)
     report = json.loads(stays.communicate(timeout=HANG_SECONDS)[0])

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from lockcache import FileStreamProgramCache, LockTimeoutError
+from lockcache.filestream.accounting import StatePage
 from lockcache.filestream.disk import Space
 from lockcache.filestream.disk.layout import StagedName, entry_name, parse_staged_name
 from lockcache.filestream.disk.locks import ProcessLock
@@ -320,3 +321,30 @@ def test_what_was_reserved_for_folders_is_given_back_by_publishing(directory):
     staged.write(payload, b"", fsync=False)
     staged.publish(fsync=False)
     assert recount_all(directory) == []
+
+
+def test_what_cannot_be_given_back_is_left_to_the_next_reap(directory, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ESTALE, "another host has just replaced the page")
+
+    staged = stage(directory)
+    with monkeypatch.context() as patch:
+        patch.setattr(StatePage, "add_locked", refuse)
+        staged.abandon()
+    [name] = os.listdir(directory.layout.tmp)
+    assert directory.usage().total_bytes() == 7  # too much, never too little
+    os.utime(directory.layout.tmp + "/" + name, (0, 0))
+    assert reap(directory) == 1
+    assert accounted(directory) == (0, 0)
+
+
+def test_a_recount_after_a_failed_publish_leaves_the_entries_counted(directory, monkeypatch):
+    put(directory, b"k", b"older")
+    staged = stage(directory)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "rename", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+        with pytest.raises(OSError, match="broken"):
+            staged.publish(fsync=False)
+    assert recount_all(directory) == []
+    staged.abandon()
+    assert accounted(directory).entries == 1
