@@ -24,7 +24,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(?!lockcache).*"),
     # In signatures of the store's parts, and nobody's to make.
     (r"py:class", r"lockcache\.single_flight\._Entry"),  # a type variable
-    (r"py:class", r"lockcache\.filestream\.disk\.(space\.Space|locks\.Hold|descriptors\.(Kept)?Descriptor)"),
+    (
+        r"py:class",
+        r"lockcache\.filestream\.disk\.(space\.Space|locks\.Hold|recency\.Recency|descriptors\.(Kept)?Descriptor)",
+    ),
     (r"py:class", r"lockcache\.filestream\.accounting\.(counters\.HeldCounters|head\.Head|stated_policy\.Stated)"),
     (r"py:class", r"lockcache\.filestream\.policy\.Seed"),
 ]
