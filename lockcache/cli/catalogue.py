@@ -21,6 +21,7 @@ from lockcache.integrations.staged import staged_bytes
 from lockcache.layouts import (
     GUESTS,
     SETTLE_SECONDS,
+    WITH_ALL_IN_THEM,
     Files,
     PyptxEntries,
     WrongLayoutError,
@@ -174,8 +175,8 @@ class Guest:
         self._open_files().close()
 
     def begin_removal(self) -> None:
-        if self.program == "files":
-            refuse_unless_cache(self.layout.root)
+        if self.program in WITH_ALL_IN_THEM:
+            refuse_unless_cache(self.layout.root, self.program)
 
     def evict(
         self, victims: list[Found], to: int | None, advance: Callable[[int], object], interrupted: Event

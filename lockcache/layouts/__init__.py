@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from lockcache.layouts.jax_import import import_jax, jax_entries
     from lockcache.layouts.protocol import Files, Held, described, evict_each, measure
     from lockcache.layouts.pyptx import PyptxEntries
-    from lockcache.layouts.recognition import WrongLayoutError, describe_danger, guests_in, has_entries, kept_as
-    from lockcache.layouts.recognition import recognise, refuse_parts, refuse_unless_cache
+    from lockcache.layouts.recognition import WITH_ALL_IN_THEM, WrongLayoutError, describe_danger, guests_in
+    from lockcache.layouts.recognition import has_entries, kept_as, recognise, refuse_parts, refuse_unless_cache
     from lockcache.layouts.registry import GUESTS, SETTLE_SECONDS, Guest
     from lockcache.layouts.tree_scan import NotACacheError
     from lockcache.layouts.triton_import import import_triton

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -41,8 +42,9 @@ _SAMPLE_ENTRIES: Final = 16
 _RECORD: Final = "user.lockcache"
 
 
-# The layouts of directories that have caches of others in them, and how deep those are.
-_WITH_ALL_IN_THEM: Final = ("files", "torchinductor", "vllm")
+#: The layouts of directories that have caches of others in them ...
+WITH_ALL_IN_THEM: Final = ("files", "torchinductor", "vllm")
+# ... and how deep those are.
 _MOST_ABOVE: Final = 6
 
 
@@ -64,11 +66,19 @@ def recognise(root: str) -> tuple[str, list[str]]:
             f"{root} holds files of {' and of '.join(guests)}; say with --layout which of them to keep"
         )
     if guests:
+        _refuse_unless_its_own(root, guests[0])
         return guests[0], []
     if read_name(root) == "files":
         raise WrongLayoutError(f"{root} was kept as files before; that is never guessed: say --layout files again")
     _refuse_strangers(root)
-    return _by_place(root), []
+    layout = _by_place(root)
+    _refuse_unless_its_own(root, layout)
+    return layout, []
+
+
+def _refuse_unless_its_own(root: str, layout: str) -> None:
+    if layout in WITH_ALL_IN_THEM:
+        refuse_unless_cache(root, layout)
 
 
 def refuse_parts(root: str) -> None:
@@ -80,7 +90,7 @@ def refuse_parts(root: str) -> None:
     real = os.path.realpath(root)
     for above in list(Path(real).parents)[:_MOST_ABOVE]:
         with contextlib.suppress(OSError):  # of somebody else, who keeps nothing of this user's
-            if (name := read_name(str(above))) in _WITH_ALL_IN_THEM:
+            if (name := read_name(str(above))) in WITH_ALL_IN_THEM:
                 raise WrongLayoutError(f"{root} lies in {above}, which is kept as {name} with all in it: use that")
         layout = Layout(str(above))
         parts = (layout.entries, layout.own, layout.tmp)
@@ -232,14 +242,24 @@ _SYSTEM_TREES: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib
 _SHARED_MEMORY: Final = "/dev/shm"
 
 
-def refuse_unless_cache(root: str) -> None:
-    """Raises :class:`NotACacheError` for a directory that holds more than a cache could."""
-    why = describe_danger(root)
+def refuse_unless_cache(root: str, layout: str = "files") -> None:
+    """Raises :class:`NotACacheError` for a directory that holds more than a cache could, or to which others lead."""
+    why = describe_danger(root) or _describe_link(root)
     if why:
+        does = "any file in it" if layout == "files" else "files in it as if they were a cache's"
         raise NotACacheError(
-            f"{root} {why}: --layout files evicts any file in it. Name the directory that a program keeps for nothing "
-            "but its cache"
+            f"{root} {why}: --layout {layout} evicts {does}. Name the directory that a program keeps for nothing but "
+            "its cache"
         )
+
+
+def _describe_link(root: str) -> str:
+    """Returns that a root is a link that someone else made, in a folder such as /tmp: it may lead anywhere."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        status = os.lstat(root.rstrip("/") or "/")
+        if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
+            return f"is a symlink of user {status.st_uid}"
+    return ""
 
 
 def describe_danger(root: str) -> str:

@@ -22,6 +22,7 @@ from lockcache.layouts.folders.vllm import VLLM
 from lockcache.layouts.folders.warp import WARP
 from lockcache.layouts.protocol import Files, described
 from lockcache.layouts.pyptx import PyptxGuest, describe_entry as describe_pyptx
+from lockcache.layouts.recognition import WITH_ALL_IN_THEM, refuse_unless_cache
 from lockcache.layouts.tree import TreeFiles, view_entries as view_tree
 from lockcache.layouts.triton import TritonFiles, describe_entry as describe_triton, view_entries as view_triton
 from lockcache.lowlevel import Described, Found
@@ -58,11 +59,14 @@ def _open_triton(root: str, settle_seconds: float, between: Between) -> TritonFi
 
 
 def _open_inductor(root: str, settle_seconds: float, between: Between) -> InductorFiles:
+    refuse_unless_cache(root, "torchinductor")
     return InductorFiles(root, settle_seconds)
 
 
 def _folders_of(program: Program) -> Guest:
     def open_folders(root: str, settle_seconds: float, between: Between) -> FolderFiles:
+        if program.name in WITH_ALL_IN_THEM:
+            refuse_unless_cache(root, program.name)
         return FolderFiles(program, root, settle_seconds)
 
     return Guest(open_folders, partial(view_folders, program), partial(describe_folder, program))

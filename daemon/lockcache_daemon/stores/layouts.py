@@ -11,6 +11,7 @@ from typing import Final
 
 from lockcache.layouts import (
     GUESTS,
+    WITH_ALL_IN_THEM,
     WrongLayoutError,
     guests_in,
     has_entries,
@@ -49,8 +50,8 @@ def _choose(root: str, wanted: str, warn: Callable[[str], None]) -> str:
             )
         return layout
     refuse_parts(root)
-    if wanted == "files":
-        refuse_unless_cache(root)
+    if wanted in WITH_ALL_IN_THEM:
+        refuse_unless_cache(root, wanted)
     guests = guests_in(root)
     if has_entries(root) and wanted not in guests:
         raise WrongLayoutError(

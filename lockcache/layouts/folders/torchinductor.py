@@ -5,8 +5,11 @@ Decides which of them an entry belongs to, and leaves the rest to the layout tha
 - ``triton/N/KEY`` is Triton's, and goes in its two steps (:mod:`lockcache.layouts.triton`),
 - the folder of a graph in ``fxgraph`` and ``aotautograd`` goes whole (:mod:`.files`): Inductor opens each file of it in
   a ``try``, and compiles again,
-- all else are files (:mod:`lockcache.layouts.tree`); those that begin with the hash of one code (``xx/cHASH.py``,
-  ``.cpp``, ``.so``) are one entry, which goes under Inductor's own lock of this hash.
+- files that begin with the hash of one code (``xx/cHASH.py``, ``.cpp``, ``.so``, where ``xx`` is the second and third
+  letter of the name) are one entry, which goes under Inductor's own lock of this hash (:mod:`lockcache.layouts.tree`),
+- ``xx/HASH.best_config``, what tuning found, is one entry.
+
+All else is nobody's entry and stays: somebody may have pointed Inductor at a folder with other files.
 
 A graph's folder has its code and its kernels in it, too: what goes of the others is written again from it.
 """
@@ -43,6 +46,11 @@ GRAPHS: Final = Program(
 )
 
 _CODE_FOLDER: Final = re.compile("[a-z2-7]{2}", re.ASCII)
+_TUNED: Final = re.compile(r"[a-z2-7]{2}/[0-9a-f]{64}\.best_config", re.ASCII)
+# The folders that Inductor makes, down to the entries. In no other is anything looked at.
+_KNOWN: Final = re.compile(r"[a-z2-7]{2}|locks|fxgraph(/[a-z2-7]{2})?|aotautograd|triton(/\d+)?", re.ASCII)
+# One of them is next to Inductor's code, whatever it compiled.
+_NEXT_TO_CODE: Final = re.compile("fxgraph|aotautograd|triton", re.ASCII)
 
 
 class InductorFiles:
@@ -90,8 +98,9 @@ class InductorFiles:
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
         """Yields every entry, and one that is none for the folders in which they are."""
-        for part in self._parts:
-            yield from part.scan(between)
+        yield from self._kernels.scan(between)
+        yield from self._graphs.scan(between)
+        yield from filter(_is_file, self._files.scan(between))
         yield _folders(self._files.folders)
 
     def restate(self, found: Found) -> None:
@@ -104,7 +113,8 @@ class InductorFiles:
 
     def evict(self, found: Found) -> bool:
         """Remove an entry as its layout does. Returns whether that was done, or begun."""
-        return self._owner(found.name).evict(found)
+        owner = self._owner(found.name)
+        return (owner is not self._files or _is_file(found)) and owner.evict(found)
 
     def finish(self) -> bool:
         """Go on with evictions. Returns whether there was anything to do."""
@@ -126,9 +136,15 @@ class InductorFiles:
 
 
 def is_of_others(path: str) -> bool:
-    """Returns whether a folder with this path below the root is left to another layout, or was its own folder."""
-    home, _, name = path.rpartition("/")
-    return GRAPHS.is_path(path) or (is_home(home, _TRITON) and (is_key(name) or name == "lockcache"))
+    """Returns whether a folder with this path below the root is left to another layout, or is not Inductor's."""
+    return _KNOWN.fullmatch(path) is None
+
+
+def _is_file(found: Found) -> bool:
+    """Returns whether this is a file, or the files of a code, that Inductor makes where they are."""
+    home, _, name = found.name.rpartition("/")
+    is_code = CODE.fullmatch(name) is not None and home == name[1:3]
+    return is_code or _TUNED.fullmatch(found.name) is not None
 
 
 def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
@@ -137,7 +153,7 @@ def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
     yield from view_triton(root, between, _TRITON)
     yield from view_folders(GRAPHS, root, between)
     with opened_root(root) as fd:
-        yield from scan_tree(fd, root, folders, between, is_of_others)
+        yield from filter(_is_file, scan_tree(fd, root, folders, between, is_of_others))
     yield _folders(folders)
 
 
@@ -148,10 +164,15 @@ def describe_entry(root: str, found: Found) -> Described:
 
 
 def is_torchinductor(root_fd: int) -> bool:
-    """Returns whether Inductor's graphs or code are here, or Triton's kernels where Inductor has them."""
-    for home in find_homes(root_fd, (*GRAPHS.homes, *_TRITON))[0]:
-        if any(GRAPHS.is_path(path) or is_key(path.rpartition("/")[2]) for path in folders_in(root_fd, home, _ANY)):
+    """Returns whether Inductor's graphs are here, or its code next to other folders of its own.
+
+    Code alone does not tell: in such a folder other files may be somebody's.
+    """
+    for home in find_homes(root_fd, GRAPHS.homes)[0]:
+        if any(map(GRAPHS.is_path, folders_in(root_fd, home, _ANY))):
             return True
+    if not folders_in(root_fd, "", _NEXT_TO_CODE):
+        return False
     return any(_has_code(root_fd, path) for path in folders_in(root_fd, "", _CODE_FOLDER))
 
 
@@ -160,7 +181,7 @@ _ANY: Final = re.compile(".*", re.DOTALL)
 
 def _has_code(root_fd: int, path: str) -> bool:
     with folder(root_fd, path) as fd:
-        return fd is not None and any(CODE.match(name) for name in os.listdir(fd))
+        return fd is not None and any(CODE.match(name) and name[1:3] == path for name in os.listdir(fd))
 
 
 def default_place() -> str:

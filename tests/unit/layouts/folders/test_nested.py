@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.layouts import GUESTS, Files, measure, triton
+from lockcache.layouts import GUESTS, Files, NotACacheError, WrongLayoutError, measure, recognise, triton
 from lockcache.layouts.folders import scan as scanning
 from lockcache.lowlevel import Found
 from tests.daemon import nested_format
@@ -231,3 +231,58 @@ def test_a_key_condemned_before_a_death_goes_at_the_next_start(cache_path: Path,
     assert after.is_pending
     assert after.finish()
     assert [*(cache_path / "triton/0").iterdir()] == []
+
+
+def test_what_inductor_did_not_make_is_neither_counted_nor_removed(
+    cache_path: Path, opened: Callable[..., Files]
+) -> None:
+    fill_inductor(cache_path, range(1))
+    code = compile_code(cache_path, 1)
+    files = opened("torchinductor")
+    files.prepare()
+    before, names = held_bytes(files), set(entries(files))
+    mine = ["thesis.tex", "thesis/thesis.tex", "ab/mine.txt", "zz/" + code.name, "triton/mine", "fxgraph/ab/mine"]
+    for name in mine:
+        (cache_path / name).parent.mkdir(exist_ok=True)
+        (cache_path / name).write_bytes(b"mine" * 5000)
+    assert set(entries(files)) == names
+    assert held_bytes(files) < before + 20_000
+    found = Found((cache_path / mine[0]).stat().st_mtime_ns, mine[0], 20_480, (cache_path / mine[0]).stat().st_ino)
+    assert not files.evict(found)
+    assert all(files.evict(each) for each in entries(files).values())
+    assert all((cache_path / name).exists() for name in mine)
+
+
+def test_code_of_inductors_among_other_files_is_not_recognised(cache_path: Path) -> None:
+    cache_path.mkdir(mode=0o700)
+    compile_code(cache_path, 0)
+    with pytest.raises(WrongLayoutError):
+        recognise(str(cache_path))
+    (cache_path / "triton").mkdir()
+    assert recognise(str(cache_path)) == ("torchinductor", [])
+
+
+@pytest.mark.parametrize("layout, fill", [("torchinductor", fill_inductor), ("vllm", fill_vllm)])
+def test_a_home_a_repository_and_a_strangers_link_are_refused(
+    cache_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, fill: Callable[[Path, range], None]
+) -> None:
+    fill(cache_path, range(1))
+    link = cache_path.with_name("link")
+    link.symlink_to(cache_path)
+    assert recognise(str(link)) == (layout, [])
+    if os.geteuid() == 0:
+        os.chown(link, 12345, 12345, follow_symlinks=False)
+        refused_everywhere(link, layout)
+    with monkeypatch.context() as patched:
+        patched.setenv("HOME", str(cache_path))
+        refused_everywhere(cache_path, layout)
+    (cache_path / ".git").mkdir()
+    refused_everywhere(cache_path, layout)
+
+
+def refused_everywhere(root: Path, layout: str) -> None:
+    """Asserts that a root is neither recognised nor opened, and that nothing was made in it."""
+    for ask in (recognise, lambda path: GUESTS[layout].open_files(path, 0.0, lambda: None)):
+        with pytest.raises(NotACacheError, match=layout):
+            ask(str(root))
+    assert not (root / "lockcache").exists()
