@@ -89,8 +89,8 @@ class Link:
 
     def flush(self) -> None:
         """Send what waits, for five seconds at most and while the server answers; drop the rest."""
-        if self._sender is not None and not self._sender.flush():
-            self._sender.give_up()
+        if self._sender is not None and not self._sender.flush(self):
+            self._sender.give_up(self)
         self.report_unanswered()
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Link:
 
     def disconnect(self) -> None:
         """Close the connection, unless something is to be sent. The next call opens another one."""
-        if self._sender is not None and self._sender.has_work():
+        if self._sender is not None and self._sender.has_work(self):
             return
         transport, self.transport = self.transport, None
         if transport is not None:
@@ -183,7 +183,7 @@ class Link:
         for breaker in self._failures.breakers:
             if breaker.is_open():
                 if breaker.takes_probe():
-                    self.sender().send(self._probe, do_nothing)
+                    self.sender().send(self, self._probe, do_nothing)
                 return True
         return False
 

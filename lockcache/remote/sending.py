@@ -2,8 +2,8 @@
 
 Decides how much may wait (64 MiB; more is dropped, and counted), and how long the end of a process is delayed: for five
 seconds at most, and only while the server answers or its host receives something. Where the latter is not known, a
-value is waited for as long as a link of 40 Mbit/s takes for it. Jobs run one after the other in the order in which they
-came, so a lease that is given back after a value is stored is given back after it is there.
+value is waited for as long as a link of 40 Mbit/s takes for it. The jobs of one cache run one after the other in the
+order in which they came, so a lease that is given back after a value is stored is given back after it is there.
 
 An interpreter that is ending refuses much: threads (Python 3.12), and what a client library registers when it is first
 imported. So the thread starts with the first call of a server, and stays for as long as one of its caches is open; the
@@ -11,8 +11,10 @@ client is imported by then; and the exit handler is registered before a program 
 it has run is sent at once, within what is left of the five seconds. Not promised, and counted as lost: what a program
 sends on Python 3.12 that first calls a server after its main thread has returned.
 
-All caches of a process on one server share one sender. Its thread ends when the last of them is closed or collected,
-after what they stored: a sender that has jobs is referred to, one that has none only by its links.
+All caches of a process on one server share one sender. They take turns, so that a cache which has little to send does
+not wait for one which has much; a cache that is flushed or closed waits for its own jobs, and drops its own alone. The
+thread ends when the last cache is closed or collected, after what they stored: a sender that has jobs is referred to,
+one that has none only by its links.
 
 Kept across fork: a child begins with nothing to send; its parent sends what it has.
 """
@@ -48,14 +50,6 @@ _LOOK_SECONDS: Final = 0.1
 _SLOWEST_BYTES_PER_SECOND: Final = 5e6
 
 
-class _Job(NamedTuple):
-    #: Does the job; returns whether the server took it.
-    run: Callable[[], bool]
-    #: Called instead if the job is not done.
-    drop: Callable[[], None]
-    size_bytes: int
-
-
 class _Link(Protocol):
     """The calls of one cache to the server."""
 
@@ -64,6 +58,17 @@ class _Link(Protocol):
 
     def report_unanswered(self) -> None:
         """Called when the process ends, and all is sent or dropped."""
+
+
+class _Job(NamedTuple):
+    #: Of the cache that gave it.
+    link: _Link
+    #: Does the job; returns whether the server took it.
+    run: Callable[[], bool]
+    #: Called if the job is not done, or was given up before it was. Otherwise ``done`` is: one of the two, once.
+    drop: Callable[[], None]
+    done: Callable[[], None]
+    size_bytes: int
 
 
 class Sender:
@@ -91,20 +96,32 @@ class Sender:
         # One for each job, also for one that is given up; the last one for the end. The thread waits for it without a
         # reference to this object. The queue of the standard library that an object which is collected may put into.
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._jobs: deque[_Job] = deque()
+        # Of each link that has some: the link whose turn is next comes first.
+        self._jobs: dict[_Link, deque[_Job]] = {}
         self._bytes = 0
         self._is_running = False
         self._current: _Job | None = None
         self._answered_at = 0.0
         _busy.discard(self)
 
-    def send(self, run: Callable[[], bool], drop: Callable[[], None], size_bytes: int = 0) -> None:
-        """Call ``run`` later, and ``drop`` if it returns False or there is no time for it. Neither may raise."""
-        job = _Job(run, drop, size_bytes)
+    def send(
+        self,
+        link: _Link,
+        run: Callable[[], bool],
+        drop: Callable[[], None],
+        size_bytes: int = 0,
+        *,
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call ``run`` later, behind the other jobs of ``link``, and then ``done``.
+
+        Call ``drop`` in place of ``done`` if ``run`` returns False or there is no time for it. None of them may raise.
+        """
+        job = _Job(link, run, drop, done, size_bytes)
         with self._changed:
-            is_taken = self._bytes + size_bytes <= _MOST_BYTES and len(self._jobs) < _MOST_JOBS and self._start()
+            is_taken = self._has_room(size_bytes) and self._start()
             if is_taken:
-                self._jobs.append(job)
+                self._jobs.setdefault(link, deque()).append(job)
                 self._bytes += size_bytes
                 _busy.add(self)
                 self._wakes.put(None)
@@ -113,9 +130,12 @@ class Sender:
         if _end.until is not None and is_taken:
             self.end(_end.until)
 
+    def _has_room(self, size_bytes: int) -> bool:
+        return self._bytes + size_bytes <= _MOST_BYTES and sum(map(len, self._jobs.values())) < _MOST_JOBS
+
     def end(self, until: float) -> None:
         """Send what waits, while the process ends; drop what is left then, or was not taken."""
-        if not self.flush(max(0.0, until - time.monotonic())):
+        if not self.flush(seconds=max(0.0, until - time.monotonic())):
             self.give_up()
         for link in self._living():
             link.report_unanswered()
@@ -127,8 +147,10 @@ class Sender:
     def _received_bytes(self) -> int:
         return sum(link.received_bytes() for link in self._living())
 
-    def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
+    def flush(self, link: _Link | None = None, *, seconds: float = _FLUSH_SECONDS) -> bool:
         """Wait until all is sent, at most for so long and while the server answers. Returns whether all was sent.
+
+        All of ``link``, or of all links without one.
 
         The wait for an answer, or until more is received, lasts as long as this process's patience; time that is waited
         in vain is charged.
@@ -136,7 +158,7 @@ class Sender:
         until, received = time.monotonic() + seconds, self._received_bytes()
         with self._changed:
             self._answered_at = time.monotonic()
-            while self._is_running and self.has_work():
+            while self._is_running and self.has_work(link):
                 now, before, received = time.monotonic(), received, self._received_bytes()
                 if received > before:
                     self._answered_at = now
@@ -146,27 +168,38 @@ class Sender:
                     self._patience.charge(now - self._answered_at, is_answered=False)
                     break
                 self._changed.wait(min(left, _LOOK_SECONDS))
-            return not self.has_work()
+            return not self.has_work(link)
 
     def _longest_on_its_way(self) -> float:
         current = self._current
         return 0.0 if current is None else current.size_bytes / _SLOWEST_BYTES_PER_SECOND
 
-    def give_up(self) -> None:
-        """Drop what has not been sent."""
+    def give_up(self, link: _Link | None = None) -> None:
+        """Drop what has not been sent: of ``link``, or of all links without one."""
         with self._changed:
-            jobs, self._jobs = self._jobs, deque()
+            jobs = [job for each in self._links_of(link) for job in self._jobs.pop(each, ())]
             self._bytes -= sum(job.size_bytes for job in jobs)
-            if self._current is not None:
+            if self._current is not None and link in (None, self._current.link):
                 jobs.append(self._current)
                 self._current = None
             for job in jobs:
                 job.drop()
-            _busy.discard(self)
+            self._rest_if_idle()
 
-    def has_work(self) -> bool:
-        """Returns whether something is to be sent, or on its way."""
-        return bool(self._jobs) or self._current is not None
+    def _links_of(self, link: _Link | None) -> list[_Link]:
+        return list(self._jobs) if link is None else [link]
+
+    def _rest_if_idle(self) -> None:
+        if not self._jobs:
+            _busy.discard(self)
+        self._changed.notify_all()
+
+    def has_work(self, link: _Link | None = None) -> bool:
+        """Returns whether something is to be sent, or on its way: of ``link``, or of any link without one."""
+        current = self._current
+        if link is None:
+            return bool(self._jobs) or current is not None
+        return link in self._jobs or (current is not None and current.link is link)
 
     def _start(self) -> bool:
         if not self._is_running:
@@ -184,7 +217,7 @@ class Sender:
         with changed:
             if not self._jobs:
                 return  # it was given up
-            job = self._current = self._jobs.popleft()
+            job = self._current = self._next()
         try:
             was_taken = job.run()
         except Exception as error:  # noqa: BLE001 - of one job: the others are still to be sent
@@ -193,13 +226,19 @@ class Sender:
         with changed:
             self._bytes -= job.size_bytes
             is_given_up, self._current = self._current is None, None
-            if not was_taken and not is_given_up:
-                job.drop()  # before a flush returns, so that what is lost is counted by then
+            if not is_given_up:  # then it was counted as lost
+                (job.done if was_taken else job.drop)()  # before a flush returns, so that it is counted by then
             if was_taken:
                 self._answered_at = time.monotonic()
-            if not self._jobs:
-                _busy.discard(self)
-            changed.notify_all()
+            self._rest_if_idle()
+
+    def _next(self) -> _Job:
+        link = next(iter(self._jobs))
+        jobs = self._jobs.pop(link)
+        job = jobs.popleft()
+        if jobs:
+            self._jobs[link] = jobs  # behind the other links
+        return job
 
 
 def _run(found: weakref.ref[Sender], wakes: queue.SimpleQueue[None]) -> None:

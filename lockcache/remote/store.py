@@ -101,7 +101,8 @@ class RemoteStore:
             what = f"entry {name[:16]} of {len(value)} bytes is not sent, since {LARGEST_VALUE_BYTES} are the most"
             self.link.warn(f"{what}; each host compiles such a program", "large")
             return
-        self.link.sender().send(partial(self._send, name, serial, value), self.lose, len(value))
+        link, size_bytes = self.link, len(value)
+        link.sender().send(link, partial(self._send, name, serial, value), self.lose, size_bytes, done=self._note_put)
 
     def remove(self, name: str) -> None:
         """Remove an entry, behind own offers of it. Waits for that within this process's patience, and no longer.
@@ -124,7 +125,7 @@ class RemoteStore:
             self.counts.lost_removals += 1
             is_over.set()
 
-        self.link.sender().send(remove, lose)
+        self.link.sender().send(self.link, remove, lose)
         if not self.link.is_given_up():
             is_over.wait(self.link.patience.for_call())
             self.link.patience.charge(time.monotonic() - began, is_answered=name not in self.unsent)
@@ -153,7 +154,6 @@ class RemoteStore:
         size_bytes = len(value)
         failure = self.link.told(lambda transport: transport.put(name, value), size_bytes)
         if failure is None:
-            self.counts.puts += 1
             self.counts.bytes_written += size_bytes
         elif failure.answer is Answer.REFUSED:
             self.counts.refused_puts += 1
@@ -206,6 +206,9 @@ class RemoteStore:
     def lose(self) -> None:
         """Count an entry that the server did not get."""
         self.counts.lost_puts += 1
+
+    def _note_put(self) -> None:
+        self.counts.puts += 1
 
     def snapshot(self) -> RemoteCounts:
         """Returns the counts as they are now."""

@@ -76,7 +76,7 @@ class RemoteTurn:
         if token is not None:
             name, link = self._name, self._store.link
             release = partial(_release, name, token, LEASE_SECONDS if failed else 0)
-            link.sender().send(lambda: link.tell(release), do_nothing)
+            link.sender().send(link, lambda: link.tell(release), do_nothing)
 
     def forget(self) -> None:
         """Forget the turn, in a forked child: the turn is its parent's."""

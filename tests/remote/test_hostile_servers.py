@@ -123,10 +123,10 @@ def test_what_a_server_refuses_does_not_lose_the_rest_at_the_end(server: Valkey,
     cache.flush()
     is_flushing, refused = threading.Event(), threading.Event()
     sender = cache._store.link.sender()
-    sender.send(is_flushing.wait, lambda: None)
-    sender.send(lambda: bool(refused.set()), lambda: None)  # not taken
+    sender.send(cache._store.link, is_flushing.wait, lambda: None)
+    sender.send(cache._store.link, lambda: bool(refused.set()), lambda: None)  # not taken
     # Until the flush has seen that: the next one is under way then.
-    sender.send(lambda: not is_flushing.wait(0.2), lambda: None)
+    sender.send(cache._store.link, lambda: not is_flushing.wait(0.2), lambda: None)
     for number in range(20):
         cache[f"k{number}"] = b"v"
     threading.Timer(0.05, is_flushing.set).start()
@@ -137,13 +137,14 @@ def test_what_a_server_refuses_does_not_lose_the_rest_at_the_end(server: Valkey,
 
 def test_a_job_that_raises_is_one_that_is_lost() -> None:
     sender, lost, done = Sender(Patience()), threading.Event(), threading.Event()
+    owner = RemoteStore(parse_url("redis://127.0.0.1:1")).link
 
     def raise_it() -> bool:
         raise MemoryError
 
-    sender.send(raise_it, lost.set)
-    sender.send(lambda: not done.set(), lambda: None)
-    assert sender.flush(60)
+    sender.send(owner, raise_it, lost.set)
+    sender.send(owner, lambda: not done.set(), lambda: None)
+    assert sender.flush(seconds=60)
     assert lost.is_set()
     assert done.is_set()
 

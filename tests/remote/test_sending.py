@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -133,6 +134,54 @@ def test_the_thread_that_sends_ends_with_the_last_cache_of_its_server(end: str, 
     program = [sys.executable, "-c", MANY, server.url, end]
     assert subprocess.check_output(program, text=True) == "1 True\n"
     assert server.client.dbsize() == 100, "and what was stored has arrived"
+
+
+@contextlib.contextmanager
+def _holding(may_answer: threading.Event) -> Iterator[str]:
+    """A server that answers no write until it may. Yields its URL."""
+
+    def answer(command: str) -> bytes:
+        if command == "SET":
+            may_answer.wait(60)
+        return b"+OK\r\n" if command == "SET" else b":1\r\n"
+
+    with redis_that(answer) as port:
+        yield f"redis://127.0.0.1:{port}"
+
+
+def test_a_cache_that_is_closed_neither_waits_for_what_another_one_sends_nor_drops_it(
+    cache_at: Callable[..., RemoteProgramCache],
+) -> None:
+    may_answer = threading.Event()
+    with _holding(may_answer) as url:
+        busy, closed = cache_at(url), cache_at(url)
+        for cache in (busy, closed):
+            cache._store.link.sender()  # which connects
+        busy.update((f"k{number}", b"v") for number in range(20))
+        closed.close()
+        assert closed.waited_seconds == 0
+        assert closed._store.link.transport is None, "its connection is closed"
+        may_answer.set()
+        busy.flush()
+        assert (busy.remote_stats().puts, busy.remote_stats().lost_puts) == (20, 0)
+
+
+def test_a_cache_that_is_flushed_in_vain_drops_its_own_entries_and_counts_each_once(
+    cache_at: Callable[..., RemoteProgramCache],
+) -> None:
+    may_answer, is_sent = threading.Event(), threading.Event()
+    with _holding(may_answer) as url:
+        flushed, other = cache_at(url), cache_at(url)
+        for cache in (flushed, other):
+            cache.update((f"k{number}", b"v") for number in range(20))
+        flushed.flush()
+        assert flushed.remote_stats().lost_puts == 20
+        may_answer.set()  # also for the entry that was on its way
+        link = other._store.link
+        link.sender().send(link, lambda: True, lambda: None, done=is_sent.set)
+        assert is_sent.wait(60)
+        assert (flushed.remote_stats().puts, flushed.remote_stats().lost_puts) == (0, 20)
+        assert (other.remote_stats().puts, other.remote_stats().lost_puts) == (20, 0)
 
 
 def test_a_process_that_opens_many_directories_keeps_few_descriptors(
