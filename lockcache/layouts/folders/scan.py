@@ -11,6 +11,7 @@ from typing import Final
 
 from lockcache.filestream.disk import last_use_ns
 from lockcache.layouts.openat import Homes, disk_bytes, find_homes, folder, folders_in, is_home, join, statuses_in
+from lockcache.layouts.tree_scan import PRECIOUS
 from lockcache.lowlevel import Found
 
 
@@ -55,10 +56,13 @@ class Program:
     inner: tuple[str, ...] = ()
     #: Whether an entry has whatever is in it, as deep as programs go: caches of other programs.
     is_deep: bool = False
-    #: The path in an entry of something without which a folder of its name is another program's; empty: none is needed.
+    #: The path below the root of something in an entry without which a folder of its name is another program's; empty:
+    #: none is needed.
     mark: str = ""
-    #: The path in a deep entry of a file that its program writes at the end of a start.
+    #: The path in a deep entry of a file that its program writes at the end of a start ...
     finished: str = ".*"
+    #: ... in each of the folders of these names in it; empty: one is enough.
+    part: str = ""
 
     def is_path(self, path: str) -> bool:
         """Returns whether a folder with this path below the root is this program's."""
@@ -123,15 +127,16 @@ def look(
         if fd is None:
             return None
         itself = os.fstat(fd)
-        seen = _Seen(program, itself, set() if linked is None else linked)
+        seen = _Seen(program, path, itself, set() if linked is None else linked)
         return seen.entry(path) if seen.walk(fd, between) else None
 
 
 class _Seen:
     """All that was seen in an entry's folder. Of a folder with whatever is in it only sums are kept."""
 
-    def __init__(self, program: Program, itself: os.stat_result, linked: set[int]) -> None:
+    def __init__(self, program: Program, path: str, itself: os.stat_result, linked: set[int]) -> None:
         self._program = program
+        self._path = path
         self._itself = itself
         self._linked = linked
         self._bytes = disk_bytes(itself)
@@ -139,7 +144,9 @@ class _Seen:
         self._changed_ns = itself.st_ctime_ns
         self._files: dict[str, int] = {}
         self._locks: list[str] = []
-        self._has_mark = self._is_finished = False
+        self._parts: set[str] = set()
+        self._finished: set[str] = set()
+        self._has_mark = False
 
     def walk(self, fd: int, between: Callable[[], object]) -> bool:
         """Look at everything in the open folder. Returns whether it is one that the program makes."""
@@ -149,6 +156,8 @@ class _Seen:
             between()
             with folder(fd, path) as inner:
                 for name, status in () if inner is None else statuses_in(inner):
+                    if name in PRECIOUS:
+                        return False  # somebody works in it
                     below = join(path, name)
                     if stat.S_ISDIR(status.st_mode):
                         if status.st_dev != self._itself.st_dev or not self._program.may_hold(below):
@@ -168,9 +177,11 @@ class _Seen:
             self._bytes += disk_bytes(status)
             if len(self._linked) < _MOST_LINKED:
                 self._linked.add(status.st_ino)
-        if program.mark and re.fullmatch(program.mark, path, re.ASCII):
-            self._has_mark = True
+        if program.mark and not self._has_mark:
+            self._has_mark = re.fullmatch(program.mark, join(self._path, path), re.ASCII) is not None
         if stat.S_ISDIR(status.st_mode):
+            if program.part and re.fullmatch(program.part, path, re.ASCII):
+                self._parts.add(path)
             return
         self._used_ns = max(self._used_ns, last_use_ns(status))
         if not program.is_deep:
@@ -178,7 +189,7 @@ class _Seen:
         elif path.endswith(_LOCK) and len(self._locks) < _MOST_LOCKS:
             self._locks.append(path)
         elif re.fullmatch(program.finished, path, re.ASCII):
-            self._is_finished = True
+            self._finished.add(path.partition("/")[0] if program.part else "")
 
     def entry(self, path: str) -> EntryFolder:
         program, itself = self._program, self._itself
@@ -190,6 +201,6 @@ class _Seen:
             itself.st_ino,
             max(self._changed_ns, used_ns) if program.is_deep else self._changed_ns,
             itself.st_mtime_ns,
-            self._is_finished or not program.is_deep,
+            not program.is_deep or (bool(self._finished) and self._parts <= self._finished),
             tuple(self._locks),
         )

@@ -14,6 +14,13 @@ from typing import Final
 from lockcache.layouts.folders.scan import Program, scan
 
 _RANK: Final = r"rank_\d+(?:_\d+)?"
+# Written by nothing but vLLM. A folder of a rank is not a mark, nor is a `model`: checkpoints have both, by ten digits.
+_FOLDER: Final = r"[0-9a-f]{10}|[0-9a-f]{64}"
+_MARKS: Final = (
+    rf"(?:.*/)?(?:{_FOLDER})/{_RANK}/(?:inductor_cache|triton_cache)",
+    rf"(?:.*/)?(?:{_FOLDER})/{_RANK}/(?:.*/)?(?:vllm_compile_cache\.py|computation_graph\.py|cache_key_factors\.json)",
+    rf"(?:.*/)?torch_aot_compile/[0-9a-f]{{64}}/{_RANK}/model",
+)
 _COMPILED: Final = "torch_compile_cache"
 _AHEAD: Final = "torch_aot_compile"
 
@@ -21,11 +28,12 @@ _AHEAD: Final = "torch_aot_compile"
 VLLM: Final = Program(
     name="vllm",
     homes=((), (_COMPILED,), (_AHEAD,), (_COMPILED, _AHEAD)),
-    folder=r"[0-9a-f]{10}|[0-9a-f]{64}",
+    folder=_FOLDER,
     is_deep=True,
-    mark=_RANK,
+    mark="|".join(_MARKS),
+    part=_RANK,
     # Written when all graphs of a rank are compiled.
-    finished=rf"{_RANK}/(?:.*/)?(?:vllm_compile_cache\.py|model)",
+    finished=rf"{_RANK}/(?:(?:.*/)?vllm_compile_cache\.py|model)",
 )
 
 

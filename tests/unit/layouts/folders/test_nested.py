@@ -97,9 +97,12 @@ def test_a_hash_that_was_used_since_it_was_chosen_stays(
 def test_a_hash_that_was_used_lately_or_is_being_compiled_stays(cache_path: Path, opened: Callable[..., Files]) -> None:
     fill_vllm(cache_path, range(1))
     compile_model(cache_path, 1, is_finished=False)
+    half = compile_model(cache_path, 2, is_finished=False)
+    (half / "rank_0_0/backbone/vllm_compile_cache.py").write_text("{}")  # the other rank compiles
+    set_age(half, 2)
     lately, files = opened("vllm", 60.0), opened("vllm")
     assert not any(lately.evict(found) for found in entries(lately).values())
-    assert [files.evict(found) for found in sorted(entries(files).values())] == [True, False]
+    assert [files.evict(found) for found in sorted(entries(files).values())] == [True, False, False]
 
 
 def test_a_hash_in_which_a_lock_is_held_stays(cache_path: Path, opened: Callable[..., Files]) -> None:
@@ -148,6 +151,38 @@ def test_what_is_not_vllms_is_neither_counted_nor_removed(
     for number in range(3):
         assert not files.evict(Found(0, f"torch_compile_cache/{hash_of(number)}", 0, 1))
     assert (photograph(home), photograph(tmp_path / "outside")) == before
+
+
+@pytest.mark.parametrize("name", ["1764267800", "a" * 64])
+def test_checkpoints_by_their_time_and_rank_are_not_vllms(
+    cache_path: Path, opened: Callable[..., Files], name: str
+) -> None:
+    (cache_path / name / "rank_0").mkdir(parents=True)
+    cache_path.chmod(0o700)
+    (cache_path / name / "rank_0/model").write_bytes(b"weights")
+    with pytest.raises(WrongLayoutError):
+        recognise(str(cache_path))
+    assert [*opened("vllm").scan()] == []
+
+
+def test_a_program_that_is_compiled_ahead_is_one_in_its_folder_alone(
+    cache_path: Path, opened: Callable[..., Files]
+) -> None:
+    name = f"torch_aot_compile/{'a' * 64}"
+    (cache_path / name / "rank_0_0").mkdir(parents=True)
+    cache_path.chmod(0o700)
+    (cache_path / name / "rank_0_0/model").write_bytes(b"program")
+    assert set(entries(opened("vllm"))) == {name}
+
+
+@pytest.mark.parametrize("name", [".git", "rank_0_0/backbone/.ssh"])
+def test_a_hash_in_which_somebody_works_stays(cache_path: Path, opened: Callable[..., Files], name: str) -> None:
+    fill_vllm(cache_path, range(1))
+    files = opened("vllm")
+    [found] = entries(files).values()
+    (cache_path / found.name / name).mkdir()
+    assert not files.evict(found)
+    assert [*files.scan()] == []
 
 
 def test_a_hash_that_leads_out_of_it_loses_the_link_alone(
