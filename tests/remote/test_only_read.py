@@ -96,6 +96,20 @@ def test_a_daily_read_renews_for_how_long_an_entry_is_kept_and_others_write_noth
     assert server.client.info("commandstats")["cmdstat_expire"]["calls"] == 2, "once for each that was old"
 
 
+def test_a_server_that_refuses_to_renew_an_entry_is_asked_for_that_once(server: Valkey, cache_at: CacheAt) -> None:
+    with cache_at(server.url) as writing:
+        writing["k"] = b"code"
+    server.client.expire(f"lockcache:{entry_name(b'k')}", 1000)
+    server.client.acl_setuser("reader", enabled=True, passwords=["+word"], keys=["*"], commands=["+getrange", "+ttl"])
+    try:
+        server.client.config_resetstat()
+        reading = cache_at(f"redis://reader:word@127.0.0.1:{server.port}")
+        assert [reading.get("k") for _ in range(3)] == 3 * [b"code"]
+        assert server.client.info("commandstats")["cmdstat_expire"]["rejected_calls"] == 1
+    finally:
+        server.client.acl_deluser("reader")
+
+
 def test_a_server_that_may_not_be_written_is_read_though_nothing_is_renewed(server: Valkey, cache_at: CacheAt) -> None:
     with cache_at(server.url) as writing:
         writing["k"] = b"code"

@@ -82,6 +82,7 @@ class RedisTransport:
         self._settings["connection_class"] = type(kind.__name__, (kind,), {"note": staticmethod(self._note)})
         self._client: Any = redis.Redis.from_url(url.url, retry=Retry(NoBackoff(), 0), **self._settings)
         self._is_cluster = False
+        self._may_renew = True
 
     def get(self, name: str) -> bytes | None:
         return self._value(self._call(partial(self._read, [name]))[0])
@@ -163,7 +164,7 @@ class RedisTransport:
             for key in keys:
                 # GETRANGE, not GET: so that no more is received of a value than is accepted.
                 pipeline.getrange(key, 0, LARGEST_VALUE_BYTES)
-            for key in keys if self._url.may_send else ():
+            for key in keys if self._url.may_send and self._may_renew else ():
                 pipeline.ttl(key)
             answers: list[Any] = pipeline.execute(raise_on_error=False)
         values, left = answers[: len(keys)], answers[len(keys) :]
@@ -183,11 +184,16 @@ class RedisTransport:
         return isinstance(left_seconds, int) and 0 <= left_seconds <= kept_seconds - min(_DAY_SECONDS, kept_seconds / 2)
 
     def _renew(self, keys: list[str], client: Any) -> None:
-        """Keep keys for as long as new ones. The value is there: a server that refuses this is not at fault."""
+        """Keep keys for as long as new ones. The value is there: a server that refuses this is not at fault.
+
+        It is asked for that, and for the times, no more over this connection.
+        """
         with contextlib.suppress(redis.exceptions.RedisError), client.pipeline(transaction=False) as pipeline:
             for key in keys:
                 pipeline.expire(key, self._url.ttl_seconds)
-            pipeline.execute(raise_on_error=False)
+            answers = pipeline.execute(raise_on_error=False)
+            if any(isinstance(answer, redis.exceptions.ResponseError) for answer in answers):
+                self._may_renew = False
 
     def _value(self, answer: object) -> bytes | None:
         if not isinstance(answer, bytes):
