@@ -3,7 +3,8 @@
 Decides how much may wait (64 MiB; more is dropped, and counted), and how long the end of a process is delayed: for five
 seconds at most, and only while the server answers or its host receives something. Where the latter is not known, a
 value is waited for as long as a link of 40 Mbit/s takes for it. The jobs of one cache run one after the other in the
-order in which they came, so a lease that is given back after a value is stored is given back after it is there.
+order in which they came, so a lease that is given back after a value is stored is given back after it is there. Only
+removals, for which somebody waits, come before writes of other entries.
 
 An interpreter that is ending refuses much: threads (Python 3.12), and what a client library registers when it is first
 imported. So the thread starts with the first call of a server, and stays for as long as one of its caches is open; the
@@ -48,6 +49,8 @@ _FLUSH_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
 # If nothing tells how much of a value has arrived, a large one is taken to be on its way for so long.
 _SLOWEST_BYTES_PER_SECOND: Final = 5e6
+# Of a value: more than a host receives for a server that has stopped, in a few short requests.
+_PART_BYTES: Final = 65_536
 
 
 class _Link(Protocol):
@@ -69,6 +72,8 @@ class _Job(NamedTuple):
     drop: Callable[[], None]
     done: Callable[[], None]
     size_bytes: int
+    #: Of the entry that it stores or removes.
+    name: str
 
 
 class Sender:
@@ -101,7 +106,7 @@ class Sender:
         self._bytes = 0
         self._is_running = False
         self._current: _Job | None = None
-        self._answered_at = 0.0
+        self._answered_at = self._taken_at = 0.0
         _busy.discard(self)
 
     def send(
@@ -112,16 +117,23 @@ class Sender:
         size_bytes: int = 0,
         *,
         done: Callable[[], None] = lambda: None,
+        name: str = "",
+        is_urgent: bool = False,
     ) -> None:
         """Call ``run`` later, behind the other jobs of ``link``, and then ``done``.
 
+        One that ``is_urgent`` comes before them, unless one of them has the same ``name``.
         Call ``drop`` in place of ``done`` if ``run`` returns False or there is no time for it. None of them may raise.
         """
-        job = _Job(link, run, drop, done, size_bytes)
+        job = _Job(link, run, drop, done, size_bytes, name)
         with self._changed:
             is_taken = self._has_room(size_bytes) and self._start()
             if is_taken:
-                self._jobs.setdefault(link, deque()).append(job)
+                jobs = self._jobs.setdefault(link, deque())
+                if is_urgent and all(each.name != name for each in jobs):
+                    jobs.appendleft(job)
+                else:
+                    jobs.append(job)
                 self._bytes += size_bytes
                 _busy.add(self)
                 self._wakes.put(None)
@@ -146,6 +158,10 @@ class Sender:
 
     def _received_bytes(self) -> int:
         return sum(link.received_bytes() for link in self._living())
+
+    def progress(self) -> tuple[float, int]:
+        """Returns what is another pair once the server has taken a job, or its host a part of a large value."""
+        return self._taken_at, self._received_bytes() // _PART_BYTES
 
     def flush(self, link: _Link | None = None, *, seconds: float = _FLUSH_SECONDS) -> bool:
         """Wait until all is sent, at most for so long and while the server answers. Returns whether all was sent.
@@ -229,7 +245,7 @@ class Sender:
             if not is_given_up:  # then it was counted as lost
                 (job.done if was_taken else job.drop)()  # before a flush returns, so that it is counted by then
             if was_taken:
-                self._answered_at = time.monotonic()
+                self._answered_at = self._taken_at = time.monotonic()
             self._rest_if_idle()
 
     def _next(self) -> _Job:

@@ -102,19 +102,22 @@ class RemoteStore:
             self.link.warn(f"{what}; each host compiles such a program", "large")
             return
         link, size_bytes = self.link, len(value)
-        link.sender().send(link, partial(self._send, name, serial, value), self.lose, size_bytes, done=self._note_put)
+        send = partial(self._send, name, serial, value)
+        link.sender().send(link, send, self.lose, size_bytes, done=self._note_put, name=name)
 
     def remove(self, name: str) -> None:
         """Remove an entry, behind own offers of it. Waits for that within this process's patience, and no longer.
 
-        If the server does not take it, other processes may read the entry again, and that is counted.
+        The wait behind other writes is charged only if the server does nothing meanwhile. If it does not take the
+        removal, other processes may read the entry again, and that is counted.
         """
         serial, is_over = self.unsent.begin(name), threading.Event()
-        began = time.monotonic()
+        began: list[float] = []
         if not self.url.may_send:
             return
 
         def remove() -> bool:
+            began.append(time.monotonic())
             was_removed = self.link.tell(lambda transport: transport.remove(name))
             if was_removed:
                 self.unsent.confirm(name, serial)
@@ -125,10 +128,15 @@ class RemoteStore:
             self.counts.lost_removals += 1
             is_over.set()
 
-        self.link.sender().send(self.link, remove, lose)
+        sender = self.link.sender()
+        sent_at, progress = time.monotonic(), sender.progress()
+        sender.send(self.link, remove, lose, name=name, is_urgent=True)
         if not self.link.is_given_up():
             is_over.wait(self.link.patience.for_call())
-            self.link.patience.charge(time.monotonic() - began, is_answered=name not in self.unsent)
+            if not began and sender.progress() == progress:
+                began.append(sent_at)
+            if began:
+                self.link.patience.charge(time.monotonic() - began[0], is_answered=name not in self.unsent)
 
     def turn(self, name: str, timeout_seconds: float | None, counts: Lookups) -> tuple[bytes, bytes] | RemoteTurn:
         """Returns the entry once another host stored it, or this process's turn: :func:`.turns.take_turn`."""

@@ -137,12 +137,13 @@ def test_the_thread_that_sends_ends_with_the_last_cache_of_its_server(end: str, 
 
 
 @contextlib.contextmanager
-def _holding(may_answer: threading.Event) -> Iterator[str]:
-    """A server that answers no write until it may. Yields its URL."""
+def _holding(may_answer: threading.Event, see: Callable[[str], object] = str, seconds: float = 60) -> Iterator[str]:
+    """A server that answers no write until it may, or after so long. ``see``: each command. Yields its URL."""
 
     def answer(command: str) -> bytes:
+        see(command)
         if command == "SET":
-            may_answer.wait(60)
+            may_answer.wait(seconds)
         return b"+OK\r\n" if command == "SET" else b":1\r\n"
 
     with redis_that(answer) as port:
@@ -182,6 +183,43 @@ def test_a_cache_that_is_flushed_in_vain_drops_its_own_entries_and_counts_each_o
         assert is_sent.wait(60)
         assert (flushed.remote_stats().puts, flushed.remote_stats().lost_puts) == (0, 20)
         assert (other.remote_stats().puts, other.remote_stats().lost_puts) == (20, 0)
+
+
+def test_a_removal_comes_before_writes_of_other_entries_and_behind_those_of_its_own(
+    cache_at: Callable[..., RemoteProgramCache],
+) -> None:
+    may_answer, is_held, is_sent = threading.Event(), threading.Event(), threading.Event()
+    commands: list[str] = []
+
+    def see(command: str) -> None:
+        commands.append(command)
+        is_held.set()
+
+    with _holding(may_answer, see) as url:
+        cache = cache_at(url)
+        cache.update((f"k{number}", b"v") for number in range(5))
+        store = cache._store
+        assert is_held.wait(60)
+        for key in (b"other", b"k4"):
+            store.remove(entry_name(key))
+        assert cache.is_resting, "a server that does nothing is not waited for again and again"
+        may_answer.set()
+        store.link.sender().send(store.link, lambda: True, lambda: None, done=is_sent.set)
+        assert is_sent.wait(60)
+        assert [each for each in commands if each in ("SET", "DEL")] == ["SET", "DEL", *4 * ["SET"], "DEL"]
+
+
+def test_a_removal_that_waits_behind_writes_which_the_server_answers_costs_no_patience(
+    cache_at: Callable[..., RemoteProgramCache],
+) -> None:
+    may_answer = threading.Event()
+    with _holding(may_answer, seconds=0.05) as url:
+        cache = cache_at(url)
+        cache.update(("k", b"%d" % number) for number in range(100))
+        for _ in range(3):
+            cache._store.remove(entry_name(b"k"))
+        assert cache.waited_seconds == 0
+        may_answer.set()
 
 
 def test_a_process_that_opens_many_directories_keeps_few_descriptors(
