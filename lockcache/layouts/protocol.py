@@ -5,6 +5,7 @@ removal of one. See :mod:`.pyptx`, :mod:`.triton` and :mod:`.tree`.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -102,7 +103,8 @@ class Eviction(NamedTuple):
     """The outcome of an eviction."""
 
     evicted: Evicted
-    #: Under which first letters of names a lock was held: their writers are at work, or hang.
+    #: In which folders, or under which first letters of names in the root, a lock was held: their writers are at work,
+    #: or hang.
     busy_locks: set[str]
     #: The error that kept one of the entries, but not the others, from being removed.
     failure: OSError | None
@@ -131,12 +133,13 @@ def evict_each(
 
 
 def _evict_one(files: Files, busy_locks: set[str], victim: Found) -> tuple[Evicted, OSError | None]:
-    if victim.name[0] not in busy_locks:
+    shared = os.path.dirname(victim.name) or victim.name[0]
+    if shared not in busy_locks:
         try:
             if files.evict(victim):
                 return Evicted(1, victim.size_bytes), None
         except LockTimeoutError:
-            busy_locks.add(victim.name[0])
+            busy_locks.add(shared)
         except OSError as error:
             return Evicted(), error
     return Evicted(), None

@@ -11,6 +11,9 @@ millisecond later. The programs' own modules say which of them do.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -33,8 +36,12 @@ _MOST_WATCHED: Final = 256
 # Names of one folder that are held in memory.
 _AT_ONCE: Final = 4096
 
+_log = logging.getLogger("lockcache")
+
 # A file server takes an exclusive lock only of a file that is open for writing.
-_LOCK_FILE: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_LOCK_FILE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# Gone, or no file: nobody holds it.
+_NO_LOCK: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 
 
 class FolderFiles(GuestFiles):
@@ -54,7 +61,10 @@ class FolderFiles(GuestFiles):
         self._make_condemned()
         with self._condemned() as condemned_fd:
             for name in os.listdir(condemned_fd):
-                _remove(condemned_fd, name)
+                try:
+                    _remove(condemned_fd, name)
+                except OSError as error:  # the rest can go, and the daemon has to start
+                    _log.warning("%s: what was evicted stays in lockcache/condemned/%s: %s", self.root, name, error)
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
         """Yields every entry's folder. The inode is 0 for one that is not a whole entry."""
@@ -70,7 +80,7 @@ class FolderFiles(GuestFiles):
         entry = look(self._root_fd, self._program, found.name)
         if entry is None or not is_same(entry.found, found) or not self._rests(entry, self.settle_seconds):
             return False
-        return not _is_locked(self._root_fd, entry) and self._take(entry)
+        return not is_locked(self._root_fd, entry) and self._take(entry)
 
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead daemons left staged, and among ``names`` what long dead compilers left."""
@@ -121,25 +131,32 @@ def describe_entry(program: Program, root: str, found: Found) -> Described:
     return described(found, kind=program.kind(entry.files), arch=arch, label=label)
 
 
-def _is_locked(root_fd: int, entry: EntryFolder) -> bool:
+def is_locked(root_fd: int, entry: EntryFolder) -> bool:
     """Returns whether a process holds one of the locks in an entry's folder."""
     for path in entry.locks:
         above, _, name = path.rpartition("/")
-        with folder(root_fd, join(entry.found.name, above)) as fd:
+        with folder(root_fd, join(entry.found.name, above) if above else entry.found.name) as fd:
             if fd is not None and _is_held(fd, name):
                 return True
     return False
 
 
 def _is_held(folder_fd: int, name: str) -> bool:
-    try:
-        fd = os.open(name, _LOCK_FILE, dir_fd=folder_fd)
-    except OSError:
-        return False  # gone, or no file
-    try:
-        return not lock_descriptor(fd, blocking=False)
-    finally:
-        os.close(fd)  # which unlocks
+    """Returns whether a lock is held. One that cannot be tried counts as held: its owner may be at work."""
+    for access in (os.O_RDWR, os.O_RDONLY):  # the second for a file of another user's
+        try:
+            fd = os.open(name, access | _LOCK_FILE, dir_fd=folder_fd)
+        except OSError as error:
+            if error.errno in _NO_LOCK:
+                return False
+            continue
+        try:
+            return not lock_descriptor(fd, blocking=False)
+        except OSError:
+            return True
+        finally:
+            os.close(fd)  # which unlocks
+    return True
 
 
 def _new_name() -> str:
@@ -159,7 +176,8 @@ def _remove(condemned_fd: int, name: str) -> None:
             if fd is None:
                 continue
             left += _empty(fd, condemned_fd)
-        os.rmdir(name, dir_fd=condemned_fd)
+        with contextlib.suppress(FileNotFoundError):  # another of our processes removes it, too
+            os.rmdir(name, dir_fd=condemned_fd)
 
 
 def _empty(fd: int, condemned_fd: int) -> list[str]:
@@ -168,8 +186,10 @@ def _empty(fd: int, condemned_fd: int) -> list[str]:
     while listed := _some_in(fd):
         for name, is_folder in listed:
             if is_folder:
-                moved.append(_new_name())
-                os.rename(name, moved[-1], src_dir_fd=fd, dst_dir_fd=condemned_fd)
+                new_name = _new_name()
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(name, new_name, src_dir_fd=fd, dst_dir_fd=condemned_fd)
+                    moved.append(new_name)
             else:
                 unlink_in(fd, name)
     return moved

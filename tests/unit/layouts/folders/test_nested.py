@@ -6,17 +6,19 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from lockcache.layouts import GUESTS, Files, NotACacheError, WrongLayoutError, measure, recognise, triton
+from lockcache.layouts import GUESTS, Files, NotACacheError, WrongLayoutError, evict_each, measure, recognise, triton
 from lockcache.layouts.folders import scan as scanning
 from lockcache.lowlevel import Found
 from tests.daemon import nested_format
 from tests.daemon.directories import disk_usage, photograph
 from tests.daemon.nested_format import compile_code, compile_model, fill_inductor, fill_vllm, hash_of, set_age
 from tests.daemon.triton_format import key_of
+from tests.unit.forked import in_child
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +115,94 @@ def test_a_hash_in_which_a_lock_is_held_stays(cache_path: Path, opened: Callable
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert not files.evict(found)
     assert files.evict(found)
+
+
+def test_a_lock_next_to_the_ranks_counts_too(cache_path: Path, opened: Callable[..., Files]) -> None:
+    fill_vllm(cache_path, range(1))
+    files = opened("vllm")
+    lock_path = cache_path / "torch_compile_cache" / hash_of(0) / "x.lock"
+    lock_path.touch()
+    [found] = entries(files).values()
+    with lock_path.open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert not files.evict(found)
+    assert files.evict(found)
+
+
+def let_in(path: Path) -> None:
+    """Let every user into the folders above."""
+    for parent in [*path.parents][:-2]:
+        parent.chmod(parent.stat().st_mode | 0o011)
+
+
+def be_nobody() -> None:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+def own_by_nobody(path: Path, *but: Path) -> None:
+    for each in {path, *path.rglob("*")} - set(but):
+        os.chown(each, 65534, 65534)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mode", [0o644, 0o600])
+def test_a_held_lock_of_another_users_is_held(cache_path: Path, mode: int) -> None:
+    fill_vllm(cache_path, range(1))
+    lock_path = next(cache_path.rglob("*.lock"))
+    lock_path.chmod(mode)
+    own_by_nobody(cache_path, lock_path)
+    let_in(cache_path)
+
+    def evict_all() -> list[bool]:
+        be_nobody()
+        files = GUESTS["vllm"].open_files(str(cache_path), 0.0, lambda: None)
+        files.prepare()
+        return [files.evict(found) for found in entries(files).values()]
+
+    with lock_path.open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert in_child(evict_all) == [False]
+    assert in_child(evict_all) == [mode == 0o644]
+
+
+@pytest.mark.root
+def test_a_folder_that_may_not_be_changed_keeps_nothing_else_and_no_start(cache_path: Path) -> None:
+    fill_vllm(cache_path, range(3))
+    of_root = cache_path / "torch_compile_cache" / hash_of(0) / "rank_0_0/inductor_cache"
+    own_by_nobody(cache_path, of_root)
+    of_root.chmod(0o755)
+    let_in(cache_path)
+
+    def evict_all() -> tuple[int, bool]:
+        be_nobody()
+        files = GUESTS["vllm"].open_files(str(cache_path), 0.0, lambda: None)
+        files.prepare()
+        done = evict_each(files, sorted(entries(files).values()), lambda: False)
+        return done.evicted.entries, done.failure is not None
+
+    assert in_child(evict_all) == (2, True)
+    assert in_child(evict_all) == (0, False)
+    condemned = cache_path / "lockcache/condemned"
+    left = [*condemned.iterdir()]
+    assert left
+    assert all(each.stat().st_uid in (0, 65534) for each in left)
+
+
+def test_two_that_remove_what_was_condemned_do_not_trouble_each_other(
+    cache_path: Path, opened: Callable[..., Files]
+) -> None:
+    fill_vllm(cache_path, range(20))
+    files = opened("vllm")
+    files.prepare()
+    second = opened("vllm")
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(evict_each, files, [*entries(files).values()], lambda: False)
+        while not done.done():
+            second.prepare()
+    assert (done.result().evicted.entries, done.result().failure) == (20, None)
+    assert [*(cache_path / "lockcache/condemned").iterdir()] == []
 
 
 def test_a_file_with_two_names_counts_once(cache_path: Path, opened: Callable[..., Files]) -> None:
@@ -254,6 +344,24 @@ def test_all_files_of_a_code_go_together_and_not_under_inductors_lock(
     assert files.evict(found)
     assert [*place.iterdir()] == []
     assert (cache_path / "locks" / f"{name}.lock").exists()
+
+
+def test_a_held_lock_keeps_nothing_in_other_folders(cache_path: Path, opened: Callable[..., Files]) -> None:
+    cache_path.mkdir(mode=0o700)
+    codes: dict[str, int] = {}
+    for number in range(200):
+        codes.setdefault(nested_format.inductor_hash("c", number)[1:3], number)
+    same_letter = sorted(codes)[:2]
+    for letters in same_letter:
+        compile_code(cache_path, codes[letters])
+    assert same_letter[0][0] == same_letter[1][0]
+    files = opened("torchinductor")
+    files.prepare()
+    name = nested_format.inductor_hash("c", codes[same_letter[0]])
+    with (cache_path / "locks" / f"{name}.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = evict_each(files, sorted(entries(files).values(), key=lambda each: each.name), lambda: False)
+    assert (done.evicted.entries, done.busy_locks) == (1, {same_letter[0]})
 
 
 def test_a_key_condemned_before_a_death_goes_at_the_next_start(cache_path: Path, opened: Callable[..., Files]) -> None:
