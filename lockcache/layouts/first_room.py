@@ -11,15 +11,19 @@ from __future__ import annotations
 import contextlib
 import heapq
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from lockcache.filestream.disk import DISK_FULL
+from lockcache.layouts.folders.files import may_go
+from lockcache.layouts.folders.scan import look
 from lockcache.layouts.folders.tilelang import TILELANG
 from lockcache.layouts.folders.torchinductor import GRAPHS, NAME
+from lockcache.layouts.folders.vllm import COMPILED, VLLM
 from lockcache.layouts.folders.warp import WARP
-from lockcache.layouts.openat import folder, opened_root, status_in, unlink_in
+from lockcache.layouts.openat import folder, join, opened_root, status_in, statuses_in, unlink_in
 from lockcache.layouts.registry import GUESTS
 from lockcache.layouts.tree_scan import names_of
 from lockcache.layouts.triton_scan import GROUP_PREFIX, is_key
@@ -55,6 +59,8 @@ def _remove_some(root: str, program: str, settle_seconds: float) -> bool:
         settle_seconds = 0.0  # what is whole is renamed into place, here and by cuda.core
     found = all_entries(Layout(root)) if guest is None else guest.view_entries(root, lambda: None)
     removed = False
+    if program == VLLM.name:
+        return _remove_one_hash(root, [each for each in found if each.inode], settle_seconds)
     with opened_root(root) as root_fd:
         for each in heapq.nsmallest(_ENTRIES, (each for each in found if each.inode)):
             path, names_in = _place_of(program, each)
@@ -64,6 +70,40 @@ def _remove_some(root: str, program: str, settle_seconds: float) -> bool:
             if program != "files":  # whose folders stay
                 _remove_empty(root_fd, path)
     return removed
+
+
+def _remove_one_hash(root: str, found: list[Found], settle_seconds: float) -> bool:
+    """Unlink all of the least recently used hash that is at rest. Returns whether there was one.
+
+    First goes what tells vLLM that a rank was compiled. One is enough: it has gigabytes.
+    """
+    with opened_root(root) as root_fd:
+        for each in sorted(found):
+            entry = look(root_fd, VLLM, each.name)
+            if entry is None or not may_go(root_fd, entry, settle_seconds):
+                continue
+            folders, files = _tree_of(root_fd, each.name)
+            for path, name in sorted(files, key=lambda file: file[1] != COMPILED):
+                with folder(root_fd, path) as fd:
+                    if fd is not None:
+                        unlink_in(fd, name)
+            for path in reversed(folders):
+                _remove_empty(root_fd, path)
+            return True
+    return False
+
+
+def _tree_of(root_fd: int, path: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """Returns the folders of a tree, each before those in it, and its files by folder and name."""
+    folders, files = [path], []
+    for above in folders:
+        with folder(root_fd, above) as fd:
+            for name, status in () if fd is None else statuses_in(fd):
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(join(above, name))
+                else:
+                    files.append((above, name))
+    return folders, files
 
 
 def _place_of(program: str, found: Found) -> tuple[str, Callable[[int], Iterable[str]]]:

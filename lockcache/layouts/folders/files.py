@@ -15,6 +15,7 @@ import contextlib
 import errno
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
@@ -80,7 +81,7 @@ class FolderFiles(GuestFiles):
         entry = look(self._root_fd, self._program, found.name)
         if entry is None or not is_same(entry.found, found) or not self._rests(entry, self.settle_seconds):
             return False
-        return not is_locked(self._root_fd, entry) and self._take(entry)
+        return not _is_locked(self._root_fd, entry) and self._take(entry)
 
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead daemons left staged, and among ``names`` what long dead compilers left."""
@@ -131,7 +132,13 @@ def describe_entry(program: Program, root: str, found: Found) -> Described:
     return described(found, kind=program.kind(entry.files), arch=arch, label=label)
 
 
-def is_locked(root_fd: int, entry: EntryFolder) -> bool:
+def may_go(root_fd: int, entry: EntryFolder, settle_seconds: float) -> bool:
+    """Returns whether an entry is at rest by the clock of this host, and no lock in it is held."""
+    wanted = settle_seconds if entry.is_finished else max(settle_seconds, _COMPILING_SECONDS)
+    return abs(time.time_ns() - entry.changed_ns) >= wanted * 1e9 and not _is_locked(root_fd, entry)
+
+
+def _is_locked(root_fd: int, entry: EntryFolder) -> bool:
     """Returns whether a process holds one of the locks in an entry's folder."""
     for path in entry.locks:
         above, _, name = path.rpartition("/")

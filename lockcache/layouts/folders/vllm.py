@@ -13,6 +13,9 @@ from typing import Final
 
 from lockcache.layouts.folders.scan import Program, scan
 
+#: What vLLM looks for at a start, in the folder of each rank.
+COMPILED: Final = "vllm_compile_cache.py"
+
 _RANK: Final = r"rank_\d+(?:_\d+)?"
 # Written by nothing but vLLM. A folder of a rank is not a mark, nor is a `model`: checkpoints have both, by ten digits.
 _FOLDER: Final = r"[0-9a-f]{10}|[0-9a-f]{64}"

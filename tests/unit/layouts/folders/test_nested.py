@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -11,7 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.layouts import GUESTS, Files, NotACacheError, WrongLayoutError, evict_each, measure, recognise, triton
+from lockcache.layouts import (
+    GUESTS,
+    Files,
+    NotACacheError,
+    WrongLayoutError,
+    evict_each,
+    measure,
+    recognise,
+    triton,
+    with_room,
+)
 from lockcache.layouts.folders import scan as scanning
 from lockcache.lowlevel import Found
 from tests.daemon import nested_format
@@ -115,6 +126,26 @@ def test_a_hash_in_which_a_lock_is_held_stays(cache_path: Path, opened: Callable
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert not files.evict(found)
     assert files.evict(found)
+
+
+def test_on_a_full_disk_the_oldest_hash_goes_and_none_that_is_compiled_or_locked(cache_path: Path) -> None:
+    fill_vllm(cache_path, range(1, 4))
+    set_age(compile_model(cache_path, 0, is_finished=False), 0)
+    lock_path = next((cache_path / "torch_compile_cache" / hash_of(1)).rglob("*.lock"))
+    full = [OSError(errno.ENOSPC, "full")]
+
+    def work() -> None:
+        if full:
+            raise full.pop()
+
+    with lock_path.open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with_room(str(cache_path), "vllm", work)
+        left = {each.name for each in (cache_path / "torch_compile_cache").iterdir()}
+        assert left == {hash_of(number) for number in (0, 1, 3)}
+    full.append(OSError(errno.ENOSPC, "full"))
+    with pytest.raises(OSError, match="full"):
+        with_room(str(cache_path), "vllm", work, settle_seconds=60.0)
 
 
 def test_a_lock_next_to_the_ranks_counts_too(cache_path: Path, opened: Callable[..., Files]) -> None:
