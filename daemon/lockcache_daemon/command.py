@@ -40,7 +40,6 @@ _EPILOG = """
 \b
 Examples:
   lockcache-daemon --max-size 10G ~/.cache/cuda-python/program-cache
-  lockcache-daemon --max-size 50G ~/.cache/vllm/torch_compile_cache
   lockcache-daemon --max-age 30d --min-free 5% --total 50G /shared/kernels
   lockcache-daemon --max-size 10G --once           (from cron or a CI job)
 
