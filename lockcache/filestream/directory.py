@@ -294,7 +294,8 @@ class CacheDirectory:
         It would count as an empty one, and the directory would outgrow its cap once the folder is back.
         """
         layout = self.layout
-        for folder in (layout.own, layout.tmp, layout.entries, *layout.shard_folders(shard)):
+        above = layout.own, layout.tmp, layout.entries, layout.records, layout.views, layout.quarantine
+        for folder in (*above, *layout.shard_folders(shard)):
             refuse_symlink(folder)
 
     def count_again_all_locked(self, policy: Policy | None = None) -> None:
