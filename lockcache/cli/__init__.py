@@ -85,7 +85,7 @@ def _hide_secrets() -> None:
             for first, last in _secrets_in(memory.read(end - begin)):
                 memory.seek(begin + first)
                 memory.write(b"*" * (last - first))
-    except PermissionError:  # of a program with more rights than its user, or in a sandbox
+    except OSError:  # of a program with more rights than its user, or in a sandbox
         from_here, sys.path[:1] = sys.path[:1], []  # `python -m lockcache` would load a module of the current folder
         try:
             import ctypes

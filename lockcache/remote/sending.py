@@ -276,7 +276,7 @@ _busy: Final[set[Sender]] = set()
 def sender_with(url: str, patience: Patience) -> Sender:
     """Returns this process's sender for one server, which lives as long as somebody uses it, and has jobs."""
     with unforked:  # in one step: of two that come first, both use one
-        return _senders.setdefault(url, Sender(patience))
+        return _senders.get(url) or _senders.setdefault(url, Sender(patience))
 
 
 class _End:
