@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-__all__ = ["Said", "http_that", "redis_that"]
+__all__ = ["Said", "http_that", "redis_that", "server_that"]
 
 
 class Said(NamedTuple):
@@ -87,3 +87,32 @@ def redis_that(answer: Callable[[str], bytes | None]) -> Iterator[int]:
         yield listening.getsockname()[1]
         listening.shutdown(socket.SHUT_RDWR)
         thread.join()
+
+
+@contextlib.contextmanager
+def server_that(answers: Callable[[socket.socket], object]) -> Iterator[int]:
+    """A port on which ``answers`` is called with each connection, in a thread, once something came."""
+    threads: list[threading.Thread] = []
+
+    def serve(client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            client.recv(65_536)
+            answers(client)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                threads.append(threading.Thread(target=serve, args=(client,)))
+                threads[-1].start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            accepting.join()
+            for thread in threads:
+                thread.join()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
 from lockcache.remote import call_within
 from tests.matrix_sampling import all_but
+from tests.remote.answering import server_that
 
 _OK = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\n'
 _CHUNKS = _OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -57,32 +56,16 @@ print(json.dumps([time.process_time() - began, cache.waited_seconds, len(found) 
 """
 
 
-@contextlib.contextmanager
-def _flooding(head: bytes, piece: bytes) -> Iterator[int]:
+def _flooding(head: bytes, piece: bytes) -> AbstractContextManager[int]:
     """A port on which each request is answered by ``head``, and by ``piece`` until the client hangs up."""
     pieces = piece * (1 + (1 << 18) // len(piece))
 
-    def serve(client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError):
-            client.recv(65_536)
-            client.sendall(head)
-            while True:
-                client.sendall(pieces)
+    def answer(client: socket.socket) -> None:
+        client.sendall(head)
+        while True:
+            client.sendall(pieces)
 
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = listener.accept()
-                threading.Thread(target=serve, args=(client,), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        accepting = threading.Thread(target=accept)
-        accepting.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            accepting.join()
+    return server_that(answer)
 
 
 @pytest.mark.slow

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,40 +21,12 @@ from lockcache.remote.sending import Sender
 from lockcache.remote.servers import calls, redis_server, transport
 from lockcache.remote.wait_limits import Patience
 from tests.cli.command import run
+from tests.remote.answering import server_that
 from tests.remote.servers import Valkey
 
 CacheAt = Callable[..., RemoteProgramCache]
 
 _HOUR_NS = 3600 * 10**9
-
-
-@contextlib.contextmanager
-def _server_that(answers: Callable[[socket.socket], object]) -> Iterator[int]:
-    """A port on which ``answers`` is called with each connection, in a thread, once something came."""
-    threads: list[threading.Thread] = []
-
-    def serve(client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError):
-            client.recv(65_536)
-            answers(client)
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = listener.accept()
-                threads.append(threading.Thread(target=serve, args=(client,)))
-                threads[-1].start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        accepting = threading.Thread(target=accept)
-        accepting.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            accepting.join()
-            for thread in threads:
-                thread.join()
 
 
 def _plant(server: Valkey, key: bytes, value: bytes, created_ns: int) -> None:
@@ -183,7 +154,7 @@ def test_calls_that_hung_and_ended_are_not_left_behind() -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("too many open files"), AttributeError("half installed"), MemoryError()])
-def test_a_client_that_cannot_be_loaded_is_a_server_that_does_not_answer(
+def test_a_client_that_cannot_be_loaded_is_aserver_that_does_not_answer(
     error: Exception, cache_at: CacheAt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(name: str) -> None:
@@ -197,7 +168,7 @@ def test_a_client_that_cannot_be_loaded_is_a_server_that_does_not_answer(
     assert cache.remote_stats().lost_puts == 1
 
 
-def test_a_setting_at_which_the_client_panics_is_a_server_that_does_not_answer(cache_at: CacheAt) -> None:
+def test_a_setting_at_which_the_client_panics_is_aserver_that_does_not_answer(cache_at: CacheAt) -> None:
     pytest.importorskip("obstore")
     cache = cache_at("az://kernels/place?account_name=somebody&allow_http=true")
     assert cache.get("k") is None
@@ -217,7 +188,7 @@ def test_an_http_answer_whose_head_has_no_end_is_ended_here(piece: bytes, cache_
         while not is_over.wait(0.01):
             client.sendall(piece)
 
-    with _server_that(answer) as port:
+    with server_that(answer) as port:
         try:
             cache = cache_at(f"http://127.0.0.1:{port}")
             assert cache.get("k") is None
@@ -238,7 +209,7 @@ def test_a_call_that_the_failure_of_another_ends_is_not_a_second_failure(caplog:
         else:
             client.sendall(b"garbage\r\n\r\n")
 
-    with _server_that(answer) as port:
+    with server_that(answer) as port:
         store = RemoteStore(parse_url(f"http://127.0.0.1:{port}/kernels"))
         waiting = threading.Thread(target=store.link.tell, args=(lambda transport: transport.probe(),))
         waiting.start()
@@ -269,7 +240,7 @@ def test_an_answer_without_an_end_is_not_received_to_it(monkeypatch: pytest.Monk
         for _ in range(32):  # a client that would receive it all finds that the connection has ended
             client.sendall(bytes(1 << 20))
 
-    with _server_that(flood) as port:
+    with server_that(flood) as port:
         reading = redis_server.connect(parse_url(f"redis://127.0.0.1:{port}"), 60.0)
         with pytest.raises(RemoteError, match="an answer is longer than 1048576 bytes"):
             reading.get("0" * 64)

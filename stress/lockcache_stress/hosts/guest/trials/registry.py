@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from lockcache_stress.hosts.guest.site import Site
-from lockcache_stress.hosts.guest.trials.bytes import shared_bytes
 from lockcache_stress.hosts.guest.trials.calls import calls
 from lockcache_stress.hosts.guest.trials.cap import cap
 from lockcache_stress.hosts.guest.trials.cut import cut
@@ -15,8 +14,8 @@ from lockcache_stress.hosts.guest.trials.herd import herd
 from lockcache_stress.hosts.guest.trials.kill import kill
 from lockcache_stress.hosts.guest.trials.neighbour import neighbour
 from lockcache_stress.hosts.guest.trials.opened import opened
+from lockcache_stress.hosts.guest.trials.registers import restart, shared_bytes
 from lockcache_stress.hosts.guest.trials.replaced import replaced
-from lockcache_stress.hosts.guest.trials.restart import restart
 from lockcache_stress.hosts.guest.trials.seed import seed as seed_
 from lockcache_stress.hosts.guest.trials.visible import visible
 
