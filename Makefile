@@ -98,7 +98,7 @@ types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
 
 layers: $(STAMP) ## who may import whom
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/lint-imports --no-logo importlinter.toml
 
 deps: $(STAMP) ## dependencies that are unused, missing or undeclared
 	$(BIN)/deptry $(PACKAGES)

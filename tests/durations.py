@@ -1,6 +1,6 @@
 """Durations of the tests of each folder, next to their budgets. Printed with ``--durations``; fails nothing.
 
-A folder over its budget has a test that needs a marker (``slow``, ``long``, see ``pyproject.toml``) or a smaller plan.
+A folder over its budget has a test that needs a marker (``slow``, ``long``, see ``pytest.ini``) or a smaller plan.
 Budgets are seconds of all workers together, set-up included, on two cores; a busy machine takes twice as long.
 """
 

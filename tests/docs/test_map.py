@@ -15,7 +15,7 @@ from tests.docs.pages import PROJECT
 INTERNALS = PROJECT / "docs/internals"
 MAP = INTERNALS / "map.md"
 #: A path, and perhaps names in that file.
-_PLACE = re.compile(r"`((?:lockcache|daemon|stress|tests|pyproject)[\w/.]*)(?::\s([\w.,\s]+))?`")
+_PLACE = re.compile(r"`((?:lockcache|daemon|stress|tests|pyproject|importlinter)[\w/.]*)(?::\s([\w.,\s]+))?`")
 
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]

@@ -193,7 +193,7 @@ def try_mutant(root: Path, mutant: Mutant, limit_seconds: float) -> tuple[str, s
 
 def copy_tree(target: Path) -> None:
     """Copy what the tests need. Bytecode is checked by content, because two mutants may have the same time and size."""
-    for part in ("lockcache", "daemon", "stress", "tests", "pyproject.toml", "README.md", "docs"):
+    for part in ("lockcache", "daemon", "stress", "tests", "pyproject.toml", "pytest.ini", "README.md", "docs"):
         source = ROOT / part
         if source.is_dir():
             shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("__pycache__"))
