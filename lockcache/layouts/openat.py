@@ -2,18 +2,22 @@
 and the homes in which a program's entries are, by the patterns of their names.
 
 Keeps one promise for directories whose writers we do not know: a directory that is swapped for a symlink between a look
-and a removal is not followed, and another file system mounted below is not entered. Every step is an ``openat`` of one
-name with ``O_NOFOLLOW`` on the descriptor of the last.
+and a removal is not followed, and what is mounted below is not entered, be it another file system or, by a bind mount,
+another part of the same one. Every step is one ``openat2`` of one name, on the descriptor of the last, that refuses
+symlinks and mounts; where kernel or sandbox do not know it (Linux before 5.6), an ``openat`` with ``O_NOFOLLOW``, and
+the mount of what was opened is compared.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import stat
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from lockcache.filestream.disk import NOATIME
@@ -22,10 +26,20 @@ from lockcache.filestream.disk import NOATIME
 #: ELOOP.
 NOT_A_FOLDER: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
+# A mount in the place of a folder.
+_NOT_OURS: Final = (*NOT_A_FOLDER, errno.EXDEV)
+
 _FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # The unit of st_blocks, whatever the file system's.
 _BLOCK_BYTES: Final = 512
 _FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+# openat2 has the same number on every architecture but Alpha. Python has no call for it.
+_OPENAT2: Final = 437
+_NO_MOUNTS, _NO_MAGIC_LINKS, _NO_SYMLINKS = 1, 2, 4
+_HOW: Final = struct.pack("=QQQ", _FLAGS | os.O_NOFOLLOW, 0, _NO_MOUNTS | _NO_MAGIC_LINKS | _NO_SYMLINKS)
+# Of a kernel that lacks the call, and of sandboxes that know no calls but old ones.
+_UNKNOWN_CALL: Final = (errno.ENOSYS, errno.EPERM)
 
 #: For each home the patterns of the folders' names that lead there from the root. The whole of a name has to match.
 Homes = tuple[tuple[str, ...], ...]
@@ -53,30 +67,84 @@ def opened_root(path: str) -> Iterator[int]:
 def folder(parent_fd: int, path: str) -> Iterator[int | None]:
     """Open the folder ``path`` (parts joined by ``/``; empty: the parent itself), for a ``with`` block.
 
-    ``None`` where one of the parts is missing, no folder, a symlink, or on another file system. Raises
+    ``None`` where one of the parts is missing, no folder, a symlink, on another file system, or a mount. Raises
     :class:`OSError` for what cannot be read.
     """
-    if not path:
-        yield parent_fd
-        return
-    device = os.fstat(parent_fd).st_dev
-    fd = parent_fd
-    try:
-        for part in path.split("/"):
-            above, below = fd, _open_part(fd, part)
-            if below is None:
-                yield None
-                return
-            fd = below
-            if above != parent_fd:
-                os.close(above)
-            if os.fstat(fd).st_dev != device:
-                yield None
-                return
-        yield fd
-    finally:
-        if fd != parent_fd:
-            os.close(fd)
+    with Descent(parent_fd) as descent:
+        yield descent.go(path)
+
+
+class Descent:
+    """A place below an open folder that moves from folder to folder: each step costs one opening, at any depth.
+
+    For a walk that goes through hundreds of folders one in another: to go to each from the top takes time by the square
+    of their depth. For a ``with`` block, which closes what it opened.
+    """
+
+    def __init__(self, top_fd: int) -> None:
+        """Begin in the open folder ``top_fd``, which stays open."""
+        self._top_fd = self._fd = top_fd
+        self._device = os.fstat(top_fd).st_dev
+        # The folder that is open, and the inodes of those that lead to it, its own the last.
+        self._path = ""
+        self._inodes: list[int] = []
+
+    def __enter__(self) -> Descent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def go(self, path: str) -> int | None:
+        """Returns the open folder ``path`` (parts joined by ``/``; empty: the top itself), open until the next call.
+
+        ``None`` and :class:`OSError` as for :func:`folder`.
+        """
+        try:
+            while self._path and path != self._path and not path.startswith(f"{self._path}/"):
+                self._go_up()
+            left = path[len(self._path) :].removeprefix("/") if self._path else path
+            for part in left.split("/") if path != self._path else ():
+                if not self._go_down(part):
+                    self._leave()
+                    return None
+        except BaseException:
+            self._leave()
+            raise
+        return self._fd
+
+    def _go_down(self, part: str) -> bool:
+        fd = _open_part(self._fd, part)
+        if fd is None:
+            return False
+        self._replace(fd)
+        status = os.fstat(fd)
+        self._path = join(self._path, part)
+        self._inodes.append(status.st_ino)
+        return status.st_dev == self._device
+
+    def _go_up(self) -> None:
+        """Go to the folder above if it is the one that led here; to the top if the open one was moved since."""
+        above = self._path.rpartition("/")[0]
+        if not above:
+            self._leave()
+            return
+        self._replace(os.open("..", _FLAGS, dir_fd=self._fd))
+        self._path = above
+        self._inodes.pop()
+        status = os.fstat(self._fd)
+        if (status.st_dev, status.st_ino) != (self._device, self._inodes[-1]):
+            self._leave()
+
+    def _replace(self, fd: int) -> None:
+        self._fd, left = fd, self._fd
+        if left not in (self._top_fd, fd):
+            os.close(left)
+
+    def _leave(self) -> None:
+        """Go back to the top."""
+        self._path, self._inodes = "", []
+        self._replace(self._top_fd)
 
 
 def status_in(folder_fd: int, name: str) -> os.stat_result | None:
@@ -175,8 +243,50 @@ def _open_part(folder_fd: int, part: str) -> int | None:
     if part in ("", ".", ".."):
         raise ValueError(f"{part!r} is not a name of a folder")
     try:
-        return os.open(part, _FLAGS | os.O_NOFOLLOW, dir_fd=folder_fd)
+        fd = _open_on_this_mount(folder_fd, part)
     except OSError as error:
-        if error.errno not in NOT_A_FOLDER:
+        if error.errno not in _NOT_OURS:
             raise
         return None
+    return fd
+
+
+def _open_on_this_mount(folder_fd: int, part: str) -> int:
+    call, number_of_error = _openat2()
+    while call is not None:
+        fd: int = call(_OPENAT2, folder_fd, os.fsencode(part), _HOW, len(_HOW))
+        if fd >= 0:
+            return fd
+        number = number_of_error()
+        if number in _UNKNOWN_CALL:
+            break
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number), part)
+    fd = os.open(part, _FLAGS | os.O_NOFOLLOW, dir_fd=folder_fd)
+    if _mount_of(fd) != _mount_of(folder_fd):
+        os.close(fd)
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), part)
+    return fd
+
+
+@functools.cache
+def _openat2() -> tuple[Callable[..., int] | None, Callable[[], int]]:
+    """Returns the C library's ``syscall``, where Python can call it, and what tells its error."""
+    try:
+        import ctypes
+
+        call = ctypes.CDLL(None, use_errno=True).syscall
+        call.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
+        call.restype = ctypes.c_long
+        return call, ctypes.get_errno
+    except (ImportError, OSError, AttributeError):
+        return None, int
+
+
+def _mount_of(fd: int) -> bytes:
+    """Returns the number of the mount that an open folder is on; empty without ``/proc``."""
+    try:
+        with open(f"/proc/self/fdinfo/{fd}", "rb", buffering=0) as file:
+            return file.read(4096).partition(b"mnt_id:")[2].split(b"\n", 1)[0]
+    except OSError:
+        return b""

@@ -24,7 +24,7 @@ from lockcache.filestream.disk import (
 )
 from lockcache.integrations.pyptx_directory import guest_layout
 from lockcache.integrations.staged import reap_staged, staged_bytes
-from lockcache.layouts.openat import NOT_A_FOLDER, folder, open_root, status_in
+from lockcache.layouts.openat import NOT_A_FOLDER, Descent, folder, open_root, status_in
 from lockcache.lowlevel import Found, Layout, check_directory
 
 _LONGEST_NAME: Final = 64
@@ -64,7 +64,8 @@ class GuestFiles:
 
     def glance(self) -> object:
         """Returns a value that differs after a change, as far as that shows without a walk."""
-        return [self._mtime_ns(path) for path in self._watched]
+        with Descent(self._root_fd) as descent:
+            return [_mtime_ns(descent.go(path)) for path in sorted(self._watched)]
 
     def staged_bytes(self) -> int:
         """Returns the bytes that lockcache itself is writing. Raises :class:`OSError`."""
@@ -100,16 +101,16 @@ class GuestFiles:
         if fd >= 0:
             os.close(fd)
 
-    def _mtime_ns(self, path: str) -> int:
-        with folder(self._root_fd, path) as fd:
-            return 0 if fd is None else os.fstat(fd).st_mtime_ns
-
     def _make_condemned(self) -> None:
         self.layout.reach.make_folder(f"{self.layout.own}/{_CONDEMNED}")
 
     def _condemned(self) -> AbstractContextManager[int]:
         """Returns the open folder of what was condemned, for a ``with`` block. Raises :class:`OSError`."""
         return open_folder(self.root, _OWN, _CONDEMNED)
+
+
+def _mtime_ns(folder_fd: int | None) -> int:
+    return 0 if folder_fd is None else os.fstat(folder_fd).st_mtime_ns
 
 
 def restate_all(layout: Layout, folder_fd: int | None, names: Iterable[str]) -> None:

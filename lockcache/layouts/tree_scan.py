@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import last_use_ns
-from lockcache.layouts.openat import disk_bytes, folder, join, status_in
+from lockcache.layouts.openat import Descent, disk_bytes, join, status_in
 from lockcache.layouts.triton_scan import GROUP_PREFIX
 from lockcache.lowlevel import Found
 
@@ -70,19 +70,20 @@ def scan(
     ``passes_over`` are another layout's. Raises :class:`OSError` and :class:`NotACacheError`.
     """
     left = [""]
-    while left:
-        path = left.pop()
-        between()
-        with folder(root_fd, path) as fd:
+    with Descent(root_fd) as descent:
+        while left:
+            path = left.pop()
+            between()
+            fd = descent.go(path)
             if fd is None:
                 continue
             status = os.fstat(fd)
             folders.append(Tree(path, status.st_mtime_ns, disk_bytes(status)))
             files, below = _list(fd, root, path, between)
-        paths = (join(path, name) for name in below if path or name != _OWN)
-        left += [each for each in paths if not passes_over(each)]
-        if not any(name.startswith(GROUP_PREFIX) for name in files):
-            yield from _entries(path, files)
+            paths = (join(path, name) for name in below if path or name != _OWN)
+            left += [each for each in paths if not passes_over(each)]
+            if not any(name.startswith(GROUP_PREFIX) for name in files):
+                yield from _entries(path, files)
 
 
 def look(folder_fd: int, path: str) -> Found | None:

@@ -155,7 +155,9 @@ class _Seen:
             path = left.pop()
             between()
             with folder(fd, path) as inner:
-                for name, status in () if inner is None else statuses_in(inner):
+                if inner is None:
+                    return False  # a mount, or it has just gone
+                for name, status in statuses_in(inner):
                     if name in PRECIOUS:
                         return False  # somebody works in it
                     below = join(path, name)
