@@ -35,7 +35,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, Hold, Waiter, ring
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy, Priority
-from lockcache.filestream.repair import reap, recount_drifted, recount_unless_busy, reserved_and_dead
+from lockcache.filestream.repair import look_at_staged, reap, recount_drifted, recount_unless_busy
 
 _log = logging.getLogger("lockcache")
 
@@ -213,7 +213,9 @@ class Admission:
             return False
         if self._tried is _Tried.NOTHING:
             self._tried = _Tried.EVICTION
-        staged, dead = reserved_and_dead(self._layout)
+        staged, dead, others_bytes = look_at_staged(self._layout)
+        if others_bytes != directory.policy.stated.policy.others_bytes:
+            directory.policy.make_room_for(others_bytes)
         for shard in dead:
             recount_unless_busy(directory, shard)
         slots = slots_in(usage.whole())
@@ -222,13 +224,13 @@ class Admission:
         held_bytes = total.bytes - staged_bytes
         if held_bytes - limit_bytes > limit_bytes // _SUSPICIOUS_SHARE and self._recount():
             return True
-        others_bytes = max(0, staged_bytes - self._reserved_bytes)
+        ahead_bytes = max(0, staged_bytes - self._reserved_bytes)
         # The first pass is made however short the timeout is: else a full cache would stay full.
         until = max(self._deadline, time.monotonic() + _LEAST_PASS_SECONDS)
         evicted = evict_to_limit(
             directory,
             limit_bytes,
-            ahead_bytes=min(others_bytes, limit_bytes // _LARGEST_BATCH_SHARE),
+            ahead_bytes=min(ahead_bytes, limit_bytes // _LARGEST_BATCH_SHARE),
             should_stop=lambda: time.monotonic() >= until,
             usage=usage,
         )

@@ -66,6 +66,8 @@ class Policy:
     is_default: bool = False
     #: Not a rule: :meth:`.StatedPolicy.replace` leaves it unchanged.
     seed: Seed | None = field(default=None, compare=False, kw_only=True)
+    #: Not a rule, and not published: the bytes of what other programs have in ``tmp/``, as this process last saw them.
+    others_bytes: int = field(default=0, compare=False, kw_only=True)
 
     def over(self, stated: Policy) -> Policy:
         """Returns the policy of a directory that states another one, once a program adds this one to it.
@@ -93,6 +95,8 @@ class Policy:
             return None
         if cap >= max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block):
             cap -= _OWN_BLOCKS * (block + space.inode_bytes) + _OWN_INODES * space.inode_bytes
+        # A user who may put files there takes at most three quarters, so that something is stored besides.
+        cap -= min(self.others_bytes, cap // 4 * 3)
         return cap if self.seed is None else max(0, cap - self.seed.bytes)
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +80,52 @@ def test_a_capped_cache_of_cuda_core_evicts_our_entries_and_we_evict_its(cache_p
     assert theirs.get(b"theirs 0") is None
     assert sum(file.stat().st_size for file in (cache_path / "entries").glob("??/*")) <= 60_000
     assert ours.recount() == []
+
+
+_KILLED = """
+import os, signal, sys
+from cuda.core.utils import FileStreamProgramCache
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+with FileStreamProgramCache(sys.argv[1]) as cache:
+    cache[b"key"] = bytes(int(sys.argv[2]))
+"""
+_CAP = 4_000_000
+
+
+def _disk_bytes(path: Path) -> int:
+    return sum(each.lstat().st_blocks * 512 for each in path.rglob("*") if each.is_file())
+
+
+def _fill(path: Path) -> int:
+    with FileStreamProgramCache(path, max_size_bytes=_CAP) as cache:
+        for number in range(40):
+            cache[b"%d" % number] = bytes(200_000)
+        assert cache.stats().dropped_writes == 0
+        return len(cache)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_blocks")
+def test_what_a_killed_writer_of_cuda_cores_left_is_in_the_cap_for_as_long_as_it_is_there(cache_path: Path) -> None:
+    full = _fill(cache_path)
+    killed = subprocess.run([sys.executable, "-c", _KILLED, cache_path, "2500000"], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = (cache_path / "tmp").glob("entry-*")
+    assert 0 < _fill(cache_path) < full
+    assert _disk_bytes(cache_path) <= _CAP
+    # cuda.core removes it, and nobody tells: the next eviction has the room again, and nothing has to be counted.
+    left.unlink()
+    assert _fill(cache_path) == full
+    with FileStreamProgramCache(cache_path) as cache:
+        assert cache.recount() == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_blocks")
+def test_what_it_left_over_an_hour_ago_goes(cache_path: Path) -> None:
+    full = _fill(cache_path)
+    left = cache_path / "tmp" / "entry-left"
+    left.write_bytes(bytes(2_500_000))
+    os.utime(left, (1, 1))
+    assert _fill(cache_path) == full
+    assert not left.exists()

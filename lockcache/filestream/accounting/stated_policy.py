@@ -50,6 +50,8 @@ class StatedPolicy:
         self.wanted: Policy | None = None
         #: Whether more was accounted for than its limit when the page was opened. On NFS the opening reads no sums.
         self.was_exceeded = False
+        #: See :meth:`make_room_for`.
+        self.others_bytes = 0
 
     @property
     def latest(self) -> Policy:
@@ -79,6 +81,8 @@ class StatedPolicy:
         """Note the policy that a page states, whose head this is, with what is wanted. Returns it."""
         wanted = self.wanted
         policy = head.policy if wanted is None else wanted.over(head.policy)
+        if self.others_bytes:
+            policy = replace(policy, others_bytes=self.others_bytes)
         stated = Stated(image[:HEAD_BYTES], policy, policy.entries_limit_bytes(head.space))
         self.stated, self._reported = stated, ""
         return stated
@@ -102,6 +106,16 @@ class StatedPolicy:
         and on a full disk; what a program asked for when it opened the directory must not be lost over it.
         """
         self.wanted, self.stated = policy, Stated(_NOT_READ, policy.over(self.latest), None)
+
+    def make_room_for(self, others_bytes: int) -> None:
+        """Take what other programs have in ``tmp/`` off the limit, as long as it is there.
+
+        Nothing accounts for their files: who looks into the folder, at the first write of a process, at every eviction
+        and at a daemon's ticks, states what is there now. So nobody has to find out that a file has gone.
+        """
+        self.others_bytes, stated = others_bytes, self.stated
+        policy = replace(stated.policy, others_bytes=others_bytes)
+        self.stated = Stated(stated.raw, policy, policy.entries_limit_bytes(space_of(self._layout)))
 
     def publish_wanted(self) -> None:
         """Make the directory's what this process wants, if anything. Raises :class:`OSError`; then it stays wanted."""

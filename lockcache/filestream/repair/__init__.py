@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.repair.abandoned import reserved_and_dead
+    from lockcache.filestream.repair.abandoned import look_at_staged
     from lockcache.filestream.repair.quarantine import empty_quarantine, measure_quarantine, trim_quarantine
     from lockcache.filestream.repair.recount import Repair, reap, recount_all, recount_drifted, recount_shard
     from lockcache.filestream.repair.recount import recount_unless_busy

@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import stat
 from collections import Counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
@@ -44,15 +45,26 @@ _MOST_LOOKED_AT: Final = 1024
 _MOST_LISTED: Final = 65536
 
 
-def reserved_and_dead(layout: Layout) -> tuple[Counter[int], set[int]]:
-    """Returns by shard what staged writes of living owners reserve, and the shards in which a dead one left a file.
+class Staged(NamedTuple):
+    """What stands in ``tmp/``."""
 
-    Removes abandoned files of other programs. Of very many files some are looked at, and the others are what they say.
+    #: By shard, what staged writes of living owners reserve.
+    reserved: Counter[int]
+    #: The shards in which a dead owner left a file.
+    dead: set[int]
+    #: What files of other programs take on disk: cuda.core's writers, at work or killed.
+    others_bytes: int = 0
+
+
+def look_at_staged(layout: Layout) -> Staged:
+    """Returns what is staged. Removes abandoned files of other programs.
+
+    Of very many files some are looked at, and the others are what they say.
     """
-    reserved, dead = Counter[int](), set[int]()
+    reserved, dead, others_bytes = Counter[int](), set[int](), 0
     folder = layout.reach.opened_if_there(layout.tmp)
     if folder is None:
-        return reserved, dead
+        return Staged(reserved, dead)
     with folder:
         files = os.listdir(folder.number)
         most_dead = _MOST_LISTED // max(1, len(files))
@@ -65,13 +77,22 @@ def reserved_and_dead(layout: Layout) -> tuple[Counter[int], set[int]]:
             if staged is None:
                 if age_seconds > _UNKNOWN_GRACE_SECONDS:
                     _remove(folder.number, file)
+                else:
+                    others_bytes += _disk_bytes(folder.number, file)
             elif age_seconds >= YOUNG_SECONDS and _is_abandoned(folder.number, file, staged, age_seconds):
                 dead.add(staged.shard)
                 if len(dead) > most_dead:
                     break
             else:
                 reserved[staged.shard] += staged.size_bytes
-    return reserved, dead
+    return Staged(reserved, dead, others_bytes)
+
+
+def _disk_bytes(folder_fd: int, file: str) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(file, dir_fd=folder_fd, follow_symlinks=False)
+        return status.st_blocks * 512 if stat.S_ISREG(status.st_mode) else 0
+    return 0
 
 
 def _some_and_others(files: list[str]) -> tuple[list[str], list[str]]:

@@ -22,7 +22,7 @@ from lockcache.filestream.disk import (
     PlantedFolderError,
 )
 from lockcache.filestream.entry import remove_orphan_views_locked
-from lockcache.filestream.repair.abandoned import reap_leases, reap_shard_locked, reserved_and_dead
+from lockcache.filestream.repair.abandoned import look_at_staged, reap_leases, reap_shard_locked
 
 _log = logging.getLogger("lockcache")
 
@@ -122,9 +122,11 @@ def reap(directory: CacheDirectory) -> int:
     Removes the leases of dead holders. Cheap while nothing is wrong: one listing of ``tmp/`` and one of the leases.
     Returns how many shards were set right.
     """
-    _, dead = reserved_and_dead(directory.layout)
+    staged = look_at_staged(directory.layout)
+    if staged.others_bytes != directory.policy.stated.policy.others_bytes:
+        directory.policy.make_room_for(staged.others_bytes)
     reap_leases(directory.layout)
-    return sum(recount_unless_busy(directory, shard) for shard in dead)
+    return sum(recount_unless_busy(directory, shard) for shard in staged.dead)
 
 
 def recount_unless_busy(directory: CacheDirectory, shard: int) -> bool:

@@ -11,10 +11,12 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting.state import Slot
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import StagedName, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.entry.staging import StagedEntry
+from lockcache.filestream.policy import Policy
 from lockcache.filestream.repair.recount import reap, recount_all, recount_shard
 from tests.unit.material import entry_path, on_disk, put, record_path, set_last_use, shard_of
 
@@ -112,6 +114,32 @@ def test_staged_files_of_other_programs_go_after_an_hour(directory, age, stays):
     set_last_use(path, os.stat(path).st_mtime - age)
     reap(directory)
     assert os.path.exists(path) == stays
+
+
+def test_the_bytes_of_files_of_other_programs_are_off_the_limit_up_to_three_quarters(directory):
+    directory.policy.replace(Policy(8_000_000))
+    full = directory.limit_bytes()
+    path = f"{directory.layout.tmp}/entry-ab12cd"
+    for size, counted in ((1_000_000, 1_000_000), (7_500_000, 6_000_000)):
+        with open(path, "wb") as file:
+            file.write(bytes(size))
+        reap(directory)
+        assert full - counted - 4096 <= directory.limit_bytes() <= full - counted + 4096
+    os.truncate(path, 0)
+    os.truncate(path, 10**12)  # a length alone takes no room
+    os.symlink("/bin/sh", f"{directory.layout.tmp}/entry-link")
+    os.mkfifo(f"{directory.layout.tmp}/entry-fifo")
+    reap(directory)
+    assert directory.limit_bytes() == full
+    # A policy that is published meanwhile has nothing of it.
+    os.truncate(path, 0)
+    with open(path, "wb") as file:
+        file.write(bytes(1_000_000))
+    reap(directory)
+    directory.policy.replace(Policy(6_000_000))
+    other = CacheDirectory(directory.layout.root, 1.0)
+    assert other.limit_bytes() == 6_000_000 - (8_000_000 - full)
+    other.close()
 
 
 @pytest.mark.parametrize("kind, content, stays", [("nfs4", b"", True), ("nfs4", b"x", False), ("", b"", False)])
