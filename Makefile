@@ -29,9 +29,8 @@ PACKAGES := lockcache daemon/lockcache_start daemon/lockcache_daemon stress/lock
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(STAMP) ## eight processes want the same kernels: each compiled once; then many, under a daemon, every byte checked
-	$(BIN)/lockcache-stress herd --processes 8 --kernels 8
-	$(BIN)/lockcache-stress nvrtc --with-daemon --processes 8 --kernels 40 --seconds 20 --max-size 24M $(ARGS)
+demo: ## the same work without a cache and with it, in a minute and twenty lines (ARGS=--verbose: tables)
+	@$(PYTHON) scripts/demo.py $(ARGS)
 
 # Workers that have nothing left take tests from others, of whom some last a minute.
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal

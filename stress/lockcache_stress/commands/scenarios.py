@@ -19,6 +19,7 @@ from lockcache.lowlevel import SHARDS, Layout, count_shard, is_cache
 from lockcache.sizes import counted
 from lockcache_stress.commands.bench import bench_command
 from lockcache_stress.commands.bugs import bugs_command
+from lockcache_stress.commands.demo import demo_command
 from lockcache_stress.commands.file_systems import filesystems_command
 from lockcache_stress.commands.fleet import fleet_command
 from lockcache_stress.commands.gpu import gpu_command
@@ -207,6 +208,7 @@ def _run_all(seconds: float, seed: int, show: Show) -> Iterator[Reportable]:
         yield run_bytes(scenario, Options(scenario.processes, share, scenario.max_size_bytes, seed), show)
 
 
+cli.add_command(demo_command)
 cli.add_command(fleet_command)
 cli.add_command(simulate_command)
 cli.add_command(bench_command)

@@ -26,8 +26,11 @@ _WIDEST_CELL = 12
 
 
 @contextmanager
-def showing() -> Iterator[Show]:
-    """Yields a function that shows progress: a bar on stderr, a line per stage; no bar if stderr is not a terminal."""
+def showing(*, is_transient: bool = False) -> Iterator[Show]:
+    """Yields a function that shows progress: a bar on stderr, a line per stage; no bar if stderr is not a terminal.
+
+    ``is_transient``: the bar is removed at the end.
+    """
     console = Console(stderr=True)
     tasks: dict[str, TaskID] = {}
     columns = (
@@ -36,7 +39,7 @@ def showing() -> Iterator[Show]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[words]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=is_transient) as progress:
 
         def show(stage: str, share: float, words: str) -> None:
             if stage not in tasks:
