@@ -39,11 +39,20 @@ quick: $(STAMP) ## what one runs after each edit, under a minute: unit, contract
 	$(PY) -m pytest -n 2 --dist worksteal -q --hypothesis-profile=quick -m "not slow and not long and not exhaustive" \
 	    tests/unit tests/contract tests/properties $(ARGS)
 
-test: $(STAMP) ## the tests, every kind of proof at least once, in four minutes (WORKERS=4, ARGS="-k name")
-	$(PYTEST) -m "not long and not exhaustive" $(ARGS)
+# The sentence stands in front of the installation, if there is one, and of the tests.
+.PHONY: say-test say-test-rest
+say-test:
+	@echo "make test: every kind of proof at least once, with real processes and compilers; no GPU is needed."
+	@echo "About four minutes on two quiet cores, with $(WORKERS) workers. Failures are shown in full at the end."
 
-test-rest: $(STAMP) ## what make test leaves out: what takes long, and the rest of large matrices
-	$(PYTEST) -m "long or exhaustive" $(ARGS)
+say-test-rest:
+	@echo "make test-rest: the tests that take long, and the rest of large matrices. About half an hour on two quiet cores."
+
+test: say-test $(STAMP) ## the tests, every kind of proof at least once, in four minutes (WORKERS=4, ARGS="-k name")
+	@$(PYTEST) --by-folder -m "not long and not exhaustive" $(ARGS)
+
+test-rest: say-test-rest $(STAMP) ## what make test leaves out: what takes long, and the rest of large matrices
+	@$(PYTEST) --by-folder -m "long or exhaustive" $(ARGS)
 
 test-all: test test-rest ## all tests
 
@@ -196,6 +205,7 @@ endif
 $(STAMP): pyproject.toml
 	@if [ -n "$(STAMPED_FOR)" ] && [ "$(STAMPED_FOR)" != "$(CURDIR)" ]; then rm -rf $(VENV); fi
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@echo "Installing what the tests and checks need into $(VENV) (1.1 GB; once, and after pyproject.toml has changed)"
 	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" # the first with --group
 	$(PY) -m pip install --quiet --group dev --editable ".[all]"
 	@echo "$(CURDIR)" > $@

@@ -16,10 +16,12 @@ from hypothesis import settings
 
 from lockcache.explain import statements
 from lockcache.filestream.disk import space
+from tests import progress
 from tests.durations import pytest_terminal_summary
 from tests.programs import SPACE_ON
+from tests.progress import pytest_addoption
 
-__all__ = ["pytest_terminal_summary"]
+__all__ = ["pytest_addoption", "pytest_terminal_summary"]
 
 _CAP_SYS_ADMIN = 21
 
@@ -29,7 +31,9 @@ settings.register_profile("nightly", max_examples=2000)
 settings.register_profile("quick", max_examples=10)
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(trylast=True)  # after pytest's own reporter is there
+def pytest_configure(config: pytest.Config) -> None:
+    progress.pytest_configure(config)
     # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP ignored, and many CI systems do the same.
     # The processes that tests start would inherit this, and some tests send these signals.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
