@@ -15,6 +15,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.lowlevel import Layout, measured
+from tests.daemon.daemon_process import RunningDaemon, run_daemon, until
 from tests.processes.crowd import HANG_SECONDS, run_all
 from tests.processes.provable_values import prove, value_for
 
@@ -129,3 +130,21 @@ def test_what_it_left_over_an_hour_ago_goes(cache_path: Path) -> None:
     os.utime(left, (1, 1))
     assert _fill(cache_path) == full
     assert not left.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_blocks")
+def test_a_daemon_makes_room_for_what_it_left(cache_path: Path) -> None:
+    _fill(cache_path)
+    for run in ("--once", "--interval=50ms"):
+        left = cache_path / "tmp" / "entry-left"
+        left.write_bytes(bytes(2_500_000))
+        assert _disk_bytes(cache_path) > _CAP
+        if run == "--once":
+            assert run_daemon("--max-size", _CAP, run, cache_path).returncode == 0
+        else:
+            with RunningDaemon("--max-size", _CAP, run, cache_path):
+                until(lambda: _disk_bytes(cache_path) <= _CAP)
+        assert _disk_bytes(cache_path) <= _CAP
+        left.unlink()
+        _fill(cache_path)

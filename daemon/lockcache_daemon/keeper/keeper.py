@@ -196,6 +196,7 @@ class Keeper:
         store = self._now.store
         before, repairs = store.held(), store.repairs
         repaired = self._with_room(partial(store.count_all, advance))
+        self._with_room(self._obey_policy)  # what others have in tmp/ is known by now
         evicted = self._meet(own_budgets(self.rules, self._cap.policy, store))
         store.count_again()
         self._stop.raise_if_set()

@@ -48,8 +48,9 @@ class Cap:
             self._follow(found)
         else:
             self._insist(store, found, why)
-        # A seed takes its bytes of any cap. Read again: it may just have been taken away for a new one.
-        self.policy = replace(self.policy, seed=store.policy.current().seed)
+        # A seed takes its bytes of any cap, and so do files of others. Read again: a seed may just have been taken away.
+        now = store.policy.current()
+        self.policy = replace(self.policy, seed=now.seed, others_bytes=now.others_bytes)
         self._is_known = True
 
     def _announce(self, store: Store, found: Policy) -> None:
