@@ -48,7 +48,7 @@ class Cap:
             self._follow(found)
         else:
             self._insist(store, found, why)
-        # A seed takes its bytes of any cap, and so do files of others. Read again: a seed may just have been taken away.
+        # A seed takes its bytes of any cap, and so do files of others. Read again: a seed may just have gone.
         now = store.policy.current()
         self.policy = replace(self.policy, seed=now.seed, others_bytes=now.others_bytes)
         self._is_known = True
