@@ -30,7 +30,8 @@ _BEGIN, _END = 45, 46
 _LONGEST_BYTES: Final = 4 << 20
 # Behind this, what may hold a password: in a URL, in whatever argument, and in a server that is not a URL.
 _URL: Final = re.compile(rb"://|^--remote=")
-_VARIABLES: Final = re.compile(rb"(?<=\0)([A-Za-z_]\w*)=([^\0]+)")
+# Without any of these nothing is a secret: a command such as `lockcache stats` loads no forms of them.
+_MAY_BE: Final = re.compile(r"[@?=:]|^--?[A-Za-z]|[\w~+-]{16}")
 
 
 def main() -> None:
@@ -67,12 +68,12 @@ def run_program(name: str, run: Callable[[Sequence[str]], int]) -> None:
 
 
 def _hide_secrets() -> None:
-    """Overwrite URLs that may hold a password, and variables of secret names, among this process's arguments.
+    """Overwrite what has the form of a secret among this process's arguments.
 
     All of them, also those that another option replaces, and those of a command that is to be run. Not promised: that
     nobody read them before. Raises :class:`OSError` and others where the kernel does not say where they are.
     """
-    if not any("@" in word or "?" in word or "=" in word for word in sys.argv):
+    if not any(map(_MAY_BE.search, sys.argv[1:])):
         return
     with open("/proc/self/stat", "rb") as file:
         fields = file.read(4096).rpartition(b")")[2].split()
@@ -97,19 +98,17 @@ def _hide_secrets() -> None:
 
 def _secrets_in(arguments: bytes) -> list[tuple[int, int]]:
     """Returns where secrets stand in arguments, each of which ends with a zero."""
-    found, begin, last_word = list[tuple[int, int]](), 0, b""
-    for word in arguments.split(b"\0"):
+    from lockcache.explain.secret_forms import secrets_in
+
+    words = arguments.split(b"\0")
+    found = secrets_in([word.decode("latin-1") for word in words])  # a character for each byte
+    begin, last_word = 0, b""
+    for word in words:
         end, url = begin + len(word), _URL.search(word)
         first = url.end() if url is not None else 0 if last_word == b"--remote" else len(word)
         if b"@" in word[first:] or b"?" in word[first:]:
             found.append((begin + first, end))
         begin, last_word = end + 1, word
-    variables = list(_VARIABLES.finditer(arguments))
-    if variables:
-        from lockcache.explain.secret_forms import SECRET_NAME
-
-        secret = re.compile(SECRET_NAME.encode(), re.IGNORECASE)
-        found += [variable.span(2) for variable in variables if secret.search(variable[1])]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Forms of secrets: texts that are not kept, whatever the name under which they come.
+"""Forms of secrets: texts that are not kept or shown, whatever the name under which they come.
 
 A name such as ``TOKEN`` shows that its value is a secret (:func:`.key_parts.looks_secret`). Here the text itself does:
 an assignment to such a name, a password in a URL, a token of a known kind. What is hidden by mistake is kept as its
@@ -7,10 +7,12 @@ hash.
 
 from __future__ import annotations
 
+import bisect
 import re
+from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["SECRET_NAME", "holds_secret"]
+__all__ = ["SECRET_NAME", "holds_secret", "secrets_in"]
 
 #: Words in the names of secrets.
 SECRET_NAME: Final = (
@@ -32,7 +34,7 @@ _FORMS: Final = re.compile(
     # Options without a word for it: -u user:password, and what programs take for one behind a single letter.
     r"|(?<!\S)(?:-u|--(?:proxy-)?user)[\s=]*(?!\d+:\d)[^\s:=]{1,64}:[^\s:/]"
     r"|\b(?:sshpass|mysql(?:dump|admin|import|show)?|mariadb(?:-[a-z]{1,10})?|(?:redis|valkey)-cli|mongo[a-z]{0,8}"
-    r"|smbclient|(?:docker|podman|helm|skopeo|buildah)(?:\s+registry)?\s+login)\s(?:[^\n]{0,200}\s)?-[apw]\s*\S",
+    r"|smbclient|(?:docker|podman|helm|skopeo|buildah)(?:\s+registry)?\s+login)\s(?:[^\n]{0,200}?\s)??-[apw]\s*\S",
     re.IGNORECASE,
 )
 # Tokens as those who issue them write them, so that a kernel's name is not taken for one: AWS, GCP, Azure, GitHub,
@@ -59,6 +61,59 @@ _AWS: Final = re.compile(
 )
 
 
+# What follows these names is where a secret stands, and not one.
+_PLACE: Final = re.compile(r"(?:file|path|dir)['\"]?\s*[=:\s]", re.IGNORECASE)
+_URL: Final = re.compile(r"://([^\s?#]{1,2000})")
+# A part of a URL's path that nobody chose for its meaning.
+_RANDOM: Final = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[\w~=-]{20,}", re.ASCII)
+
+
 def holds_secret(text: str) -> bool:
     """Returns whether a text has the form of a secret, or one in it."""
-    return any(form.search(text) is not None for form in (_ASSIGNED, _FORMS, _TOKENS, _AWS))
+    return any(form.search(text) is not None for form in (_ASSIGNED, _FORMS, _TOKENS, _AWS)) or any(_in_paths(text))
+
+
+def secrets_in(words: list[str]) -> list[tuple[int, int]]:
+    """Returns where in the words of a command, one character between them, something has the form of a secret.
+
+    Each place ends with its word, since nothing tells where in it a secret ends. A form may be in one word, or in a few
+    next to each other, such as an option and its value.
+    """
+    places, begins, ends = list[tuple[int, int]](), list[int](), list[int]()
+    for word in words:
+        begins.append(ends[-1] + 1 if ends else 0)
+        ends.append(begins[-1] + len(word))
+        places += [(begins[-1] + first, ends[-1]) for first, _ in _places_in(word)]
+    for first, last in _places_in(" ".join(words)):
+        word_of_last = bisect.bisect_left(ends, last)
+        places.append((max(first, begins[word_of_last]), ends[word_of_last]))
+    return places
+
+
+def _places_in(text: str) -> Iterator[tuple[int, int]]:
+    for form in (_ASSIGNED, _FORMS, _TOKENS, _AWS):
+        yield from _places(form, text)
+    yield from _in_paths(text)
+
+
+def _places(form: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
+    """Yields where a secret begins, and where at least its first character is."""
+    for match in form.finditer(text):
+        first = match.start()
+        if form is _ASSIGNED:
+            if _PLACE.search(match[0]) is not None:
+                continue
+            first = match.end() - 1
+        elif match[0].startswith("://"):
+            first += 3
+        yield first, match.end()
+
+
+def _in_paths(text: str) -> Iterator[tuple[int, int]]:
+    """Yields where in the path of a URL something stands that only a program can have made."""
+    for url in _URL.finditer(text):
+        at = url.start(1)
+        for part in url[1].split("/"):
+            if at > url.start(1) and _RANDOM.fullmatch(part) is not None:
+                yield at, at + len(part)
+            at += len(part) + 1
