@@ -18,11 +18,13 @@ import click
 
 from lockcache.cli.program import cli
 from lockcache_daemon.command import daemon_command
+from lockcache_stress.commands.scenarios import cli as stress_command
 
 FOLDER: Final = Path(__file__).parent / "man"
 PROGRAMS: Final[dict[str, tuple[click.Command, str]]] = {
     "lockcache": (cli, "look after a directory of compiled GPU programs"),
     "lockcache-daemon": (daemon_command, "keep cache directories within their budgets"),
+    "lockcache-stress": (stress_command, "try a cache directory with real processes, compilers and kills"),
 }
 
 
@@ -90,7 +92,8 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _roff(text: str) -> str:
-    text = text.replace("\\", "\\e").replace("-", "\\-")
+    # A line may be broken behind each of many choices.
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("|", "|\\:")
     return re.sub(r"^(?=[.'])", "\\\\&", text, flags=re.MULTILINE)
 
 

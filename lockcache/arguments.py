@@ -23,28 +23,28 @@ _T = TypeVar("_T")
 # From its making on, until a program or an operator states another.
 _DEFAULT_CAP_BYTES = 10 * 10**9
 
-#: The variables that programs obey, and what each states.
+#: The variables that programs obey, with their meanings.
 VARIABLES = {
-    "LOCKCACHE_DIR": "the directory of programs that name none; default: lockcache in the user cache directory",
+    "LOCKCACHE_DIR": "the directory for programs that specify none; default: lockcache in the user cache directory",
     "LOCKCACHE_MAX_SIZE": "the size limit of a directory, such as 10G, unless the program or an operator sets one",
-    "LOCKCACHE_POLICY": "cost: evict first what is cheap to compile, if the directory has the default, lru",
+    "LOCKCACHE_POLICY": "cost: evict first kernels that are cheap to compile, if the directory has the default, lru",
     "LOCKCACHE_SEED": "the bundle that a directory starts from, unless the program or an operator names one",
     "LOCKCACHE_GROUP": "the group that shares the directory: a name or number, or 1 for the directory's own",
     "LOCKCACHE_SIGNING_KEY_FILE": "the file with the keys that sign and verify entries",
     "LOCKCACHE_JAX": "1: JAX stores its programs on lockcache",
     "LOCKCACHE_INSTALL": "frameworks whose adapters are installed when they are imported; lockcache run sets it",
-    "LOCKCACHE_RUN": "the file in which processes count what they found and compiled; lockcache run sets it",
-    "LOCKCACHE_READONLY": "1: directories are only read, unless the program says read_only=False",
-    "LOCKCACHE_COMPILE_ONCE": "1: of all that miss a key one compiles, unless the program sets compile_once",
-    "LOCKCACHE_LEASE_TIMEOUT": "how long others wait for a compiling process, such as 5m, unless the program says it",
+    "LOCKCACHE_RUN": "the file in which processes count their hits and compilations; lockcache run sets it",
+    "LOCKCACHE_READONLY": "1: directories are only read, unless the program sets read_only=False",
+    "LOCKCACHE_COMPILE_ONCE": "1: of processes that miss a key one compiles, unless the program sets compile_once",
+    "LOCKCACHE_LEASE_TIMEOUT": "how long others wait for a compiling process, such as 5m, unless the program sets it",
     "LOCKCACHE_DISABLE": "1: every cache is empty and stores nothing",
-    "LOCKCACHE_RECACHE": "1: each process compiles again, once, and replaces what is stored",
+    "LOCKCACHE_RECACHE": "1: each process compiles each kernel again, once, and replaces the stored entry",
     "LOCKCACHE_REMOTE": "the server behind every directory that is written to, such as redis://host",
     "LOCKCACHE_MANIFEST": "the file that lists the keys of a job, to be fetched from that server at the next start",
     "LOCKCACHE_SEALED": "log, warn or error: report or refuse each compilation after warm-up",
     "LOCKCACHE_SEAL_AFTER": "how long warm-up is, such as 10m, or manifest: until LOCKCACHE_MANIFEST was fetched",
     "LOCKCACHE_SEAL_MANIFEST": "the file that lists the keys that a sealed program missed",
-    "LOCKCACHE_LOG": "what programs without their own logging show on stderr: off, info or debug; default: warnings",
+    "LOCKCACHE_LOG": "log level on stderr of programs without their own logging: off, info, debug; default: warnings",
     "LOCKCACHE_SUMMARY": "1: print hits, compilations and saved time on stderr when a program ends",
 }
 #: Of them, those that state a directory's policy; and all that an operator's command does not obey.
@@ -172,7 +172,7 @@ def default_cap(path: object) -> int | None:
 
 
 def is_default_path(path: str) -> bool:
-    """Returns whether ``path`` is the directory of programs that name none."""
+    """Returns whether ``path`` is the directory of programs that specify none."""
     try:
         return path == resolve_path(None)
     except NoDefaultDirError:

@@ -18,6 +18,7 @@ import click
 
 from lockcache import __version__
 from lockcache.cli.output import reason
+from lockcache.cli.usage import did_you_mean, usage_in_words
 from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import DISK_FULL
 from lockcache_daemon.deploy import FOLDER, deployment_files, read_file, systemd_unit
@@ -99,7 +100,7 @@ def daemon_command(
 @click.command("systemd-unit", context_settings=_CONTEXT)
 @click.option("--user", is_flag=True, help="A user's own daemon, for ~/.cache.")
 def _print_unit(user: bool) -> None:
-    """Print a systemd unit that starts this installation of the daemon. What to do with it is in its first lines.
+    """Print a systemd unit that starts this installation of the daemon. Its first lines say how to install it.
 
     \b
     Examples:
@@ -133,6 +134,15 @@ def _print_file(name: str | None, path: bool) -> None:
             raise click.UsageError(str(error)) from error
 
 
+# Words that services understand, and where what they ask for is.
+_OF_SERVICES: Final = {
+    "help": "--help lists the options",
+    "reload": "send SIGHUP to the daemon",
+    "restart": "systemctl restart lockcache-daemon does it, where it is a service",
+    "start": "the daemon runs in the foreground, until a signal ends it",
+    "status": "lockcache stats DIR shows a directory and its daemon",
+    "stop": "send SIGTERM to the daemon",
+}
 _TOOLS: Final = {"systemd-unit": _print_unit, "files": _print_file}
 
 
@@ -171,14 +181,19 @@ def _run(arguments: Sequence[str]) -> int:
     tool = _TOOLS.get(arguments[0]) if arguments else None
     meant = [] if tool or not arguments else difflib.get_close_matches(arguments[0], _TOOLS, 1, 0.75)
     if meant and not os.path.lexists(arguments[0]):
-        raise _RefusedError([f"there is no directory {arguments[0]!r}; did you mean {meant[0]}?"], _BAD_OPTION)
+        words = f"No such directory {arguments[0]!r}{did_you_mean(meant)}"
+        raise _RefusedError([f"{words}; see lockcache-daemon --help"], _BAD_OPTION)
+    if arguments and arguments[0] in _OF_SERVICES and not os.path.lexists(arguments[0]):
+        words = f"No such command {arguments[0]!r}: {_OF_SERVICES[arguments[0]]}; a directory is written"
+        raise _RefusedError([f"{words} ./{arguments[0]}; see lockcache-daemon --help"], _BAD_OPTION)
     try:
         if tool is not None:
             tool.main(list(arguments[1:]), prog_name=f"lockcache-daemon {arguments[0]}", standalone_mode=False)
             return 0
         result = daemon_command.main(list(arguments), prog_name="lockcache-daemon", standalone_mode=False)
     except click.ClickException as error:
-        raise _RefusedError([error.format_message()], _BAD_OPTION) from error
+        words = usage_in_words(error, arguments) if isinstance(error, click.UsageError) else error.format_message()
+        raise _RefusedError([words], _BAD_OPTION) from error
     except SettingsError as error:
         raise _RefusedError(error.lines, _BAD_OPTION) from error
     except AlreadyServedError as error:

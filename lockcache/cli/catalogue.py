@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, guest_of, look
 from lockcache.filestream.accounting import total_of
-from lockcache.filestream.inspect import Census, among, select_counted
+from lockcache.filestream.inspect import Census, select_among, select_counted
 from lockcache.filestream.repair import OwnEntries, Verifiable
 from lockcache.integrations.pyptx_directory import PyptxFiles, guest_layout
 from lockcache.integrations.staged import staged_bytes
@@ -159,7 +159,7 @@ class Guest:
         self, selection: Selection, now_ns: int, advance: Advance = _nothing, census: Census | None = None
     ) -> Iterator[Found]:
         whole = (found for found in self._scan() if found.inode)
-        yield from among(whole, selection, self.describe, now_ns, census or Census(selection))
+        yield from select_among(whole, selection, self.describe, now_ns, census or Census(selection))
         for _ in range(SHARDS):
             advance()
 

@@ -1,6 +1,6 @@
 """The entry that an operator means: by its key, or as ``ls`` prints it: by the start of its hash, or by its name.
 
-Decides the order: a key that is stored under this very text, else a hash, else the name of a program, if one entry has
+Decides the order: a key that is stored under this very text, else a hash, else the name of a kernel, if one entry has
 it. ``hex:...`` is a key in bytes, for keys that are not text (those of ``make_program_cache_key``).
 """
 
@@ -19,7 +19,16 @@ from lockcache.bundle import Onlooker
 from lockcache.cli.open_directory import default_cache
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.inspect import UNKNOWN
-from lockcache.lowlevel import SHARDS, Layout, Selection, entry_name, find_entry, find_names, select_entries
+from lockcache.lowlevel import (
+    SHARDS,
+    Layout,
+    Selection,
+    describe_entry,
+    entry_name,
+    find_entry,
+    find_names,
+    select_entries,
+)
 
 _SHORTEST_PREFIX: Final = 4
 _HASH: Final = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
@@ -83,12 +92,27 @@ def _called(layout: Layout, label: str) -> str | None:
     return names[0] if names else None
 
 
+def _begun(layout: Layout, text: str) -> list[str]:
+    """Returns the first names of kernels that begin so. Reads entries until there are enough."""
+    pattern = Selection(label=(_WILD.sub("[\\g<0>]", text) + "*",))
+    names = dict.fromkeys(
+        described.label or ""
+        for found in select_entries(layout, pattern, time.time_ns(), lambda: None)
+        if (described := describe_entry(layout, found)) is not None
+    )
+    return list(islice(names, _MOST_NAMED))
+
+
 def _existing(layout: Layout, name: str, text: str, seeded: list[str]) -> str:
     if find_entry(layout, name) is None and name not in seeded:
         accepted = f"a key, hex: and a key's bytes in hex, {_SHORTEST_PREFIX} or more digits of a hash, or a name"
         accepted += "; of a program of the seed a key or hash" if seeded else ""
         if "/" in text or os.path.isdir(text):
-            accepted = "a key" + (", and this is a directory" if os.path.isdir(text) else "; no such directory either")
+            accepted = "a key" + (
+                "; that is a directory: KEY is missing" if os.path.isdir(text) else "; no such directory"
+            )
+        elif begun := _begun(layout, text):
+            accepted = f"{', '.join(begun)}; or {accepted}"
         raise click.BadParameter(f"there is no entry {text!r} in {layout.root}; accepted: {accepted}", param_hint="KEY")
     return name
 

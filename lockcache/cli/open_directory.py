@@ -134,5 +134,5 @@ def no_cache(directory: str | None, layout: Layout) -> OSError:
     if others:
         words = f"holds other files ({others[0]}{', ...' if len(others) > 1 else ''}) and is not a cache{origin}"
         return NotADirectoryError(errno.ENOTDIR, words, root)
-    words = f"nothing is cached here yet: a program makes it at its first use{origin}"
+    words = f"empty: the first program that uses it creates the cache{origin}"
     return FileNotFoundError(errno.ENOENT, words, root)

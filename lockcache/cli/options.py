@@ -25,7 +25,7 @@ class WholeNumber(click.IntRange):
     name = "whole number"
 
 
-def by(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+def parsed_by(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
     """Returns a callback for an option whose text ``parse`` understands, or refuses by a ValueError that names it."""
 
     def convert(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
@@ -38,8 +38,8 @@ def by(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter,
 
 
 def each(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[Any, ...]]:
-    """Returns a callback like :func:`by`, for an option that may be given several times."""
-    convert = by(parse)
+    """Returns a callback like :func:`parsed_by`, for an option that may be given several times."""
+    convert = parsed_by(parse)
     return lambda context, parameter, texts: tuple(convert(context, parameter, text) for text in texts)
 
 
@@ -55,13 +55,13 @@ def _check_size(text: str) -> str:
 
 
 #: For ``callback=``: a whole number, from "20", "1.5M" and the like.
-count = by(parse_count)
+count = parsed_by(parse_count)
 #: For ``callback=``: bytes, from "10G" and the like.
-size = by(parse_size)
+size = parsed_by(parse_size)
 #: For ``callback=``: the text of a size, as it was written, for a program that parses it too.
-checked_size = by(_check_size)
+checked_size = parsed_by(_check_size)
 #: For ``callback=``: seconds, from "30d" and the like.
-duration = by(_parse_duration)
+duration = parsed_by(_parse_duration)
 
 
 class Directory(click.Path):
@@ -86,7 +86,7 @@ def directory(command: _F) -> _F:
 
 def as_json(command: _F) -> _F:
     """Returns ``--json``, given as ``as_json: bool``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+    return click.option("--json", "-j", "as_json", is_flag=True, help="Print one JSON object.")(command)
 
 
 def yes(command: _F) -> _F:
@@ -100,7 +100,7 @@ def server_of(remote: str | None) -> RemoteUrl:
 
     url = configured_url() if remote is None else parse_url(remote)
     if url is None:
-        raise click.UsageError("--remote URL is wanted, where $LOCKCACHE_REMOTE names no server")
+        raise click.UsageError("no server: give --remote URL or set LOCKCACHE_REMOTE")
     try:
         require_client(url)
     except ModuleNotFoundError as error:

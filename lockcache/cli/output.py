@@ -13,12 +13,13 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, Final
 
 import click
 
-from lockcache.cli.tables import GAP, align
+from lockcache.cli.tables import GAP, align, fit, width_of
 from lockcache.errors import in_words
 from lockcache.filestream import Seed
 from lockcache.filestream.disk import denial
@@ -119,31 +120,80 @@ def paint(text: str, style: str) -> str:
 
 
 _SHORT_NAME: Final = 12
+# By the first so many entries it is decided which columns are shown: a listing is printed as it is read.
+_DECIDING: Final = 256
+_NUMBERS: Final = ("SIZE", "USED", "AGE", "COST")
+# The last is as long as it needs to be; the others have these widths, or that of the longest of the first entries.
+_COLUMNS: Final = {
+    "NAME": _SHORT_NAME,
+    "SIZE": 8,
+    "USED": 4,
+    "AGE": 4,
+    "COST": 5,
+    "KIND": 5,
+    "ARCH": 5,
+    "COMPILER": 12,
+    "NAMESPACE": 9,
+    "KERNEL": 0,
+}
+# Omitted in this order on a terminal that is too narrow for them and so many cells of the kernel's name.
+_OMITTED: Final = ("COMPILER", "AGE", "KIND", "NAMESPACE", "COST", "USED", "ARCH")
+_LEAST_OF_A_NAME: Final = 20
 
 
-def entry_heading(full: bool = False) -> str:
-    """Returns the heading of lines that :func:`entry_line` makes; ``full``: with whole hashes."""
-    line = f"{'NAME':<{64 if full else _SHORT_NAME}}  {'SIZE':>8}  {'USED':>5}  {'AGE':>5}  {'COST':>6}  "
-    return line + f"{'KIND':<6}  {'ARCH':<8}  {'COMPILER':<14}  {'NAMESPACE':<9}  PROGRAM"
+def entry_lines(entries: Iterable[Described | str], full: bool = False) -> Iterator[str]:
+    """Yields a heading and a line for each entry, all with the ages of now; ``full``: whole hashes, names and columns.
+
+    A name stands for an entry that is missing.
+    No line is longer than the terminal. Elsewhere all columns are there but a namespace that no entry states.
+    """
+    now_ns, left = time.time_ns(), iter(entries)
+    first = [_cells(entry, full, now_ns) for entry in islice(left, _DECIDING)]
+    widths = {
+        name: max(least, len(name), *(width_of(cells[name]) for cells in first)) if first else max(least, len(name))
+        for name, least in _COLUMNS.items()
+        if name != "NAMESPACE" or full or any(cells[name] != "-" for cells in first)
+    }
+    room = None if full else table_width()
+    for name in _OMITTED if room is not None else ():
+        if sum(widths.values()) - widths["KERNEL"] + len(GAP) * (len(widths) - 1) + _LEAST_OF_A_NAME <= (room or 0):
+            break
+        widths.pop(name, None)
+    heading = {name: name for name in _COLUMNS}
+    for cells in chain([heading], first, (_cells(entry, full, now_ns) for entry in left)):
+        yield _line(cells, widths, room)
 
 
-def entry_line(full: bool = False) -> Callable[[Described], str]:
-    """Returns what makes one line of an entry, all with the ages of now."""
-    width, now_ns = (64 if full else _SHORT_NAME), time.time_ns()
+def _line(cells: dict[str, str], widths: dict[str, int], room: int | None) -> str:
+    *others, last = widths
+    padded = [
+        cells[each].rjust(widths[each]) if each in _NUMBERS else _filled(cells[each], widths[each]) for each in others
+    ]
+    line = GAP.join([*padded, cells[last]])
+    return line if room is None or width_of(line) <= room else f"{fit(line, room - 1).rstrip()}{plain('…')[:1]}"
 
-    def line(entry: Described) -> str:
-        used = elapsed(entry.last_use_ns, now_ns) if entry.last_use_ns else "-"
-        age = "-" if entry.created_ns is None else elapsed(entry.created_ns, now_ns)
-        cost = "-" if entry.cost_ns is None else span(entry.cost_ns)
-        # In other programs' directories a name is a path, whose last part tells entries apart.
-        name = entry.name if full else entry.name.rpartition("/")[2][:width]
-        numbers = f"{name:<{width}}  {format_size(entry.size_bytes):>8}  {used:>5}  {age:>5}  {cost:>6}"
-        kind = entry.record if entry.record in ("damaged", "unreadable") else plain(entry.kind or "-")
-        known = (entry.arch, entry.compiler, entry.namespace, entry.label)
-        arch, compiler, namespace, label = (plain(text or "-") for text in known)
-        return f"{numbers}  {kind:<6}  {arch:<8}  {compiler:<14}  {namespace:<9}  {label}"
 
-    return line
+def _filled(text: str, width: int) -> str:
+    return text + " " * (width - width_of(text))
+
+
+def _cells(entry: Described | str, full: bool, now_ns: int) -> dict[str, str]:
+    if isinstance(entry, str):
+        return {**dict.fromkeys(_COLUMNS, "-"), "NAME": entry}
+    # In other programs' directories a name is a path, whose last part tells entries apart.
+    name = entry.name if full else entry.name.rpartition("/")[2][:_SHORT_NAME]
+    return {
+        "NAME": plain(name),
+        "SIZE": format_size(entry.size_bytes),
+        "USED": elapsed(entry.last_use_ns, now_ns) if entry.last_use_ns else "-",
+        "AGE": "-" if entry.created_ns is None else elapsed(entry.created_ns, now_ns),
+        "COST": "-" if entry.cost_ns is None else span(entry.cost_ns),
+        "KIND": entry.record if entry.record in ("damaged", "unreadable") else plain(entry.kind or "-"),
+        "ARCH": plain(entry.arch or "-"),
+        "COMPILER": plain(entry.compiler or "-"),
+        "NAMESPACE": plain(entry.namespace or "-"),
+        "KERNEL": plain(entry.label or "-"),
+    }
 
 
 def in_one_word(value: object) -> object:
@@ -161,12 +211,12 @@ def cap_in_words(number: int | None) -> str:
     return "none" if number is None else size_in_words(number)
 
 
-def seed_in_words(seed: Seed | None, programs: int | None = None) -> str:
-    """Returns the bundle below a directory, its size, and the number of its programs if that is known; or ``none``."""
+def seed_in_words(seed: Seed | None, kernels: int | None = None) -> str:
+    """Returns the bundle below a directory, its size, and the number of its kernels if that is known; or ``none``."""
     if seed is None:
         return "none"
     words = f"{seed.path}, {'not in use' if seed.is_detached else size_in_words(seed.bytes)}"
-    return words if programs is None else f"{words}: serves {counted(programs, 'program')}"
+    return words if kernels is None else f"{words}: serves {counted(kernels, 'kernel')}"
 
 
 _UNITS = ((86400.0 * 365, "y"), (86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))

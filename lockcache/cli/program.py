@@ -24,6 +24,7 @@ import click
 from lockcache import LockcacheError, __version__
 from lockcache.cli.output import plain, reason
 from lockcache.cli.signals import give_up_stdout, interrupts_raise
+from lockcache.cli.usage import did_you_mean, usage_in_words
 from lockcache.errors import LockTimeoutError
 
 #: Each the name of a module in lockcache.cli.commands.
@@ -139,8 +140,7 @@ class _Commands(click.Group):
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             close = [_SYNONYMS[name]] if name in _SYNONYMS else _similar(name)
-            hint = f" (did you mean {' or '.join(close)}?)" if close else ""
-            raise click.UsageError(f"No such command {name!r}{hint}", ctx)
+            raise click.UsageError(f"No such command {name!r}{did_you_mean(close)}", ctx)
         resolved = super().resolve_command(ctx, args)
         interrupts_raise()  # it is loaded
         return resolved
@@ -156,7 +156,7 @@ def _similar(name: str) -> list[str]:
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.version_option(__version__, "--version", "-V", message="%(prog)s %(version)s")
 def cli() -> None:
     """Manage directories of compiled GPU programs that many processes share.
 
@@ -178,7 +178,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.Abort as abort:
         return 128 + signal.SIGINT if isinstance(abort.__cause__, KeyboardInterrupt) else _FAILED
     except click.ClickException as error:
-        return _refuse_usage(error)
+        return _refuse_usage(error, arguments)
     except (BrokenPipeError, _ReaderLeftError):  # `lockcache ls | head -1`: the reader has read enough
         give_up_stdout()
         return 128 + signal.SIGPIPE  # as of programs that the signal ends
@@ -197,28 +197,15 @@ def _judge(error: Exception) -> tuple[str, int]:
     return reason(error), _BAD_INPUT if is_mistake else _FAILED
 
 
-def _refuse_usage(error: click.ClickException) -> int:
+def _refuse_usage(error: click.ClickException, arguments: Sequence[str]) -> int:
     context = error.ctx if isinstance(error, click.UsageError) else None
     message = error.format_message()
-    if context is None:
+    if not isinstance(error, click.UsageError) or context is None:
         return _refuse(message, error.exit_code)
     if not message or message == context.get_help():  # a group without a command: click raises its help
         click.echo(context.get_help(), err=True)
         return _BAD_INPUT
-    message = _with_hint(message, error, context)
-    joint = " See" if message.endswith("?") else "; see"  # a question keeps its mark
-    return _refuse(f"{message.rstrip('.')}{joint} {context.command_path} --help", _BAD_INPUT)
-
-
-def _with_hint(message: str, error: click.ClickException, context: click.Context) -> str:
-    """Returns the message with what was probably meant, where click does not know that."""
-    command = context.command
-    if isinstance(error, click.NoSuchOption) and error.option_name == "--dir":
-        if {each.name for each in command.params} & {"directory", "directories"}:
-            return f"No such option '--dir': DIR is an argument, as in {context.command_path} DIR"
-    elif isinstance(command, click.Group) and command is not cli and "Did you mean" not in message:
-        return f"{message} There are: {', '.join(command.list_commands(context))}"
-    return message
+    return _refuse(usage_in_words(error, arguments), _BAD_INPUT)
 
 
 def _refuse(message: str, code: int) -> int:

@@ -17,8 +17,10 @@ from lockcache.sizes import format_size
 
 _CLEAR_TO_END: Final = "\x1b[K"
 _CELLS: Final = 20
-# Between two pictures of a bar; what is quicker nobody reads.
+# Between two pictures of a bar; quicker ones nobody reads.
 _PAUSE_SECONDS: Final = 0.1
+# Work that takes less time shows no bar: it would only flicker.
+_FIRST_SECONDS: Final = 0.5
 _WIDTH_UNKNOWN: Final = 80
 
 
@@ -32,8 +34,11 @@ def status_line() -> Iterator[Callable[[str], None]]:
         yield lambda text: None
         return
 
+    is_shown = False
+
     def show(text: str) -> None:
-        line = plain(text)
+        nonlocal is_shown
+        is_shown, line = True, plain(text)
         with contextlib.suppress(OSError):  # a terminal that is gone does not end the work
             # The cursor goes back, so that what is said meanwhile begins at the margin.
             click.echo(f"{fit(line, min(width_of(line), _columns() - 1))}{_CLEAR_TO_END}\r", nl=False, err=True)
@@ -41,7 +46,8 @@ def status_line() -> Iterator[Callable[[str], None]]:
     try:
         yield show
     finally:
-        show("")
+        if is_shown:
+            show("")
 
 
 def _columns() -> int:
@@ -84,7 +90,8 @@ class _Bar:
     def __init__(self, label: str, show_line: Callable[[str], None]) -> None:
         self._label = label
         self._show_line = show_line
-        self._began = self._next = time.monotonic()
+        self._began = time.monotonic()
+        self._next = self._began + _FIRST_SECONDS
 
     @property
     def elapsed_seconds(self) -> float:

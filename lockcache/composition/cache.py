@@ -60,7 +60,7 @@ class FileStreamProgramCache(ProgramCacheResource):
     A read takes no lock and returns only bytes that some writer stored under that key, proven by a digest. Once a write
     has returned, no later read in any process gives an older value from the directory; a seed or a server behind it is
     asked for what the directory lacks, and may have another value. With a cap, entries and writes in progress never
-    exceed it, whichever process writes. A killed process leaves nothing that anybody waits for.
+    exceed it, whichever process writes. A killed process never blocks the others.
 
     Args:
         path: The directory; made with mode 0700 if missing. ``None``: ``$LOCKCACHE_DIR``, else ``lockcache`` in the
@@ -310,7 +310,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         """Returns this object's counters, and bytes and entries of the directory as accounted (staged writes included).
 
         From a disk that gives no answer, bytes and entries are those of the last call that got one.
-        What is new in them is added to what all programs counted together (``lockcache stats``), as ``close`` does.
+        Adds the counts since the last report to the directory's totals (``lockcache stats``), as ``close`` does.
         """
         self._report.report()
         try:

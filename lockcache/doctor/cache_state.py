@@ -58,7 +58,7 @@ def denied(root: str, error: OSError) -> tuple[str, str]:
     if error.errno != errno.EACCES:
         return str(error), "name a directory that you may use"
     advice = (
-        "use a directory of your own; or have its owner share it with a group (docs/operations/group-sharing.md), or "
+        "use a directory of your own; or have its owner share it with a group (group = ...), or "
         f"let others read it: chmod -R a+rX {shlex.quote(nearest_seen(root))}"
     )
     return denial(root), advice
@@ -107,7 +107,7 @@ def daemon(subject: Subject) -> list[Finding]:
     keeper = keeper_of(Layout(subject.root))
     if keeper is not None:
         return [Finding("daemon", GOOD, f"managed by lockcache-daemon, {keeper}", measured={"runs": True})]
-    means = "writers hold the cap themselves; only cuda.core's own writers need a daemon for it"
+    means = "lockcache programs enforce the cap themselves; only cuda.core's own cache needs a daemon for it"
     return [Finding("daemon", NOTE, "none running", means, measured={"runs": False})]
 
 
@@ -147,7 +147,7 @@ def _drift(subject: Subject, layout: Layout) -> list[Finding]:
     busy = f"; written all the while: {counted(drift.busy_shards, 'shard')}" if drift.busy_shards else ""
     held = f"{counted(entries, 'entry')}{busy}"
     if not drift.shards:
-        return [Finding("accounting", GOOD, f"true, for {held}", measured=measured)]
+        return [Finding("accounting", GOOD, f"correct ({held})", measured=measured)]
     where = f"in {drift.shards} of {SHARDS} shards, of {held}"
     if drift.bytes:
         found = f"is {abs(drift.bytes)} bytes too {'high' if drift.bytes > 0 else 'low'}, {where}"

@@ -105,11 +105,11 @@ def clock(subject: Subject) -> list[Finding]:
             Finding(
                 "clock",
                 GOOD,
-                f"files are stamped {skew_seconds:+.3f} s apart from this machine's clock",
+                f"file times differ from this machine's clock by {skew_seconds:+.3f} s",
                 measured=measured,
             )
         ]
-    found = f"files are stamped {skew_seconds:+.1f} s apart from this machine's clock"
+    found = f"file times differ from this machine's clock by {skew_seconds:+.1f} s"
     means = "--max-age, --newer-than and the age of abandoned files are judged wrongly by as much"
     return [Finding("clock", DEGRADED, found, means, "synchronise the clocks of server and clients (NTP)", measured)]
 

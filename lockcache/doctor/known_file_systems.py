@@ -154,7 +154,8 @@ def other_hosts(subject: Subject) -> list[Finding]:
     )
     means = "all else here is what processes of this host see of each other"
     pair = f"lockcache doctor --pair {shlex.quote(subject.root)}"
-    advice = f"run on two hosts at once: {pair}; or mpiexec -n 2 -ppn 1 {pair}; or srun -N 2 {pair}"
+    mpi = f"mpiexec -n 2 -ppn 1 {pair} (Open MPI: --map-by ppr:1:node)"
+    advice = f"run on two hosts at once: {pair}; or {mpi}; or srun -N 2 {pair}"
     return [Finding("other hosts", NOTE, found, means, advice)]
 
 

@@ -58,7 +58,7 @@ def locks(subject: Subject) -> list[Finding]:
     if problem is not None:
         advice = "repair the lock server, or use a directory on a local disk"
         return [Finding("locks", DEGRADED, problem, STUCK_LOCKS, advice)]
-    found = f"exclude another process; a killed holder's lock is free after {freed_ms:.0f} ms"
+    found = f"exclusive; released {freed_ms:.0f} ms after the holder is killed"
     return [Finding("locks", GOOD, found, measured={"freed_ms": freed_ms})]
 
 
@@ -117,7 +117,11 @@ def rename(subject: Subject) -> list[Finding]:
         means = "reads during writes are misses, and programs compile again"
         return [Finding("rename", DEGRADED, found, means, LOCAL_DIRECTORY)]
     return [
-        Finding("rename", GOOD, f"{_ROUNDS} over an open file: the reader keeps the old bytes, the next has the new")
+        Finding(
+            "rename",
+            GOOD,
+            f"{_ROUNDS} renames over an open file: open readers keep the old content, new ones see the new",
+        )
     ]
 
 
@@ -161,7 +165,7 @@ def new_names(subject: Subject) -> list[Finding]:
         peer.close()
     if seen:
         waited_ms = (time.monotonic() - start) * 1000
-        found = f"a name seen missing is seen {waited_ms:.0f} ms after it was made"
+        found = f"a new file becomes visible after {waited_ms:.0f} ms, even where a lookup had failed before"
         return [Finding("new names", GOOD, found, measured={"seen_ms": round(waited_ms, 3)})]
     means = "a process that waits for another's compilation waits longer, or compiles again"
     found = f"a name seen missing stays missing for more than {_FREED_SECONDS:.0f} s"

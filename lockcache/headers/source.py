@@ -196,7 +196,7 @@ def _questions(text: bytes, gaps: Gaps) -> tuple[list[Operand], bytes]:
 
 def _is_harmless(text: bytes, position: int) -> bool:
     """Returns whether the word at ``position`` asks about the compiler, or is in a line that is a comment."""
-    before = _before(text, position, _LONGEST_REMARK)
+    before = _text_before(text, position, _LONGEST_REMARK)
     if before.lstrip(_BLANK).startswith(b"//") and b"*/" not in before:
         return len(before) < _LONGEST_REMARK  # else it may be cut out of the middle of a line
     return bool(_ABOUT.search(before, max(0, len(before) - _LONGEST_ABOUT)))
@@ -223,14 +223,14 @@ def _operand(verb: str, text: bytes, start: int) -> Operand | None:
     return Operand(verb, closing == b'"', name.rstrip(b"/") or name)
 
 
-def _before(text: bytes, position: int, most_bytes: int) -> bytes:
+def _text_before(text: bytes, position: int, most_bytes: int) -> bytes:
     """Returns the last ``most_bytes`` before ``position`` in its line."""
     return text[max(0, position - most_bytes) : position].rpartition(b"\n")[2]
 
 
 def _line(text: bytes, position: int) -> bytes:
     """Returns an excerpt of the line for a message; not empty, wherever in the line ``position`` is."""
-    return (_before(text, position, 100) + text[position : position + 200].partition(b"\n")[0]).strip()[:200]
+    return (_text_before(text, position, 100) + text[position : position + 200].partition(b"\n")[0]).strip()[:200]
 
 
 # What a directive or __has_include contains, also where a spliced line or a pasting macro cuts the word in two.

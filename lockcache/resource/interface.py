@@ -300,9 +300,9 @@ class ProgramCacheResource(ABC):
             def compile_gemm(arch: str, tile: int) -> bytes: ...
 
         A call gives ``bytes``. Its key is made of the function's module and qualified name, ``version`` and the
-        arguments: bytes, str, numbers, None, and lists and tuples of these. What else the result depends on (the
-        function's code, a compiler's version, files) belongs into ``version``. ``key(*args, **kwargs)`` returns bytes
-        or str to use in place of the arguments, for arguments of other types. A coroutine function stays one.
+        arguments: bytes, str, numbers, None, and lists and tuples of these. Put everything else the result depends on
+        (the function's code, a compiler's version, files) into ``version``. ``key(*args, **kwargs)`` returns bytes or
+        str to use in place of the arguments, for arguments of other types. A coroutine function stays one.
 
         Raises :class:`TypeError` for arguments of other types, :class:`ValueError` for a function that has no name of
         its own: a lambda, one defined in another function, a bound method without ``key``; when it is called, also if

@@ -16,7 +16,7 @@ _HANG_SECONDS = 60.0
 class OnTerminal:
     """Runs a command: ``with OnTerminal("top", path) as terminal:``. The end of the block kills it."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments: object, columns: int = 100) -> None:
         self._ours, theirs = pty.openpty()
         # setsid makes the terminal the command's own, so that a typed Ctrl-C becomes its SIGINT.
         self.process = subprocess.Popen(
@@ -24,7 +24,7 @@ class OnTerminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"},
+            env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "LINES": "40"},
         )
         os.close(theirs)
         self.said = b""

@@ -79,7 +79,7 @@ def test_what_an_eviction_cannot_bring_below_its_size_is_said(how: str, filled: 
     left = "remaining" if how == "--yes" else "would remain"
     words = [line.rpartition("  ")[0].strip() for line in ended.stdout.splitlines()[-2:]]
     assert words == [f"{left}", f"{left} entries"]
-    assert "lockcache: 1.5 kB remain, more than --to: what was not chosen" in ended.stderr
+    assert "lockcache: 1.5 kB remain, more than --to: entries that were not chosen" in ended.stderr
     assert "remain" not in run("evict", "--to", "9M", how, filled).stderr
 
 
@@ -158,10 +158,10 @@ def test_rm_removes_nothing_if_one_of_the_entries_is_not_there(filled: Path) -> 
 def test_before_the_first_program_ran_nothing_is_cached_yet(tmp_path: Path) -> None:
     ended = run("ls", XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="")
     assert ended.returncode == 2
-    assert f"{tmp_path}/lockcache: nothing is cached here yet" in ended.stderr
+    assert f"{tmp_path}/lockcache: empty: the first program that uses it creates the cache" in ended.stderr
     ended = run("why", "--last", XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="")
     assert ended.returncode == 2
-    assert f"{tmp_path}/lockcache: nothing is cached here yet" in ended.stderr
+    assert f"{tmp_path}/lockcache: empty: the first program that uses it creates the cache" in ended.stderr
     assert "; for another directory: lockcache why --last 1 DIR; see lockcache why --help\n" in ended.stderr
 
 

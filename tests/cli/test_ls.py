@@ -13,6 +13,7 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import entry_name
 from tests.cli.command import LOCKCACHE, give_to_somebody, run, run_as_somebody
+from tests.cli.terminal import OnTerminal
 
 PTX = b"// Cuda compilation tools, release 12.4, V12.4.1\n.version 8.4\n.target sm_75\n"
 
@@ -72,11 +73,30 @@ def test_without_an_order_a_limit_still_holds(filled: Path) -> None:
 
 def test_lines_for_people_have_columns(filled: Path) -> None:
     heading, *lines = run("ls", filled).stdout.splitlines()
-    assert " ".join(heading.split()) == "NAME SIZE USED AGE COST KIND ARCH COMPILER NAMESPACE PROGRAM"
+    assert " ".join(heading.split()) == "NAME SIZE USED AGE COST KIND ARCH COMPILER KERNEL"
     [line] = [line for line in lines if line.startswith(entry_name(b"a")[:12])]
     assert line.split()[1:3] == ["10", "B"]
-    assert line.split()[-6:] == ["2.0s", "cubin", "sm_90", "-", "-", "-"]
+    assert line.split()[-5:] == ["2.0s", "cubin", "sm_90", "-", "-"]
     assert entry_name(b"a") in run("ls", "--full", filled).stdout
+
+
+@pytest.mark.parametrize(
+    "columns, heads",
+    [
+        (80, "NAME SIZE USED AGE COST KIND ARCH KERNEL"),
+        (60, "NAME SIZE USED ARCH KERNEL"),
+        (250, "NAME SIZE USED AGE COST KIND ARCH COMPILER KERNEL"),
+    ],
+)
+def test_no_line_is_longer_than_the_terminal(columns: int, heads: str, filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        cache.get_or_compute("long", lambda: PTX, label="kernel<" + "float, " * 30 + ">")
+    with OnTerminal("ls", filled, columns=columns) as terminal:
+        assert terminal.end() == 0
+    heading, *lines = terminal.said.decode().replace("\r", "").splitlines()
+    assert " ".join(heading.split()) == heads
+    assert all(len(line) <= columns for line in lines)
+    assert any(line.endswith("…") for line in lines) == (columns < 250)
 
 
 def test_a_program_is_shown_by_its_name(cache_path: Path) -> None:
@@ -90,7 +110,7 @@ def test_a_program_is_shown_by_its_name(cache_path: Path) -> None:
     assert lines[entry_name(b"bytes")]["label"] == "scale"
     shown = run("ls", cache_path).stdout
     assert "saxpy \\x1b[31m\n" in shown
-    assert "program       axpy<int>" in run("inspect", "symbols", cache_path).stdout
+    assert "kernel        axpy<int>" in run("inspect", "symbols", cache_path).stdout
 
 
 def test_metadata_with_control_characters_reaches_no_terminal(cache_path: Path) -> None:
@@ -105,7 +125,7 @@ def test_metadata_with_control_characters_reaches_no_terminal(cache_path: Path) 
 def test_a_damaged_record_is_shown_and_says_nothing(filled: Path) -> None:
     os.truncate(path_of(filled, b"a"), 3)
     [line] = [line for line in run("ls", filled).stdout.splitlines() if line.startswith(entry_name(b"a")[:12])]
-    assert line.split()[-7:] == ["-", "-", "damaged", "-", "-", "-", "-"]
+    assert line.split()[-6:] == ["-", "-", "damaged", "-", "-", "-"]
 
 
 @pytest.mark.root
@@ -123,7 +143,7 @@ def test_an_entry_that_may_not_be_read_is_unreadable_and_not_damaged(open_path: 
     assert records == {entry_name(b"a"): "unreadable", entry_name(b"b"): "whole", entry_name(b"c"): "unreadable"}
     shown = run_as_somebody("ls", open_path / "cache").stdout
     [line] = [line for line in shown.splitlines() if line.startswith(entry_name(b"a")[:12])]
-    assert line.split()[-5:] == ["unreadable", "-", "-", "-", "-"]
+    assert line.split()[-4:] == ["unreadable", "-", "-", "-"]
 
 
 def test_ctrl_c_ends_a_listing_without_a_traceback(cache_path: Path) -> None:

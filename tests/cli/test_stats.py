@@ -46,7 +46,7 @@ def test_hits_are_those_that_programs_reported(filled: Path) -> None:
 def test_after_a_reset_hits_are_those_since_and_the_totals_stay(filled: Path) -> None:
     before = run("stats", "--reset", filled)
     assert "50.0% hits (1 of 2)" in before.stdout
-    assert "none reported hits or misses yet; counted since" in run("stats", filled).stdout
+    assert "no hits or misses reported yet; counted since" in run("stats", filled).stdout
     with FileStreamProgramCache(filled) as cache:
         cache.put_entry("c", Entry(b"code", {"compile_cost_ns": 3 * 10**9}))
         for _ in range(3):
@@ -92,4 +92,16 @@ def test_a_directory_that_only_cuda_core_filled_is_measured_and_nothing_made_in_
 
 
 def test_an_output_without_unicode_gets_bars_that_it_can_show(filled: Path) -> None:
-    assert run("stats", filled, PYTHONIOENCODING="ascii").stdout.isascii()
+    assert "\nspread " not in run("stats", filled).stdout
+    shown = run("stats", "--spread", filled, PYTHONIOENCODING="ascii").stdout
+    assert "\nspread " in shown
+    assert shown.isascii()
+
+
+def test_several_directories_have_a_block_each_and_in_json_a_line_each(filled: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    FileStreamProgramCache(other).close()
+    blocks = run("stats", filled, other).stdout.split("\n\n")
+    assert [block.splitlines()[0].split()[1] for block in blocks] == [str(filled), str(other)]
+    lines = run("stats", "--json", filled, other).stdout.splitlines()
+    assert [json.loads(line)["path"] for line in lines] == [str(filled), str(other)]

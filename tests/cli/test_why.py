@@ -43,11 +43,12 @@ def why(*arguments: object) -> list[dict[str, Any]]:
 
 def test_the_last_miss_is_compared_with_the_nearest_entry(filled: Path) -> None:
     lines = run("why", filled).stdout.splitlines()
-    assert lines[0].startswith(f"{entry_name(b'last')[:12]}  saxpy  compiled ")
+    assert lines[0].startswith(f"saxpy ({entry_name(b'last')[:12]}) was compiled ")
+    assert lines[0].endswith(" ago: option arch differs from the nearest entry")
     assert lines[1].startswith(f"  {entry_name(b'first')[:12]}  saxpy, stored ")
-    assert lines[1].endswith("ago: 1 part differs")
+    assert lines[1].endswith("ago: 1 part differs (compiled key / this entry)")
     assert lines[2] == "    option arch  sm_100 / sm_90"
-    assert lines[3].endswith(": 3 parts differ")
+    assert lines[3].endswith(": 3 parts differ (compiled key / this entry)")
 
 
 @pytest.mark.parametrize("arguments", [("--last", "2"), ("--last=2",), ("--last", 50)])
@@ -69,11 +70,11 @@ def test_one_argument_is_a_directory_if_there_is_one_else_a_key(
     ended = run("why", "far", **here)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert f"'far' is a directory here and a key in {filled}; write --dir far, or far {filled}" in ended.stderr
-    assert f"{entry_name(b'elsewhere')[:12]}  saxpy" in run("why", "--dir", "far", **here).stdout
-    assert f"{entry_name(b'far')[:12]}  saxpy" in run("why", "far", filled, **here).stdout
-    assert f"{entry_name(b'elsewhere')[:12]}  saxpy" in run("why", "./far", **here).stdout
+    assert f"saxpy ({entry_name(b'elsewhere')[:12]})" in run("why", "--dir", "far", **here).stdout
+    assert f"saxpy ({entry_name(b'far')[:12]})" in run("why", "far", filled, **here).stdout
+    assert f"saxpy ({entry_name(b'elsewhere')[:12]})" in run("why", "./far", **here).stdout
     other.rename(tmp_path / "away")
-    assert f"{entry_name(b'far')[:12]}  saxpy" in run("why", "far", **here).stdout
+    assert f"saxpy ({entry_name(b'far')[:12]})" in run("why", "far", **here).stdout
 
 
 def test_an_entry_whose_miss_is_forgotten_still_says_what_its_key_was_made_of(filled: Path) -> None:
@@ -98,7 +99,7 @@ def test_a_key_that_was_compiled_before_is_said_to_have_gone(filled: Path) -> No
         (lambda path: path.write_bytes(b"else"), "its entry was there and damaged"),
         (lambda path: os.truncate(path, 1), "its entry was there and damaged"),
         (lambda path: os.removexattr(path, "user.lockcache"), "its entry was there without its record"),
-        (lambda path: None, "what was stored then had gone, or was not waited for"),
+        (lambda path: None, "the entry that was stored then had gone, or was not waited for"),
     ],
     ids=["other bytes", "cut off", "no record", "whole"],
 )
@@ -135,7 +136,10 @@ def test_what_was_stored_after_a_miss_is_no_reason_for_it(filled: Path) -> None:
         compiled(cache, "later", option_arch="sm_100", define_A="3")
     assert [each["name"] for each in why("last", filled)[0]["nearest"]] == [entry_name(b"first"), entry_name(b"far")]
     lines = run("why", "first", filled).stdout.splitlines()  # before which none was stored
-    assert next(line.split("ago")[1] for line in lines if ", stored " in line) == " (after it): 1 part differs"
+    assert (
+        next(line.split("ago")[1] for line in lines if ", stored " in line)
+        == " (after it): 1 part differs (compiled key / this entry)"
+    )
 
 
 def test_the_same_source_is_nearer_than_another_one(cache_path: Path) -> None:
@@ -162,7 +166,7 @@ def test_a_first_program_of_its_kind_is_said_to_be_that(cache_path: Path) -> Non
     with FileStreamProgramCache(cache_path) as cache:
         cache["plain"] = b"x"
         compiled(cache, "first")
-    assert "nothing like it is stored (2 entries compared)" in run("why", cache_path).stdout
+    assert "ago: new, no other entry is called saxpy (2 entries compared)" in run("why", cache_path).stdout
 
 
 def test_entries_of_the_seed_are_compared_and_marked(filled: Path, tmp_path: Path) -> None:
@@ -179,7 +183,7 @@ def test_entries_of_the_seed_are_compared_and_marked(filled: Path, tmp_path: Pat
     assert (found["looked_at"], found["seeded"]) == (1, {"looked_at": 2, "without_parts": 0})
     lines = run("why", node).stdout.splitlines()
     assert lines[1].startswith(f"  {entry_name(b'first')[:12]}  saxpy, stored ")
-    assert lines[1].endswith(" ago, in the seed: 2 parts differ")
+    assert lines[1].endswith(" ago, in the seed: 2 parts differ (compiled key / this entry)")
     with FileStreamProgramCache(node) as cache:
         compiled(cache, "first")  # over the seed's
         compiled(cache, "another", option_arch="sm_90", define_A="3")
@@ -198,7 +202,7 @@ def test_a_seed_that_cannot_be_read_is_said_not_to_be_compared(
         compiled(cache, "first")
     damage(node / "lockcache" / "seed.lcb")
     ended = run("why", node)
-    assert (ended.returncode, "nothing like it is stored (1 entry compared)" in ended.stdout) == (0, True)
+    assert (ended.returncode, "new, no other entry is called saxpy (1 entry compared)" in ended.stdout) == (0, True)
     assert "the entries of the seed are not compared: " in ended.stderr
 
 
@@ -235,3 +239,36 @@ def test_a_frameworks_key_is_compared_with_keys_of_that_framework_alone(cache_pa
     [program, miss] = why("--last", "2", cache_path)
     assert [each["label"] for each in miss["nearest"]] == ["older"]
     assert [each["label"] for each in program["nearest"]] == ["a program"]
+
+
+def test_a_new_kernel_is_said_to_be_new_without_entries_of_others(filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        compiled(cache, "new", label="scale<float>", code="another source")
+    [line] = run("why", filled).stdout.splitlines()
+    assert line.endswith(" ago: new, no other entry is called scale (4 entries compared)")
+
+
+def test_an_instance_of_the_same_template_is_of_the_same_kernel(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        compiled(cache, "float", label="scale<float>", code="one")
+        compiled(cache, "double", label="scale<double>", code="two")
+    lines = run("why", cache_path).stdout.splitlines()
+    assert lines[0].startswith("scale<double> (")
+    assert lines[0].endswith(": code differs from the nearest entry")
+    assert "scale<float>, stored " in lines[1]
+
+
+def test_the_same_source_under_another_name_is_of_the_same_kernel(filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        compiled(cache, "renamed", label="axpy", define_A="5")
+    assert run("why", filled).stdout.startswith("axpy (")
+    assert "define A  5 / 1" in " ".join(run("why", filled).stdout.split(" ")).replace("   ", "  ")
+
+
+def test_many_headers_are_one_line(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        for key in ("old", "new"):
+            compiled(cache, key, **{f"header_h{number}.h": key for number in range(7)})
+    shown = run("why", cache_path).stdout
+    assert " ago: headers differ from the nearest entry" in shown
+    assert "    7 headers  h0.h, h1.h, h2.h, ... (all: --json)" in shown

@@ -109,10 +109,10 @@ def test_all_budgets_are_named() -> None:
     board.update("/b", limits=Limits(namespaces={"jax": 10**6}, total_bytes=10**10))
     board.update("/c")
     text = Reader(render_page(board)).text
-    words = "budgets: at most 1.0 GB; at most 5,000 entries; 5% of the file system stay free; nothing unused for 30 d"
+    words = "limits: at most 1.0 GB; at most 5,000 entries; keep 5% of the disk free; evict after 30 d unused"
     assert words in text
-    assert "budgets: of jax at most 1.0 MB; all directories together at most 10.0 GB" in text
-    assert "budgets: none" in text
+    assert "limits: of jax at most 1.0 MB; all directories together at most 10.0 GB" in text
+    assert "limits: none" in text
 
 
 def test_an_entry_is_called_by_its_label_else_by_its_hash_or_the_end_of_its_path() -> None:

@@ -36,4 +36,5 @@ def test_the_wheel_installs_every_page() -> None:
     assert re.findall(r'^"docs/man/(.+)" = "share/man/man1/\1"$', text, re.MULTILINE) == [
         "lockcache.1",
         "lockcache-daemon.1",
+        "lockcache-stress.1",
     ]

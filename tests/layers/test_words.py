@@ -31,6 +31,11 @@ FAULTS = [
     *((f"x = 1  # the {word}\n", "1: ") for word in ("Whoever", "told", "anew", "dearest", "signs of life")),
     ('x = "the news"\n', "1: "),
     ('"""The ours."""\n', "1: "),
+    ('say("What is missing is compiled.")\n', "1: a sentence whose subject is"),
+    ('say("It is full. Who may write there decides;")\n', "1: a sentence whose subject is"),
+    ('say("Files stay. One that is damaged goes.")\n', "1: a sentence whose subject is"),
+    ('@click.command()\ndef command():\n    """Clear it. What was used stays."""\n', "3: a sentence whose subject is"),
+    ("def beside(path):\n    return path\n", "1: a function named beside"),
 ]
 
 
@@ -48,6 +53,9 @@ def test_a_fault_is_found(text: str, why: str, tmp_path: Path) -> None:
         'def function():\n    """Wherever it is."""\n',
         'def function():\n    """As :func:`x`, but quicker."""\n',
         "# where there\n# is no file\n",
+        "# What is missing is compiled.\n",
+        'say("What is missing?")\nsay("One process compiles. Who does what:")\n',
+        "class Class:\n    def at(self):\n        return self\n",
         'beside = 1\n"""The ``beside`` and :func:`told`."""\nx = {"told": 1}\n',
         *(
             f'"""Module: invariant {number} ({name}), invariants 1 (a hit is whole) and {number} ({name})."""\n'
@@ -84,3 +92,8 @@ def test_a_fault_that_is_allowed_is_none_and_one_that_is_not_there_is_one(
     assert words.main() == 0
     (tmp_path / "page.md").write_text("again\n")
     assert words.main() == 1
+
+
+def test_a_page_for_users_names_its_subjects(tmp_path: Path) -> None:
+    text = "# What it is\n\nIt works. What is missing\nis compiled.\n\n- One process waits.\n- One that is not, goes.\n"
+    assert [found.split(":")[0] for found in whys(tmp_path, text, "page.md")] == ["3", "7"]

@@ -6,6 +6,9 @@
 - No docstring is only "As X.": it says in what it differs.
 - "is not a", never "is no"; "there is no" is ordinary English.
 - An invariant is named next to its number: "invariant 3 (hard cap)".
+- In pages for users, help texts and messages no sentence has "what", "who" or a bare "one" as its subject ("What is
+  missing is compiled"): the thing is named. Questions and headings may.
+- No function of the programs is named by a preposition alone (``among``): its name says what it does.
 - None of :data:`BANNED`, words that only the authors of this project understand at once.
 
 Code in the text (between backticks, or in a block) is not prose, and does not count. How many files a folder may have
@@ -67,6 +70,24 @@ _NUMBER: Final = re.compile(r"\binvariants?\s+(\d)\b", re.IGNORECASE)
 _NEXT_NUMBER: Final = re.compile(r"\binvariants?\s+\d \([^()]*\),?\s+(?:and|to)\s+(\d)\b", re.IGNORECASE)
 _BANNED: Final = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), instead) for pattern, instead in BANNED.items()]
 
+# At the beginning of a sentence, which ends with a full stop or a semicolon, and is neither a question nor a heading.
+_NO_SUBJECT: Final = re.compile(
+    r"(?:\A|(?<=[.!?:;]\s)|(?<=\n\n)|(?<=- )|(?<=\| ))"
+    r"((?:What|Who)(?:ever)?\s(?!is\b[^.]*\?)|One (?:that|which|who|is|has|may|can)\b)"
+    r"(?=[^?:|\n]*(?:\n[^?:|\n]+)*[.;|])"
+)
+_FOR_USERS: Final = ("help", "message", "page")
+#: Pages for those who work on the project.
+_OF_DEVELOPERS: Final = re.compile(
+    r"docs/(decisions|internals)/|docs/(design|testing|stress)\.md|CONTRIBUTING|tests/|stress/"
+)
+
+PREPOSITIONS: Final = re.compile(
+    r"about|above|across|after|along|among|around|at|before|behind|below|beneath|[b]eside|besides|between|beyond|by|"
+    r"despite|during|except|inside|into|near|of|off|on|onto|out|outside|over|per|since|through|throughout|to|towards?|"
+    r"under|until|unlike|up|upon|via|within|without"
+)
+
 _CODE: Final = re.compile(r"``.*?``|:\w+:`.*?`|`[^`\n]*`", re.DOTALL)
 _FENCE: Final = re.compile(r"^ *(```+)[^\n]*\n.*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 
@@ -87,7 +108,8 @@ class Prose(NamedTuple):
 
     line: int
     text: str
-    #: ``module``, ``function`` or ``docstring`` (a class's or a property's); empty for a text that is not a docstring.
+    #: ``module``, ``function`` or ``docstring`` (a class's or a property's), ``help`` (a command's), ``message``,
+    #: ``page``; empty for a comment.
     kind: str = ""
 
 
@@ -95,8 +117,11 @@ def faults_in(path: Path, file: str) -> Iterator[Fault]:
     """Yields every fault of a module or a page."""
     text = path.read_text()
     found = _of_page(text) if path.suffix == ".md" else _of_module(text)
+    if path.suffix == ".py" and not file.startswith("tests/"):
+        yield from (Fault(file, line, why) for line, why in _names(text))
     for prose in found:
-        for offset, why in _faults(prose):
+        is_for_users = prose.kind == "help" or (prose.kind in _FOR_USERS and not _OF_DEVELOPERS.match(file))
+        for offset, why in (*_faults(prose), *(_without_subject(prose.text) if is_for_users else ())):
             yield Fault(file, prose.line + prose.text.count("\n", 0, offset), why)
 
 
@@ -105,7 +130,7 @@ def _faults(prose: Prose) -> Iterator[tuple[int, str]]:
         yield 0, f"a module's docstring begins with what it provides, not with {first[1]}"
     if prose.kind == "function" and (first := _FIRST_WORD_OF_FUNCTION.match(prose.text)):
         yield 0, f"a function's docstring begins with a verb (Returns, Yields, Raises), not with {first[1]}"
-    if prose.kind and _ONLY_AS.fullmatch(prose.text.strip()):
+    if prose.kind in ("module", "function", "docstring", "help") and _ONLY_AS.fullmatch(prose.text.strip()):
         yield 0, 'a docstring that is only "As X."'
     text = _without_code(prose.text)
     for match in _IS_NO.finditer(text):
@@ -121,13 +146,25 @@ def _faults(prose: Prose) -> Iterator[tuple[int, str]]:
             yield match.start(), f'"{match[0]}": write {instead}'
 
 
+def _without_subject(text: str) -> Iterator[tuple[int, str]]:
+    for match in _NO_SUBJECT.finditer(_without_code(text)):
+        yield match.start(), f'a sentence whose subject is "{match[1].split()[0].lower()}": name the thing'
+
+
+def _names(text: str) -> Iterator[tuple[int, str]]:
+    """Yields the functions whose name is a preposition alone, with their lines."""
+    for node in ast.parse(text).body:  # a method's object is named at each call: ``mounts.at(path)``
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and PREPOSITIONS.fullmatch(node.name.strip("_")):
+            yield node.lineno, f"a function named {node.name}: a preposition says nothing alone"
+
+
 def _without_code(text: str) -> str:
     """Returns the text with blanks in place of its code, so that all positions stay the same."""
     return _CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
 
 
 def _of_page(text: str) -> Iterator[Prose]:
-    yield Prose(1, _FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text))
+    yield Prose(1, _FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text), "page")
 
 
 def _of_module(text: str) -> Iterator[Prose]:
@@ -148,6 +185,8 @@ def _of_module(text: str) -> Iterator[Prose]:
 def _kind(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     if isinstance(node, ast.Module):
         return "module"
+    if any(re.search(r"\b(command|group)\b", ast.unparse(each)) for each in node.decorator_list):
+        return "help"
     return "docstring" if isinstance(node, ast.ClassDef) or _is_property(node) else "function"
 
 
@@ -183,7 +222,7 @@ def _messages(tree: ast.AST) -> Iterator[Prose]:
             and " " in node.value
             and id(node) not in docstrings
         ):
-            yield Prose(node.lineno, node.value)
+            yield Prose(node.lineno, node.value, "message")
 
 
 def checked_files() -> Iterator[Path]:

@@ -47,7 +47,7 @@ class SafetyCheck:
     def _look(self) -> _Look:
         # The root may be reached through a symlink.
         root, *below = self._layout.directories()
-        return (_of(root, follow_symlinks=True), *(_of(path) for path in below))
+        return (_identity_of(root, follow_symlinks=True), *(_identity_of(path) for path in below))
 
 
 class MountCheck:
@@ -76,7 +76,7 @@ class MountCheck:
         return os.path.isdir(real) and os.path.commonpath([real, self._point]) != self._point
 
 
-def _of(path: str, *, follow_symlinks: bool = False) -> tuple[int, int, int, int] | None:
+def _identity_of(path: str, *, follow_symlinks: bool = False) -> tuple[int, int, int, int] | None:
     try:
         status = os.stat(path, follow_symlinks=follow_symlinks)
     except (FileNotFoundError, NotADirectoryError):

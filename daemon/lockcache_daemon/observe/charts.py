@@ -46,7 +46,7 @@ class _Frame(NamedTuple):
 
 def draw_bytes(history: Sequence[Sample], now: float) -> str:
     """Draw the bytes as an area, and the cap as a dashed line."""
-    shown = _within(history, now)
+    shown = _samples_within(history, now)
     top = max((max(each.bytes, each.max_size_bytes) for each in shown), default=0)
     frame = _Frame(now, *_WIDE, max(1.0, top * 1.08), _seconds(history, now))
     parts = [_grid(frame, (0, top / 2, top), format_size)]
@@ -106,13 +106,13 @@ def draw_hit_ratio(history: Sequence[Sample], now: float) -> str:
     return _svg(frame, words, parts)
 
 
-def _within(history: Sequence[Sample], now: float) -> list[Sample]:
+def _samples_within(history: Sequence[Sample], now: float) -> list[Sample]:
     return [each for each in history if now - HOUR_SECONDS <= each.time <= now]
 
 
 def _seconds(history: Sequence[Sample], now: float) -> float:
     """Returns the span to draw, shorter than an hour while the daemon is young."""
-    age = now - min((each.time for each in _within(history, now)), default=now)
+    age = now - min((each.time for each in _samples_within(history, now)), default=now)
     return next((minutes * 60.0 for minutes in _SPANS_MINUTES if minutes * 60 >= age), HOUR_SECONDS)
 
 
@@ -121,7 +121,7 @@ def _binned(history: Sequence[Sample], now: float, value: Callable[[Rate], float
     count = int(HOUR_SECONDS / _BIN_SECONDS)
     first = now - HOUR_SECONDS
     sums = [0.0] * count
-    for rate in rates(tuple(_within(history, now))):
+    for rate in rates(tuple(_samples_within(history, now))):
         middle = (rate.start + rate.end) / 2
         sums[min(count - 1, max(0, int((middle - first) / _BIN_SECONDS)))] += value(rate)
     return {first + number * _BIN_SECONDS: each for number, each in enumerate(sums)}

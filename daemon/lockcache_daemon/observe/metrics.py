@@ -26,7 +26,7 @@ from lockcache_daemon.observe.board import SWEEP_BUCKETS_SECONDS, Board, Directo
 _GAUGES: Final = {
     "directory_up": "1 while the directory is managed and nothing is wrong with it.",
     "directory_standby": "1 while another daemon manages the directory.",
-    "directory_bytes": "What entries and staged writes add up to.",
+    "directory_bytes": "Bytes of entries and staged writes.",
     "directory_entries": "Number of entries.",
     "directory_max_bytes": "The cap in force.",
     "directory_max_entries": "The cap on entries in force.",
@@ -62,7 +62,7 @@ _CLIENT_COUNTERS: Final = {
     "dropped_writes": "Writes that programs gave up: a full disk, a lock not free in time, larger than the cap.",
     "corrupt_entries": "Lookups that found bytes which no writer had stored there; each was a miss.",
     "unverified_hits": "Hits on entries that carry no record to verify.",
-    "saved_seconds": "What compiling took when it was done, summed over hits, where the entry's record says it.",
+    "saved_seconds": "Recorded compile time of the entries that were hit, summed over hits.",
 }
 
 # Of one server behind a directory.
@@ -87,7 +87,7 @@ _SERVER_COUNTERS: Final = {
 }
 
 _OF_NAMESPACES: Final = {
-    "bytes": "What the entries of a namespace add up to.",
+    "bytes": "Bytes of the entries of a namespace.",
     "entries": "Number of entries of a namespace.",
 }
 

@@ -105,13 +105,13 @@ def _budgets(limits: Limits) -> str:
     if limits.max_entries is not None:
         parts.append(f"at most {_many(limits.max_entries, 'entry')}")
     if limits.min_free is not None:
-        parts.append(f"{limits.min_free} of the file system stay free")
+        parts.append(f"keep {limits.min_free} of the disk free")
     if limits.max_age_seconds is not None:
-        parts.append(f"nothing unused for {_whole(limits.max_age_seconds)}")
+        parts.append(f"evict after {_whole(limits.max_age_seconds)} unused")
     parts += [f"of {name} at most {format_size(size)}" for name, size in limits.namespaces.items()]
     if limits.total_bytes is not None:
         parts.append(f"all directories together at most {format_size(limits.total_bytes)}")
-    return f"budgets: {'; '.join(parts) or 'none'}"
+    return f"limits: {'; '.join(parts) or 'none'}"
 
 
 def _tiles(view: DirectoryView, now: float) -> str:
@@ -141,7 +141,7 @@ def _tiles(view: DirectoryView, now: float) -> str:
     ]
     if clients.saved_ns:
         tiles.append(
-            ("compiling saved", format_duration(clients.saved_ns / 1e9), "by hits, as their entries record it", "")
+            ("compiling saved", format_duration(clients.saved_ns / 1e9), "recorded compile time of all hits", "")
         )
     if view.compiled_again:
         tiles.append(("compiled again", f"{view.compiled_again:,}", "of a sample of the misses: stored before", ""))

@@ -53,7 +53,7 @@ class DirectorySettings:
         default=None, metadata=setting(FreeSpace, "SHARE|SIZE", "Disk space to leave free: 5% or 10G.")
     )
     max_age: float | None = field(
-        default=None, metadata=setting(Age, "DURATION", "Evict what was not used for so long: 30d.")
+        default=None, metadata=setting(Age, "DURATION", "Evict entries unused for this long: 30d.")
     )
     namespaces: tuple[tuple[str, int], ...] = field(
         default=(), metadata=setting(Namespaces, "NAME=SIZE,...", "Size limits within each DIR: triton=2G.")
@@ -63,14 +63,16 @@ class DirectorySettings:
         default="lru",
         metadata=setting(Choice(*PRIORITIES), f"[{'|'.join(PRIORITIES)}]", "Evict by last use or cost.", "lru"),
     )
-    floor: int | None = field(
-        default=None, metadata=setting(Size, "SIZE", "What --total and --min-free leave each DIR.")
+    floor: int | None = field(default=None, metadata=setting(Size, "SIZE", "Never shrink a DIR below this size."))
+    scrub_rate: int = field(
+        default=10_000_000, metadata=setting(Rate, "SIZE", "Bytes to verify per second, at most.", "10M")
     )
-    scrub_rate: int = field(default=10_000_000, metadata=setting(Rate, "SIZE", "Verify so much a second.", "10M"))
     layout: str = field(
-        default="auto", metadata=setting(Choice("auto", *LAYOUTS), "LAYOUT", "Whose files are in DIR.", "auto")
+        default="auto", metadata=setting(Choice("auto", *LAYOUTS), "LAYOUT", "The program whose cache DIR is.", "auto")
     )
-    settle: float = field(default=SETTLE_SECONDS, metadata=setting(Age, "DURATION", "Spare files this new.", "1m"))
+    settle: float = field(
+        default=SETTLE_SECONDS, metadata=setting(Age, "DURATION", "Keep files changed within this time.", "1m")
+    )
     group: bool | str = field(default=False, metadata=setting(Group, "GROUP", "Share DIR with this group.", "no"))
 
     @property

@@ -193,10 +193,10 @@ def Choice(*accepted: str) -> Parser:  # noqa: N802 (reads as a kind of value, l
             raise ValueError(f"{text!r} is not known; accepted: {', '.join(accepted)}")
         return text
 
-    return _by(parse)
+    return _parsed_by(parse)
 
 
-def _by(parse: Callable[[str], Any], *also: type) -> Parser:
+def _parsed_by(parse: Callable[[str], Any], *also: type) -> Parser:
     """Returns a parser of text, and of values of a file that mean the same as their text: by default bool and numbers.
 
     ``parse`` says best what is accepted instead of a number; a date or an array it could take for a name.
@@ -226,26 +226,26 @@ def _shown(value: object) -> str:
 #: Bytes of each namespace, as pairs.
 Namespaces: Parser = _parse_namespaces
 #: Bytes.
-Size = _by(parse_size)
+Size = _parsed_by(parse_size)
 #: More than 0, at most 1.
-Share = _by(parse_share)
+Share = _parsed_by(parse_share)
 #: Entries.
-Count = _by(parse_count)
+Count = _parsed_by(parse_count)
 #: Seconds.
-Age = _by(parse_duration)
+Age = _parsed_by(parse_duration)
 #: Seconds, 0.01 to 3600.
-Interval = _by(_parse_interval)
+Interval = _parsed_by(_parse_interval)
 #: Bytes per second, 0 for none.
-Rate = _by(_parse_rate)
+Rate = _parsed_by(_parse_rate)
 #: Yes or no.
-Switch = _by(_parse_switch)
+Switch = _parsed_by(_parse_switch)
 #: :class:`.values.Address`.
-MetricsAddress = _by(parse_address)
+MetricsAddress = _parsed_by(parse_address)
 #: An absolute path.
-MetricsPath = _by(_parse_metrics_path, str)
+MetricsPath = _parsed_by(_parse_metrics_path, str)
 #: An absolute path.
-FilePath = _by(_parse_path, str)
+FilePath = _parsed_by(_parse_path, str)
 #: The result of :func:`lockcache.arguments.coerce_group`.
-Group = _by(_parse_group, bool, int)
+Group = _parsed_by(_parse_group, bool, int)
 #: :class:`Free`.
-FreeSpace = _by(_parse_free)
+FreeSpace = _parsed_by(_parse_free)

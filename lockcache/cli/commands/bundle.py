@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any, Final
@@ -16,7 +16,7 @@ from lockcache.cli import options
 from lockcache.cli.commands.pack import refuse_inside, refuse_other_kind, refuse_unmatched, tell_left_out
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.open_directory import look
-from lockcache.cli.output import entry_heading, entry_line, plain, print_facts, print_json, size_in_words
+from lockcache.cli.output import entry_lines, plain, print_facts, print_json, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import end_in_order
 from lockcache.errors import ArchiveError
@@ -114,8 +114,8 @@ def bundle_make(directory: str | None, output: str, manifest: str | None, select
 
 @command.command("ls")
 @click.argument("file")
-@click.option("--full", is_flag=True, help="Print whole hashes.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--full", "-l", is_flag=True, help="Print whole hashes.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bundle_ls(file: str, full: bool, as_json: bool) -> int:
     """List the programs of a bundle, by name.
 
@@ -128,13 +128,18 @@ def bundle_ls(file: str, full: bool, as_json: bool) -> int:
       lockcache bundle ls kernels.lcb
       lockcache bundle ls --json kernels.lcb | jq -s 'map(.size_bytes) | add'
     """
-    bundle, show, is_whole = _open(file), entry_line(full), True
-    if not as_json:
-        click.echo(entry_heading(full))
-    for entry in _described(bundle):
-        is_whole &= entry.record != "damaged"
-        click.echo(_json_line(entry) if as_json else show(entry))
-    return 0 if is_whole else 1
+    damaged = 0
+
+    def counting(entries: Iterable[Described]) -> Iterator[Described]:
+        nonlocal damaged
+        for entry in entries:
+            damaged += entry.record == "damaged"
+            yield entry
+
+    described = counting(_described(_open(file)))
+    for line in map(_json_line, described) if as_json else entry_lines(described, full):
+        click.echo(line)
+    return 1 if damaged else 0
 
 
 @command.command("verify")

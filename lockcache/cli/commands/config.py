@@ -1,10 +1,11 @@
-"""``lockcache config``: which settings are in force for a directory, and where each comes from."""
+"""``lockcache config``: the settings in force for a directory, and where each comes from."""
 
 from __future__ import annotations
 
 import errno
 import os
-from typing import NamedTuple
+import textwrap
+from typing import Final, NamedTuple
 
 import click
 
@@ -42,20 +43,35 @@ class _Setting(NamedTuple):
     origin: str
 
 
-@click.command("config")
+def _variables() -> str:
+    width = max(map(len, VARIABLES))
+    return "\n".join(
+        "\n".join(textwrap.wrap(text, 78, initial_indent=f"  {name:<{width}}  ", subsequent_indent=" " * (width + 4)))
+        for name, text in VARIABLES.items()
+    )
+
+
+_HELP: Final = f"""Show the settings that programs use by default, and where each setting comes from.
+
+An argument in a program takes precedence over a variable, and a cap that an operator set over both. For the
+settings of the daemon: lockcache-daemon --dry-run.
+
+\b
+Examples:
+  lockcache config
+  LOCKCACHE_MAX_SIZE=20G lockcache config /scratch/kernels
+
+\b
+Variables:
+{_variables()}
+"""
+
+
+@click.command("config", help=_HELP)
 @options.directory
 @options.as_json
 def command(directory: str | None, as_json: bool) -> None:
-    """Show the settings that programs use by default, and where each setting comes from.
-
-    An argument in a program takes precedence over a variable, and a cap that an operator set over both. For the
-    settings of the daemon: lockcache-daemon --dry-run.
-
-    \b
-    Examples:
-      lockcache config
-      LOCKCACHE_MAX_SIZE=20G lockcache config /scratch/kernels
-    """
+    """Its help is above, for it holds the list of variables."""
     layout = Layout(resolve_path(directory))
     if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
         raise no_cache(directory, layout)
@@ -76,7 +92,6 @@ def command(directory: str | None, as_json: bool) -> None:
         print_json({**found, "unknown_variables": unknown})
         return
     print_table("settings", ("setting", "value", "from"), [(each.name, each.shown, each.origin) for each in settings])
-    print_table("variables", ("variable", "meaning"), [(f"${name}", states) for name, states in VARIABLES.items()])
     for name, meant in unknown.items():
         click.echo(plain(f"lockcache: {unknown_in_words(name, meant)}"), err=True)
 

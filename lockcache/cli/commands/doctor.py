@@ -75,7 +75,8 @@ def command(
       lockcache doctor /scratch/kernels
       lockcache doctor --json /scratch | jq -r '.checks[].advice'
       lockcache doctor --remote redis://cache.example
-      mpiexec -n 2 -ppn 1 lockcache doctor --pair /scratch/kernels
+      mpiexec -n 2 -ppn 1 lockcache doctor --pair DIR              (MPICH)
+      mpiexec -n 2 --map-by ppr:1:node lockcache doctor --pair DIR  (Open MPI)
       srun -N 2 --ntasks-per-node 1 lockcache doctor --pair --json /scratch/k
     """
     if remote is not None and (pair or directory is not None or timeout is not None):

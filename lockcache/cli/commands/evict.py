@@ -11,7 +11,7 @@ import click
 from lockcache.cli import options
 from lockcache.cli.catalogue import Catalogue, open_catalogue, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
-from lockcache.cli.output import ask, entry_heading, entry_line, print_facts, size_in_words
+from lockcache.cli.output import ask, entry_lines, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.cli.signals import interrupts
 from lockcache.filestream.inspect import least_recent
@@ -50,7 +50,7 @@ Examples:
     "--to", metavar="SIZE", callback=options.size, help="Stop when the cache is no larger than this: 5G, 512MiB."
 )
 @filters
-@click.option("--dry-run", is_flag=True, help="Remove nothing; list what would be removed.")
+@click.option("--dry-run", "-n", is_flag=True, help="Remove nothing; list what would be removed.")
 @options.yes
 @options.as_json
 def command(
@@ -59,8 +59,8 @@ def command(
     """Its help is above, for it holds what other commands say too."""
     if to is None and selection == Selection():
         raise click.UsageError(
-            "Nothing says what to evict: give --to, --older-than, --newer-than, --kind, --arch, --compiler, --label "
-            "or --namespace (all of it is lockcache clear)"
+            "Specify the entries to evict: --to, --older-than, --newer-than, --kind, --arch, --compiler, --label "
+            "or --namespace (to remove all of them: lockcache clear)"
         )
     catalogue = open_catalogue(directory)
     if not dry_run:
@@ -79,7 +79,7 @@ def _rehearse(catalogue: Catalogue, selection: Selection, to: int | None, as_jso
     _report(catalogue.layout, gone, size - gone.bytes, entries - gone.entries, as_json, would=described)
     _report_rest(to, size - gone.bytes)
     if described and not as_json:
-        click.echo("\n".join(["", entry_heading(), *map(entry_line(), described)]))
+        click.echo("\n".join(["", *entry_lines(described)]))
         if len(victims) > len(described):
             click.echo(f"and {len(victims) - len(described)} more")
 
@@ -102,7 +102,7 @@ def _evict(catalogue: Catalogue, selection: Selection, to: int | None, yes: bool
 
 def _report_rest(to: int | None, left_bytes: int) -> None:
     if to is not None and left_bytes > to:
-        what = "what was not chosen or is in use, and the directory's own files and folders"
+        what = "entries that were not chosen or are in use, and the directory's own files and folders"
         click.echo(f"lockcache: {format_size(left_bytes)} remain, more than --to: {what}", err=True)
 
 

@@ -144,7 +144,7 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
     code = found["code"] or {}
     facts = {
         "hash": found["name"],
-        "program": found["label"] or _NOT_RECORDED,
+        "kernel": found["label"] or _NOT_RECORDED,
         "file": found["file"],
         "size": size_in_words(found["size_bytes"]),
         "kind": found["kind"] or "unknown",

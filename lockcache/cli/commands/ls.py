@@ -18,7 +18,7 @@ import click
 from lockcache.cli import options
 from lockcache.cli.catalogue import Catalogue, open_catalogue, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
-from lockcache.cli.output import elapsed, entry_heading, entry_line, plain
+from lockcache.cli.output import elapsed, entry_lines, plain
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.inspect import read_ahead
 from lockcache.lowlevel import SHARDS, Described, Found, Selection, StatedPolicy
@@ -43,8 +43,9 @@ _SORTS: Final = (*_BY_LISTING, *_BY_RECORD, "none")
 _HELP: Final = f"""List entries: the most recently used first.
 
 NAME is the start of the entry's hash, long enough for 'lockcache inspect'. USED and AGE are the times since it was
-used and stored, COST is the compile time, NAMESPACE the framework that stored it (triton, jax), PROGRAM the name of
-the program. '-' means unknown. Listing does not count as a use, and does not verify payloads.
+used and stored, COST is the compile time, NAMESPACE the framework that stored it (triton, jax), KERNEL the name of
+the kernel. '-' means unknown. A terminal shows the columns that have room; --full shows all. Listing does not count
+as a use, and does not verify payloads.
 
 Works on every layout that the daemon manages. In a tree of files, NAME is the path below DIR.
 
@@ -66,10 +67,10 @@ Examples:
 @options.directory
 @click.option("--sort", type=click.Choice(_SORTS), default="last-use", show_default=True, help="Sort by this column.")
 @click.option("--reverse", is_flag=True, help="Reverse the order.")
-@click.option("--limit", callback=options.count, metavar="N", help="Print only the first N.")
-@click.option("--full", is_flag=True, help="Print whole hashes.")
+@click.option("--limit", "-n", callback=options.count, metavar="N", help="Print only the first N.")
+@click.option("--full", "-l", is_flag=True, help="Print whole hashes and names, and all columns.")
 @filters
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print one JSON object a line.")
 def command(
     directory: str | None,
     sort: str,
@@ -82,24 +83,22 @@ def command(
     """List the entries. The help is above, because it contains text shared with other commands."""
     catalogue = open_catalogue(directory)
     is_tree = catalogue.program == "files"
-    show = _as_json if as_json else _as_path if is_tree else entry_line(full)
-    heading = "" if as_json else _PATH_HEADING if is_tree else entry_heading(full)
-    for entry in _ordered(catalogue, selection, sort, reverse, limit):
-        if heading:
-            click.echo(heading)
-        heading = ""
-        click.echo(show(entry))
-    if heading:
-        click.echo(heading)
+    entries = _ordered(catalogue, selection, sort, reverse, limit)
+    if as_json:
+        lines: Iterable[str] = map(_as_json, entries)
+    else:
+        lines = chain([_PATH_HEADING], map(_as_path, entries)) if is_tree else entry_lines(entries, full)
+    for line in lines:
+        click.echo(line)
     _name_seed(catalogue)
 
 
 def _name_seed(catalogue: Catalogue) -> None:
-    """Say where the programs are listed that the directory serves from its seed."""
+    """Say where the kernels are listed that the directory serves from its seed."""
     seed = StatedPolicy(catalogue.layout).load().seed
     if seed is not None and not seed.is_detached:
         file = shlex.quote(seed.path)
-        click.echo(f"lockcache: for the programs of the seed: lockcache bundle ls {plain(file)}", err=True)
+        click.echo(f"lockcache: for the kernels of the seed: lockcache bundle ls {plain(file)}", err=True)
 
 
 def _ordered(

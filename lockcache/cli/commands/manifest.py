@@ -15,14 +15,14 @@ from lockcache.cli.catalogue import Own, select
 from lockcache.cli.commands.pack import refuse_inside, refuse_other_kind
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, look, recounted_when_interrupted, refuse_other_things
-from lockcache.cli.output import entry_heading, entry_line, plain, print_facts, size_in_words
+from lockcache.cli.output import entry_lines, plain, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.cli.signals import end_in_order
 from lockcache.filestream import EntryWriter
 from lockcache.filestream.bundle import BundleFile, SeedFile, is_bundle
 from lockcache.filestream.disk import open_output
 from lockcache.filestream.inspect import Census, describe_bytes
-from lockcache.lowlevel import CacheDirectory, Layout, Selection, describe_entry, find_entry, load_keys
+from lockcache.lowlevel import CacheDirectory, Described, Layout, Selection, describe_entry, find_entry, load_keys
 from lockcache.remote import Backing, Fetched, RemoteUrl, fetch_missing
 from lockcache.remote.manifest import MOST_KEYS, format_manifest, read_manifest
 from lockcache.sizes import counted, json_text
@@ -87,11 +87,11 @@ def manifest_make(source: str | None, output: str, selection: Selection, as_json
 @command.command("ls")
 @click.argument("file", metavar="FILE")
 @click.argument("directory", metavar="[DIR]", required=False, type=options.Directory())
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--json", "-j", "as_json", is_flag=True, help="Print one JSON object a line.")
 def manifest_ls(file: str, directory: str | None, as_json: bool) -> None:
-    """List the keys of a manifest, and with DIR what that has for each. A '-' is what DIR lacks.
+    """List the keys of a manifest, and with DIR the entry for each. '-' in all columns: DIR has no such entry.
 
-    Looking does not count as a use. What a seed below DIR has is listed by lockcache bundle ls.
+    This does not count as a use. The entries of a seed below DIR are listed by lockcache bundle ls.
 
     \b
     Examples:
@@ -104,17 +104,20 @@ def manifest_ls(file: str, directory: str | None, as_json: bool) -> None:
         for name in keys:
             click.echo(json_text({"name": name}) if as_json else name)
         return
-    layout, show = look(directory), entry_line(full=True)
+    layout = look(directory)
+    entries = [(name, _described(layout, name)) for name in keys]
     if not as_json:
-        click.echo(entry_heading(full=True))
-    for name in keys:
-        found = find_entry(layout, name)
-        entry = None if found is None else describe_entry(layout, found)
-        if as_json:
-            body = {} if entry is None else entry._asdict()
-            click.echo(json_text({"name": name, "is_here": entry is not None, **_without(body)}))
-        else:
-            click.echo(f"{name}  {'-':>8}" if entry is None else show(entry))
+        for line in entry_lines((entry or name for name, entry in entries), full=True):
+            click.echo(line)
+        return
+    for name, entry in entries:
+        body = {} if entry is None else entry._asdict()
+        click.echo(json_text({"name": name, "is_here": entry is not None, **_without_name(body)}))
+
+
+def _described(layout: Layout, name: str) -> Described | None:
+    found = find_entry(layout, name)
+    return None if found is None else describe_entry(layout, found)
 
 
 @command.command("merge")
@@ -142,7 +145,8 @@ def manifest_fetch(file: str, directory: str | None, remote: str | None, as_json
     """Fetch what a manifest lists and DIR lacks from a server. DIR is made if it is missing.
 
     For an image, or before a job starts. Entries are verified, and stored under the directory's cap, of which they take
-    half at most. What the server lacks is counted, and compiled when it is needed.
+    half at most. Entries that the server lacks are counted, and compiled when they
+    are needed.
 
     Exit codes: 0 all that the server has is here; 1 the server, the disk or the cap ended it sooner, and stderr says
     so; 2 a mistake in what was asked for, or not a manifest.
@@ -161,7 +165,7 @@ def manifest_fetch(file: str, directory: str | None, remote: str | None, as_json
         opened[0].usage()  # one that may only be read is an error before anything is fetched
         fetched = _fetch(opened[0], url, keys)
     found = {"path": layout.root, "server": url.shown, **fetched._asdict()}
-    print_facts(found if as_json else _without(found, "failure"), as_json, {"bytes": size_in_words(fetched.bytes)})
+    print_facts(found if as_json else _without_name(found, "failure"), as_json, {"bytes": size_in_words(fetched.bytes)})
     if fetched.failure:
         click.echo(f"lockcache: not all could be fetched: {plain(fetched.failure)}", err=True)
     return 1 if fetched.failure else 0
@@ -231,5 +235,5 @@ def _in_bundle(bundle: BundleFile, names: list[bytes], selection: Selection, ref
         census.refuse_unmatched()
 
 
-def _without(body: dict[str, Any], *names: str) -> dict[str, Any]:
+def _without_name(body: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in body.items() if name not in ("metadata", "inode", *names)}

@@ -88,7 +88,10 @@ def _in_words(policy: Policy) -> dict[str, str]:
 
 def _parse_cap(text: str) -> int | str:
     # Not None: to click that is an option which was not given.
-    return text if text == "none" else parse_size(text)
+    try:
+        return text if text == "none" else parse_size(text)
+    except ValueError as error:
+        raise ValueError(f"{error}; or none, for no cap") from None
 
 
 @command.command("set")
@@ -96,21 +99,21 @@ def _parse_cap(text: str) -> int | str:
 @click.option(
     "--max-size",
     metavar="SIZE",
-    callback=options.by(_parse_cap),
+    callback=options.parsed_by(_parse_cap),
     help="The cap: 10G, 512M, 1.5T, 10GiB; or 'none'. [unchanged]",
 )
 @click.option(
     "--policy",
     "priority",
     type=click.Choice(PRIORITIES),
-    help="What writers evict first: lru, the least recently used; cost, what costs the least compile time per byte. "
-    "[unchanged]",
+    help="The entries that writers evict first: lru, the least recently used; cost, those with the least compile time "
+    "per byte. [unchanged]",
 )
 @click.option(
     "--seed",
     metavar="FILE",
-    help="The bundle that the directory starts from, which is copied into it; or 'none'. Takes precedence over what "
-    "programs ask for. [unchanged]",
+    help="The bundle that the directory starts from, which is copied into it; or 'none'. Takes precedence over the "
+    "bundle that programs name. [unchanged]",
 )
 @options.as_json
 def policy_set(
@@ -119,7 +122,7 @@ def policy_set(
     """Set the rules. They apply to running processes from their next write.
 
     A cap that is set here takes precedence over max_size_bytes in a program. Prints the rules, the size of the
-    directory, and what the next write will evict.
+    directory, and the bytes that the next write will evict.
 
     \b
     G means 10^9 bytes and GiB 2^30.
@@ -132,7 +135,7 @@ def policy_set(
       lockcache policy set --seed /lustre/project/kernels.lcb
     """
     if max_size is None and priority is None and seed is None:
-        raise click.UsageError("Nothing says what to set: give --max-size, --policy or --seed")
+        raise click.UsageError("Specify the rule to set: --max-size, --policy or --seed")
     guest = guest_of(directory)
     layout = Layout(resolve_path(directory)) if guest is None else Guest(*guest).layout
     if not os.path.isdir(layout.root):

@@ -49,7 +49,7 @@ def _value(text: str) -> str:
     return text
 
 
-_is_value = options.by(_value)
+_is_value = options.parsed_by(_value)
 
 
 def _pattern(text: str) -> Pattern:
@@ -160,7 +160,7 @@ def command(
       lockcache run --keep 'DG_JIT_CACHE_DIR/cache/*/' -- python serve.py
     """
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
-    stated = _behind(remote) | _listed(manifest) | ({} if bundle is None else {"LOCKCACHE_SEED": bundle.path})
+    stated = _remote_variables(remote) | _listed(manifest) | ({} if bundle is None else {"LOCKCACHE_SEED": bundle.path})
     wrong = _wrong_variable(stated)
     try:
         variables = _variables(directory, max_size, stated)
@@ -320,7 +320,7 @@ def _variables(directory: str | None, max_size: str | None, behind: dict[str, st
     return {name: value for name, value in variables.items() if name in stated or name not in os.environ}
 
 
-def _behind(remote: str | None) -> dict[str, str]:
+def _remote_variables(remote: str | None) -> dict[str, str]:
     """The variable for a server. Raises :class:`ValueError` for what is not one, or whose client is not installed."""
     if remote is None:
         return {}

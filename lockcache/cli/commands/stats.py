@@ -1,4 +1,4 @@
-"""``lockcache stats``: how full a cache is, how it is used, and whether its accounting is right."""
+"""``lockcache stats``: the size of directories, their hits, and whether their accounting is right."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from typing import Any, Final
 import click
 
 from lockcache.cli import options
-from lockcache.cli.catalogue import Guest, open_catalogue
+from lockcache.cli.catalogue import Guest, Own, open_catalogue
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS
 from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, seed_in_words, size_in_words, span
 from lockcache.cli.progress import step_bar
 from lockcache.filestream import Seed
 from lockcache.filestream.accounting import read_since, total_of
 from lockcache.filestream.bundle import SeedFile
-from lockcache.filestream.inspect import UNKNOWN, Spread, add_namespaces, count_namespaces, read_ahead, spread
+from lockcache.filestream.inspect import (
+    UNKNOWN,
+    Spread,
+    add_namespaces,
+    count_namespaces,
+    read_ahead,
+    spread as spread_of,
+)
 from lockcache.lowlevel import (
     SHARDS,
     CacheDirectory,
@@ -44,48 +51,53 @@ _ASCII_BARS: Final = " .:-=+*#%"
 
 
 @click.command("stats")
-@options.directory
+@click.argument("directories", metavar="[DIR]...", nargs=-1, type=options.Directory())
 @click.option(
     "--no-measure",
     is_flag=True,
     help="Do not walk the directory for drift and namespaces (half a minute for a million entries).",
 )
+@click.option("--spread", is_flag=True, help="Show how entries are spread over the shards, too.")
 @click.option("--reset", is_flag=True, help="Print the statistics, then count hits and misses from zero.")
 @options.as_json
-def command(directory: str | None, no_measure: bool, reset: bool, as_json: bool) -> None:
+def command(directories: tuple[str, ...], no_measure: bool, spread: bool, reset: bool, as_json: bool) -> None:
     """Show the size of a cache, its hits, and whether its accounting is right.
 
-    Programs report hits and misses with a put, when they end, and when they ask for their own statistics. The cap
+    Processes report hits and misses with a put, when they end, and when they ask for their own statistics. The cap
     limits the disk space of entries, in whole blocks. Drift is the difference between recorded and actual bytes;
-    'lockcache recount' corrects it. Spread is a histogram of the bytes in each shard, from the smallest to the
-    largest. A hit saves the compile time that its entry records. A server behind the directory has its own line.
-    Changes nothing, except with --reset, which resets the counts that every user of this command sees, but not the
-    metrics.
+    'lockcache recount' corrects it. A hit saves the compile time that its entry records. A server behind the
+    directory has its own line. Changes nothing, except with --reset, which resets the counts that every user of this
+    command sees, but not the metrics. With --json, several directories print an object each.
 
     Works on every layout that the daemon manages. Directories of other programs are measured, and report no hits.
 
     \b
     Examples:
       lockcache stats
-      lockcache stats --no-measure /scratch/kernels
+      lockcache stats --no-measure /scratch/kernels /shared/kernels
       lockcache stats --reset
       lockcache stats --json | jq .programs.hit_ratio
     """
-    catalogue = open_catalogue(directory)
-    if isinstance(catalogue, Guest):
-        if reset:
+    for number, catalogue in enumerate([open_catalogue(each) for each in directories or (None,)]):
+        if reset and isinstance(catalogue, Guest):
             raise click.UsageError(f"--reset: {catalogue.program} reports no hits that could be counted")
+        found = _surveyed(catalogue, measure=not no_measure)
+        if as_json:
+            print_json(found)
+        else:
+            click.echo("" if number else None, nl=bool(number))
+            for name, text in _facts(found, spread).items():
+                click.echo(f"{name:<10}  {plain(text) if name != 'spread' else text}")
+        if reset:
+            _reset(catalogue.layout)
+
+
+def _surveyed(catalogue: Own | Guest, *, measure: bool) -> dict[str, Any]:
+    if isinstance(catalogue, Guest):
         found = _survey_guest(catalogue)
     else:
-        found = _survey(catalogue.layout, measure=not no_measure)
-    found["layout"] = catalogue.program
-    if as_json:
-        print_json(found)
-    else:
-        for name, text in _facts(found).items():
-            click.echo(f"{name:<10}  {plain(text) if name != 'spread' else text}")
-    if reset:
-        _reset(catalogue.layout)
+        found = _survey(catalogue.layout, measure=measure)
+    return {**found, "layout": catalogue.program}
 
 
 def _reset(layout: Layout) -> None:
@@ -112,8 +124,8 @@ def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
     used = [slot for slot in held if slot.entries]
     shards = {
         "used": len(used),
-        "entries": spread([slot.entries for slot in used])._asdict() if used else None,
-        "bytes": spread([slot.bytes for slot in used])._asdict() if used else None,
+        "entries": spread_of([slot.entries for slot in used])._asdict() if used else None,
+        "bytes": spread_of([slot.bytes for slot in used])._asdict() if used else None,
     }
     return {
         **_common(layout, total_of(held)),
@@ -158,14 +170,14 @@ def _common(layout: Layout, total: Slot) -> dict[str, Any]:
         "seed": seed and {**asdict(seed), "programs": _served(layout, seed)},
         "quarantined": measure_quarantine(layout)._asdict(),
         "programs": {**counters._asdict(), "hit_ratio": counters.hit_ratio},
-        "since_reset": since and _since(since),
+        "since_reset": since and _counts_since(since),
         "remote": [_server(seen) for seen in read_servers(layout)],
         "daemon": {"who": keeper, **read_status(layout)} if keeper else None,
     }
 
 
 def _served(layout: Layout, seed: Seed) -> int | None:
-    """Returns how many programs the directory's copy of a bundle serves; ``None`` where no copy can be read."""
+    """Returns how many kernels the directory's copy of a bundle serves; ``None`` where no copy can be read."""
     if seed.is_detached:
         return None
     try:
@@ -180,7 +192,7 @@ def _served(layout: Layout, seed: Seed) -> int | None:
         copy.close()
 
 
-def _facts(found: dict[str, Any]) -> dict[str, str]:
+def _facts(found: dict[str, Any], with_spread: bool) -> dict[str, str]:
     share = "" if found["share"] is None else f", {found['share']:.1%} of the cap"
     stored = "" if found["stored_bytes"] is None else f"{size_in_words(found['stored_bytes'])} in "
     facts = {
@@ -197,17 +209,17 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
         facts["seed"] = seed_in_words(Seed(**seed), served)
     if found["quarantined"]["entries"]:
         facts["quarantine"] = _slot(found["quarantined"], "corrupt entry", "corrupt entries")
-    if found["shards"] and found["shards"]["used"]:
+    if with_spread and found["shards"] and found["shards"]["used"]:
         facts["shards"], facts["spread"] = _shards(found["shards"])
     if found["namespaces"] and found["namespaces"].keys() != {UNKNOWN}:
         facts["namespaces"] = _namespaces(found["namespaces"])
     counters = Counters(**{name: found["programs"][name] for name in Counters._fields})
     since = found["since_reset"]
-    facts["programs"] = _programs(counters if since is None else _counters(since), counters.last_report_ns)
+    facts["processes"] = _processes(counters if since is None else _counters(since), counters.last_report_ns)
     if since is not None:
-        facts["programs"] += f"; counted since {elapsed(since['reset_ns'])} ago"
+        facts["processes"] += f"; counted since {elapsed(since['reset_ns'])} ago"
     saved_ns = (since or found["programs"])["saved_ns"]
-    facts["saved"] = f"{span(saved_ns)} of compiling" if saved_ns else "nothing yet that is recorded"
+    facts["saved"] = f"{span(saved_ns)} of compiling" if saved_ns else "nothing recorded yet"
     for number, server in enumerate(found["remote"], 1):
         facts["remote" if number == 1 else f"remote {number}"] = _server_in_words(server)
     facts["drift"] = _drift(found)
@@ -254,7 +266,7 @@ def _server(seen: ServerSeen) -> dict[str, Any]:
         "is_resting": seen.is_resting,
         **counters._asdict(),
         "hit_ratio": counters.hit_ratio,
-        "since_reset": since and _since(since),
+        "since_reset": since and _counts_since(since),
     }
 
 
@@ -262,7 +274,7 @@ def _server_in_words(found: dict[str, Any]) -> str:
     counters = ServerCounters(**{name: (found["since_reset"] or found).get(name, 0) for name in ServerCounters._fields})
     words = f"{found['server']}: "
     if counters.hit_ratio is None:
-        words += "none reported lookups yet"
+        words += "no lookups reported yet"
     else:
         words += _hits(counters)
     words += f", {counted(counters.puts, 'put', 'puts')}"
@@ -282,7 +294,7 @@ def _server_in_words(found: dict[str, Any]) -> str:
     return f"{words}; not asked now: it did not answer" if found["is_resting"] else words
 
 
-def _since(since: Counters | ServerCounters) -> dict[str, Any]:
+def _counts_since(since: Counters | ServerCounters) -> dict[str, Any]:
     body = since._asdict()
     return {"reset_ns": body.pop("last_report_ns"), **body, "hit_ratio": since.hit_ratio}
 
@@ -296,9 +308,9 @@ def _hits(counters: Counters | ServerCounters) -> str:
     return f"{counters.hit_ratio:.1%} hits ({counters.hits} of {counters.hits + counters.misses}{waits})"
 
 
-def _programs(counters: Counters, last_report_ns: int) -> str:
+def _processes(counters: Counters, last_report_ns: int) -> str:
     if counters.hit_ratio is None:
-        return "none reported hits or misses yet"
+        return "no hits or misses reported yet"
     words = f"{_hits(counters)}, {counted(counters.puts, 'put', 'puts')}"
     for count, *what in (
         (counters.evictions, "eviction"),
@@ -313,9 +325,9 @@ def _programs(counters: Counters, last_report_ns: int) -> str:
 def _drift(found: dict[str, Any]) -> str:
     drift = found["drift"]
     if found["shards"] is None:
-        return "not known: nobody accounts in this layout; what is shown was measured"
+        return "not tracked for this layout (sizes are from a scan)"
     if not found["accounted"]:
-        return "no accounting yet: no program of lockcache wrote here; what is shown was measured"
+        return "no accounting yet: lockcache has not written here (sizes are from a scan)"
     if drift is None:
         return "not measured"
     if not drift["shards"]:

@@ -13,8 +13,8 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.catalogue import open_catalogue
-from lockcache.cli.keyboard import single_keys, wait_for_key
 from lockcache.cli.output import paint
+from lockcache.cli.top.keyboard import single_keys, wait_for_key
 from lockcache.cli.top.sample import Watch, watch
 from lockcache.cli.top.view import Line, draw
 from lockcache.sizes import json_text, parse_duration
@@ -34,7 +34,7 @@ def _parse_interval(text: str) -> float:
     metavar="DURATION",
     default="1s",
     show_default=True,
-    callback=options.by(_parse_interval),
+    callback=options.parsed_by(_parse_interval),
     help="Time between two updates: 100ms to 1h.",
 )
 @click.option("--once", is_flag=True, help="Print once and exit; the default if the output is not a terminal.")

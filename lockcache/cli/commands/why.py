@@ -35,6 +35,13 @@ from lockcache.sizes import counted
 
 _NAME: Final = 12
 _NEAREST: Final = 3
+# Compared for them: entries of other kernels are left out, and may be nearer than the last of the same kernel.
+_COMPARED: Final = 16
+_CODE: Final = "code"
+_HEADER: Final = "header "
+# More headers than this are one line, and more parts a number in the answer.
+_MOST_HEADERS: Final = 5
+_MOST_NAMED: Final = 3
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -70,7 +77,8 @@ def command(key: str | None, directory: str | None, last: str | None, stated: st
 
     KEY is the key as text, hex: and the key's bytes in hex, or the start of an entry's hash or its name, as
     'lockcache ls' prints them. Without KEY, the last miss is shown. A single argument is DIR if a directory of that
-    name exists, otherwise KEY; with --dir it is KEY.
+    name exists, otherwise KEY; with --dir it is KEY. The first line is the answer; below it are the nearest entries of
+    the same kernel, with the values of both keys: of the kernel that was compiled, and of the entry.
 
     For keys of lockcache.cuda.Program, of make_program_cache_key and of frameworks on lockcache, entries keep hashes of
     the parts of the key, and short values of options, but never source code. Parts of frameworks have the framework's
@@ -216,7 +224,7 @@ def _of_key(layout: Layout, key: str, misses: list[Miss]) -> _Asked:
 def _nearest(layout: Layout, asked: Sequence[_Asked]) -> list[Nearest]:
     subjects = [Subject(each.name, each.parts, each.stored_ns or 0) for each in asked]
     with step_bar("comparing", SHARDS) as advance, _opened_seed(layout) as seed:
-        return find_nearest(layout, subjects, _NEAREST, lambda: advance(1), seed)
+        return find_nearest(layout, subjects, _COMPARED, lambda: advance(1), seed)
 
 
 @contextmanager
@@ -236,25 +244,42 @@ def _opened_seed(layout: Layout) -> Iterator[SeededRecords | None]:
 
 
 def _lines(asked: _Asked, nearest: Nearest) -> list[str]:
-    since = f"  compiled {elapsed(asked.stored_ns)} ago" if asked.stored_ns else ""
-    lines = [f"{asked.name[:_NAME]}  {asked.label or '-'}{since}"]
-    lines += _earlier(asked)
-    if not nearest.neighbours:
-        seeded = f" and {nearest.seeded - nearest.seeded_without_parts} of the seed" if nearest.seeded else ""
-        lines.append(f"  nothing like it is stored ({counted(nearest.looked_at, 'entry')}{seeded} compared)")
-    for neighbour in nearest.neighbours:
+    related = [each for each in nearest.neighbours if _is_related(asked, each)][:_NEAREST]
+    since = f" was compiled {elapsed(asked.stored_ns)} ago" if asked.stored_ns else ""
+    lines = [f"{asked.label or '-'} ({asked.name[:_NAME]}){since}: {_answer(asked, nearest, related)}"]
+    for neighbour in related:
         lines += _differences(asked, neighbour)
     return lines
 
 
-def _earlier(asked: _Asked) -> list[str]:
-    """Returns what is known of an earlier entry of the same key."""
+def _is_related(asked: _Asked, neighbour: Neighbour) -> bool:
+    """Returns whether an entry is of the same kernel: it has the name, or the source. Without a name any entry is."""
+    label = neighbour.statement.label or ""
+    if not asked.label or label.partition("<")[0] == asked.label.partition("<")[0]:
+        return True
+    states_code = any(part.name == _CODE for part in asked.parts)
+    return states_code and all(each.name != _CODE for each in neighbour.differences)
+
+
+def _answer(asked: _Asked, nearest: Nearest, related: Sequence[Neighbour]) -> str:
+    """Returns why it was compiled, in one line."""
     found = FLAWS.get(asked.replaced)
-    if asked.before_ns is None:
-        return [] if found is None else [f"  the same key was stored before: {found}"]
-    before = elapsed(asked.before_ns)
-    found = found or "what was stored then had gone, or was not waited for"
-    return [f"  the same key was compiled {before} ago too: {found}"]
+    if asked.before_ns is not None:
+        found = found or "the entry that was stored then had gone, or was not waited for"
+        return f"the same key was compiled {elapsed(asked.before_ns)} ago too: {found}"
+    if found is not None:
+        return f"the same key was stored before: {found}"
+    if not related:
+        seeded = f" and {nearest.seeded - nearest.seeded_without_parts} of the seed" if nearest.seeded else ""
+        called = f"no other entry is called {asked.label.partition('<')[0]}" if asked.label else "nothing is like it"
+        return f"new, {called} ({counted(nearest.looked_at, 'entry')}{seeded} compared)"
+    names = list(dict.fromkeys("headers" if _is_header(each) else each.name for each in related[0].differences))
+    if not names:
+        return "no part that is kept differs from the nearest entry"
+    if len(names) > _MOST_NAMED:
+        return f"{len(related[0].differences)} parts of its key differ from the nearest entry"
+    verb = "differs" if len(names) == 1 and names != ["headers"] else "differ"
+    return f"{' and '.join(names)} {verb} from the nearest entry"
 
 
 def _differences(asked: _Asked, neighbour: Neighbour) -> list[str]:
@@ -263,16 +288,30 @@ def _differences(asked: _Asked, neighbour: Neighbour) -> list[str]:
     when = f", stored {elapsed(statement.created_ns)} ago" if statement.created_ns else ""
     when += " (after it)" if 0 < (asked.stored_ns or 0) < (statement.created_ns or 0) else ""
     when += ", in the seed" if neighbour.is_seeded else ""
-    lines = [f"  {neighbour.name[:_NAME]}  {statement.label or '-'}{when}: {parts}"]
-    titles = [_title(each, asked, neighbour) for each in neighbour.differences]
-    width = max(map(len, titles), default=0)
-    for title, each in zip(titles, neighbour.differences, strict=True):
-        values = values_in_words(each)
-        builds = (asked.compiler, _compiler(statement))
-        if each.name == "compiler" and all(builds) and builds[0] != builds[1]:
-            values = f"{builds[0]} / {builds[1]}"
-        lines.append(f"    {title:<{width}}  {values}")
-    return lines
+    legend = " (compiled key / this entry)" if count else ""
+    lines = [f"  {neighbour.name[:_NAME]}  {statement.label or '-'}{when}: {parts}{legend}"]
+    headers = [each for each in neighbour.differences if _is_header(each)]
+    rows = [
+        (_title(each, asked, neighbour), _values(each, asked, statement))
+        for each in neighbour.differences
+        if each not in headers or len(headers) <= _MOST_HEADERS
+    ]
+    if len(headers) > _MOST_HEADERS:
+        named = ", ".join(each.name.removeprefix(_HEADER) for each in headers[:_MOST_NAMED])
+        rows.append((f"{len(headers)} headers", f"{named}, ... (all: --json)"))
+    width = max((len(title) for title, _ in rows), default=0)
+    return [*lines, *(f"    {title:<{width}}  {values}" for title, values in rows)]
+
+
+def _is_header(difference: Difference) -> bool:
+    return difference.name.startswith(_HEADER)
+
+
+def _values(difference: Difference, asked: _Asked, statement: Statement) -> str:
+    builds = (asked.compiler, _compiler(statement))
+    if difference.name == "compiler" and all(builds) and builds[0] != builds[1]:
+        return f"{builds[0]} / {builds[1]}"
+    return values_in_words(difference)
 
 
 def _title(difference: Difference, asked: _Asked, neighbour: Neighbour) -> str:
@@ -281,7 +320,7 @@ def _title(difference: Difference, asked: _Asked, neighbour: Neighbour) -> str:
 
 
 def _reasons(difference: Difference, asked: _Asked, neighbour: Neighbour) -> list[str]:
-    """Returns what takes the part that differs into the key that has it."""
+    """Returns the parts that make the differing part belong to the key that has it."""
     parts = neighbour.statement.parts if difference.mine is None else asked.parts
     return reasons_of(difference.name, parts)
 
@@ -312,7 +351,7 @@ def _as_json(asked: _Asked, nearest: Nearest) -> dict[str, Any]:
                     for each in neighbour.differences
                 ],
             }
-            for neighbour in nearest.neighbours
+            for neighbour in nearest.neighbours[:_NEAREST]
         ],
     }
 

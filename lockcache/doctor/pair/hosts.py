@@ -77,7 +77,10 @@ def judge_hosts(first: Card, second: Card) -> Finding:
     if is_one_machine and first.device == second.device:
         found = f"both run on one machine ({names}), in one mount"
         means = "nothing of this is certified for two hosts: it is what one kernel does"
-        advice = "run it on two: mpiexec -n 2 -ppn 1, srun -N 2 --ntasks-per-node 1, or by hand on each"
+        advice = (
+            "run it on two: mpiexec -n 2 -ppn 1 (Open MPI: --map-by ppr:1:node), srun -N 2 --ntasks-per-node 1, or by "
+            "hand on each"
+        )
         return Finding("two hosts", UNTESTED, found, means, advice, measured)
     kinds = first.kind if first.kind == second.kind else f"{first.kind} and {second.kind}"
     found = f"{names}, in two mounts ({kinds or 'kind unknown'})"

@@ -65,7 +65,7 @@ def _findings(server: RemoteUrl) -> Iterator[Finding]:
     try:
         require_client(server)
     except ModuleNotFoundError as error:
-        yield Finding("client", UNUSABLE, str(error), "programs go on without the server")
+        yield Finding("client", UNUSABLE, str(error), "programs continue without the server")
         return
     refuse_settings(server)
     transport = open_transport(server, _CALL_SECONDS)

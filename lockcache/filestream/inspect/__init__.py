@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.inspect.nearest import Nearest, Neighbour, Search, Subject, consider_all, consider_seed
     from lockcache.filestream.inspect.nearest import find_nearest
     from lockcache.filestream.inspect.parallel_reads import read_ahead
-    from lockcache.filestream.inspect.select import Census, Selection, among, choose_selected, evict_selected
+    from lockcache.filestream.inspect.select import Census, Selection, select_among, choose_selected, evict_selected
     from lockcache.filestream.inspect.select import least_recent, select_counted, select_entries
 else:
     __getattr__, __dir__ = door(__name__)

@@ -126,11 +126,11 @@ def select_counted(
 
     with closing(read_ahead(read, range(SHARDS))) as shards:
         for described in shards:
-            yield from among(described, selection, described.get, now_ns, census)
+            yield from select_among(described, selection, described.get, now_ns, census)
             after_shard()
 
 
-def among(
+def select_among(
     entries: Iterable[Found],
     selection: Selection,
     describe: Callable[[Found], Described | None],

@@ -154,7 +154,7 @@ def _named(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
             continue
     for name in dict.fromkeys((*named.names, *function.__code__.co_freevars)):
         if name in spaces:
-            yield from _within(name, spaces[name], named.attributes, set())
+            yield from _values_within(name, spaces[name], named.attributes, set())
 
 
 def _defaults(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -165,7 +165,7 @@ def _defaults(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         yield f"default.{name}", value
 
 
-def _within(name: str, value: Any, attributes: tuple[str, ...], seen: set[int]) -> Iterator[tuple[str, Any]]:
+def _values_within(name: str, value: Any, attributes: tuple[str, ...], seen: set[int]) -> Iterator[tuple[str, Any]]:
     """Yields a value, and of one that has parts all that may be asked of it."""
     is_space = isinstance(value, (types.ModuleType, type))
     if not is_space:
@@ -178,13 +178,13 @@ def _within(name: str, value: Any, attributes: tuple[str, ...], seen: set[int]) 
     seen.add(id(value))
     # What an aggregate of Triton's calls without naming it.
     for number, part in enumerate(getattr(value, "hash_attrs", ()) if isinstance(value, type) else ()):
-        yield from _within(f"{name}.{number}", part, attributes, seen)
+        yield from _values_within(f"{name}.{number}", part, attributes, seen)
     for attribute in attributes:
         found: Any = seen
         with contextlib.suppress(Exception):  # of a user's object, which Triton gets too if it asks for it
             found = getattr(value, attribute, seen)
         if found is not seen:
-            yield from _within(f"{name}.{attribute}", found, attributes, seen)
+            yield from _values_within(f"{name}.{attribute}", found, attributes, seen)
 
 
 def _is_object(value: Any) -> bool:

@@ -36,6 +36,8 @@ _PLACES: Final = {"unix": "path", "s3": "bucket", "gs": "bucket", "az": "contain
 _YES: Final = ("1", "true", "yes")
 _NO: Final = ("", "0", "false", "no")
 
+# As many clients of Redis take it.
+_HOST_AND_PORT: Final = re.compile(r"[\w.-]+:[0-9]{1,5}", re.ASCII)
 _DATABASE: Final = re.compile(r"/?[0-9]*", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 # The settings of a client, and the form of those that are numbers.
@@ -109,7 +111,8 @@ def parse_url(url: object) -> RemoteUrl:
     if parts.scheme not in SCHEMES:
         # The parts before an @ and after a ? may be a password.
         given = f"{parts.scheme}://" if "@" in url or "?" in url else url
-        raise ValueError(f"{given[:80]!r} is not a URL that begins with {'://, '.join(SCHEMES)}://")
+        meant = f"; did you mean redis://{given[:80]}?" if _HOST_AND_PORT.fullmatch(given) else ""
+        raise ValueError(f"{given[:80]!r} is not a URL that begins with {'://, '.join(SCHEMES)}://{meant}")
     if _is_torn(parts):
         raise ValueError(f"url has an @ behind its host; {_HOW_TO_QUOTE}")
     _refuse_without_place(parts.scheme, parts.path if parts.scheme == "unix" else host)

@@ -30,7 +30,7 @@ def filesystems_command(
 ) -> int:
     """Mount each file system from an image of its own (root only) and run the byte scenarios on it, sharing --seconds.
 
-    NAMES are the file systems; all by default. One that cannot be had here is skipped, with the reason.
+    NAMES are the file systems; all by default. A file system that is unavailable here is skipped, with the reason.
 
     \b
     lockcache-stress filesystems xfs --scenario same-key --seconds 10

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from lockcache.cli.options import by, size
+from lockcache.cli.options import parsed_by, size
 from lockcache.sizes import format_size, parse_count, parse_duration
 from lockcache_stress.commands.shell import RealRange, Shell, with_shell
 from lockcache_stress.experiments import COUNTED, WAYS, Calls, Cost, Fleet, compare, is_near, load_counts, run_start
@@ -25,7 +25,7 @@ _HOUR_SECONDS: Final = 3600
 
 def _duration(name: str, default: str, help_: str) -> Callable[[_Command], _Command]:
     return click.option(
-        name, callback=by(parse_duration), metavar="DURATION", default=default, show_default=True, help=help_
+        name, callback=parsed_by(parse_duration), metavar="DURATION", default=default, show_default=True, help=help_
     )
 
 
@@ -53,7 +53,7 @@ def _duration(name: str, default: str, help_: str) -> Callable[[_Command], _Comm
 @click.option(
     "--rate",
     "requests_per_second",
-    callback=by(parse_count),
+    callback=parsed_by(parse_count),
     default="20k",
     show_default=True,
     help="Requests that the server answers in a second.",

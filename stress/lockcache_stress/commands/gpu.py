@@ -46,9 +46,8 @@ def gpu_command(
 ) -> int:
     """Compile, hit, load, launch and check on the first GPU, a row for each promise, and leave a report.
 
-    NAMES are the rows; all by default. Without a GPU all but the launches is done. What a row cannot do here is said in
-    its line. Exit code 1 if anything torn, stale, foreign or wrong was seen. How to use minutes on a machine without
-    network well: docs/internals/gpu.md.
+    NAMES are the rows; all by default. Without a GPU all but the launches is done. Each row says what it
+    could not do here. Exit code 1 if anything torn, stale, foreign or wrong was seen.
 
     \b
     lockcache-stress gpu

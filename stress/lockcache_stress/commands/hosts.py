@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from lockcache.cli.options import by
+from lockcache.cli.options import parsed_by
 from lockcache_stress.commands.shell import IF_POSSIBLE, Shell, some_of, with_shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts import TRIALS, HostsOptions, Tried, prepare_guest, run_hosts, trials_of
@@ -25,7 +25,9 @@ _NAMES: Final = {"juicefs": "JuiceFS", "glusterfs": "GlusterFS"}
 @click.option("--nfs-version", type=click.Choice(["4.2", "3"]), help="[4.2]")
 @click.option("--lock-manager/--no-lock-manager", default=None, help="Of NFS 3: with or without locks. [with]")
 @click.option("--mount-options", default="", metavar="A=1,B=2", help="Of the clients; with a dot: of Gluster's volume.")
-@click.option("--scenarios", callback=by(some_of(TRIALS)), metavar="A,B", help="Only these, with commas between. [all]")
+@click.option(
+    "--scenarios", callback=parsed_by(some_of(TRIALS)), metavar="A,B", help="Only these, with commas between. [all]"
+)
 @click.option(
     "--checkout", type=click.Path(exists=True, file_okay=False), help="Test the code of this one. [this program's]"
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lockcache.cli.options import by
+from lockcache.cli.options import parsed_by
 from lockcache.sizes import parse_count
 from lockcache_stress.commands.shell import IF_POSSIBLE, MOST_PROCESSES, SECONDS, Shell, some_of, with_shell
 from lockcache_stress.errors import UnusableError
@@ -19,7 +19,7 @@ from lockcache_stress.servers import KINDS
 @click.command("remote", short_help="four nodes in namespaces and a real server: cold starts, deaths, restarts")
 @click.option(
     "--servers",
-    callback=by(some_of(KINDS)),
+    callback=parsed_by(some_of(KINDS)),
     metavar="A,B",
     default=",".join(KINDS),
     show_default=True,
@@ -27,7 +27,7 @@ from lockcache_stress.servers import KINDS
 )
 @click.option(
     "--scenarios",
-    callback=by(some_of(SCENARIOS)),
+    callback=parsed_by(some_of(SCENARIOS)),
     metavar="A,B",
     default="cold,takeover,restarts",
     show_default=True,
@@ -37,7 +37,7 @@ from lockcache_stress.servers import KINDS
     "--processes", type=click.IntRange(1, MOST_PROCESSES), default=8, show_default=True, help="On each of four nodes."
 )
 @click.option("--kernels", type=click.IntRange(1, 1000), default=8, show_default=True, help="Each process wants all.")
-@click.option("--keys", callback=by(parse_count), default="1M", show_default=True, help="Of million.")
+@click.option("--keys", callback=parsed_by(parse_count), default="1M", show_default=True, help="Of million.")
 @click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="Of restarts.")
 @click.option("--checked-seconds", type=SECONDS, default=20.0, show_default=True, help="Of checked, on each server.")
 @IF_POSSIBLE

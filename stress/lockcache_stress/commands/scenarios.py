@@ -14,6 +14,7 @@ import click
 
 from lockcache import __version__
 from lockcache.cli.signals import give_up_stdout
+from lockcache.cli.usage import usage_in_words
 from lockcache.errors import LockcacheError
 from lockcache.lowlevel import SHARDS, Layout, count_shard, is_cache
 from lockcache.sizes import counted
@@ -28,7 +29,6 @@ from lockcache_stress.commands.keys import keys_command
 from lockcache_stress.commands.kill_table import kill_table_command
 from lockcache_stress.commands.power_cut import power_cut_command
 from lockcache_stress.commands.remote import remote_command
-from lockcache_stress.commands.schedules import schedules_command
 from lockcache_stress.commands.shell import (
     DIRECTORY,
     MOST_PROCESSES,
@@ -68,7 +68,8 @@ def run_command_line() -> int:
     except click.ClickException as error:
         message, context = error.format_message(), getattr(error, "ctx", None)
         is_help = context is not None and message == context.get_help()  # for a group without a command
-        print(message if is_help else f"lockcache-stress: {message}", file=sys.stderr)
+        words = usage_in_words(error, sys.argv[1:]) if isinstance(error, click.UsageError) else message
+        print(message if is_help else f"lockcache-stress: {words}", file=sys.stderr)
         return 2
     except click.Abort as error:
         raise KeyboardInterrupt from error
@@ -216,7 +217,6 @@ cli.add_command(bench_command)
 cli.add_command(kill_table_command)
 cli.add_command(filesystems_command)
 cli.add_command(power_cut_command)
-cli.add_command(schedules_command)
 cli.add_command(bugs_command)
 cli.add_command(keys_command)
 cli.add_command(gpu_command)

@@ -65,7 +65,7 @@ def simulate_command(shell: Shell, shares: tuple[float, ...], **given: Any) -> i
     """Replay look-ups against caches of several sizes that evict by last use (lru) and by compile cost (cost).
 
     Programs are compiled with the real NVRTC, once each; costs are processor time. Look-ups follow Zipf's law, or a
-    trace. What goes is chosen by the function that caches call. "at most" is what no cache of that size could exceed,
+    trace. Victims are chosen by the function that caches call. "at most" is what no cache of that size could exceed,
     even one that knew what comes. The same costs, trace and seed give the same result.
 
     \b

@@ -168,20 +168,20 @@ def _kill_holder(job: _Job, phase: str) -> float:
     """
     with job.started(phase) as process:
         try:
-            _until(process, lambda: len(job.said(f"{phase}-asks-*")) == job.options.all_ranks)
-            _until(process, lambda: bool(job.said(f"{phase}-holds")))
+            _wait_until(process, lambda: len(job.said(f"{phase}-asks-*")) == job.options.all_ranks)
+            _wait_until(process, lambda: bool(job.said(f"{phase}-holds")))
             time.sleep(_SETTLE_SECONDS)
             [holder] = job.said(f"{phase}-holds")
             killed_ns = time.monotonic_ns()
             os.kill(holder["pid"], signal.SIGKILL)
-            _until(process, lambda: bool(job.said(f"{phase}-took")))
+            _wait_until(process, lambda: bool(job.said(f"{phase}-took")))
             [next_one] = job.said(f"{phase}-took")
             return float(round((next_one["began_ns"] - killed_ns) / 1e6, 1))
         finally:
             kill_all(job.control, f"{phase}-asks-*")  # mpiexec may have ended some of them too
 
 
-def _until(process: subprocess.Popen[bytes], is_so: Callable[[], bool]) -> None:
+def _wait_until(process: subprocess.Popen[bytes], is_so: Callable[[], bool]) -> None:
     wait_until(lambda: is_so() or process.poll() is not None, _JOB_SECONDS)
     if not is_so():
         raise UnusableError("the ranks ended, or said nothing, before what they were to do was done")

@@ -76,7 +76,7 @@ def run_rounds(
     together: Rounds | None = None
     for each in rounds:
         try:
-            outcome = run_one(each, _within(each, show))
+            outcome = run_one(each, _shown_within(each, show))
         except (UnusableError, LockcacheError, OSError) as error:
             if together is None:
                 raise
@@ -93,7 +93,7 @@ def run_rounds(
     return together
 
 
-def _within(each: Round, show: Show) -> Show:
+def _shown_within(each: Round, show: Show) -> Show:
     """Returns a function that shows the progress of one round as its part of the run."""
 
     def shown(stage: str, share: float, words: str) -> None:

@@ -19,6 +19,7 @@ from lockcache.cli.progress import progress_bar, status_line, step_bar
 def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], str]:
     """Returns what a function shows on a terminal of 60 columns that is stderr."""
     monkeypatch.setattr(progress, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_FIRST_SECONDS", 0.0)
     monkeypatch.setenv("COLUMNS", "60")
 
     def show(work: Callable[[], None]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from lockcache import InMemoryProgramCache
 from lockcache_stress.experiments.keys.pairs import draw_options
-from lockcache_stress.experiments.keys.places import Place, at, draw_places, has_cccl
+from lockcache_stress.experiments.keys.places import Place, draw_places, has_cccl, located_at
 from lockcache_stress.experiments.keys.programs import KINDS, Moving, Names, draw
 from lockcache_stress.gpu import need_archs
 from lockcache_stress.run import Show
@@ -116,7 +116,7 @@ def _compiled(
 
     from lockcache.cuda import Program
 
-    with at(place, moving, root) as located:
+    with located_at(place, moving, root) as located:
         options = cuda.core.ProgramOptions(**{"name": "k.cu", **fields, **located})
         try:
             if cache is None:

@@ -44,7 +44,7 @@ def draw_places(rng: random.Random, root: str, number: int) -> list[Place]:
 
 
 @contextmanager
-def at(place: Place, moving: Moving, root: str) -> Iterator[dict[str, Any]]:
+def located_at(place: Place, moving: Moving, root: str) -> Iterator[dict[str, Any]]:
     """Put the program there and go there. Yields the options that say where its headers lie."""
     below = place.root + "-link" if place.spelling == "link" else place.root
     if not os.path.isdir(place.root):
