@@ -168,6 +168,20 @@ def disk_bytes(status: os.stat_result) -> int:
     return status.st_blocks * _BLOCK_BYTES
 
 
+def bytes_below(folder_fd: int) -> int:
+    """Returns what all that is in an open folder takes on the disk, at any depth."""
+    total, left = 0, [""]
+    with Descent(folder_fd) as descent:
+        while left:
+            path = left.pop()
+            fd = descent.go(path)
+            for name, status in () if fd is None else statuses_in(fd):
+                total += disk_bytes(status)
+                if stat.S_ISDIR(status.st_mode):
+                    left.append(join(path, name))
+    return total
+
+
 def read_in(folder_fd: int, name: str, inode: int, largest_bytes: int) -> bytes | None:
     """Returns the content of a file that was found with this inode; ``None`` if it is gone, replaced or larger.
 

@@ -24,7 +24,7 @@ from lockcache.filestream.disk import (
 )
 from lockcache.integrations.pyptx_directory import guest_layout
 from lockcache.integrations.staged import reap_staged, staged_bytes
-from lockcache.layouts.openat import NOT_A_FOLDER, Descent, folder, open_root, status_in
+from lockcache.layouts.openat import NOT_A_FOLDER, Descent, bytes_below, folder, open_root, status_in
 from lockcache.lowlevel import Found, Layout, check_directory
 
 _LONGEST_NAME: Final = 64
@@ -68,8 +68,12 @@ class GuestFiles:
             return [_mtime_ns(descent.go(path)) for path in sorted(self._watched)]
 
     def staged_bytes(self) -> int:
-        """Returns the bytes that lockcache itself is writing. Raises :class:`OSError`."""
-        return staged_bytes(self.layout)
+        """Returns the bytes that lockcache itself is writing, and of what it could not remove yet.
+
+        Raises :class:`OSError`.
+        """
+        with self._condemned_if_there() as fd:
+            return staged_bytes(self.layout) + (bytes_below(fd) if fd is not None else 0)
 
     def finish(self) -> bool:
         """Go on with evictions. Returns whether there was anything to do."""
@@ -103,6 +107,9 @@ class GuestFiles:
 
     def _make_condemned(self) -> None:
         self.layout.reach.make_folder(f"{self.layout.own}/{_CONDEMNED}")
+
+    def _condemned_if_there(self) -> AbstractContextManager[int | None]:
+        return folder(self._root_fd, f"{_OWN}/{_CONDEMNED}")
 
     def _condemned(self) -> AbstractContextManager[int]:
         """Returns the open folder of what was condemned, for a ``with`` block. Raises :class:`OSError`."""

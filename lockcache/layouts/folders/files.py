@@ -55,17 +55,14 @@ class FolderFiles(GuestFiles):
         super().__init__(root, settle_seconds)
         self.layout_name = program.name
         self._program = program
+        # What could not be removed, and was reported.
+        self._stubborn: set[str] = set()
 
     def prepare(self) -> None:
         """Make what is missing of our own directories, and remove what a dead daemon had condemned."""
         super().prepare()
         self._make_condemned()
-        with self._condemned() as condemned_fd:
-            for name in os.listdir(condemned_fd):
-                try:
-                    _remove(condemned_fd, name)
-                except OSError as error:  # the rest can go, and the daemon has to start
-                    _log.warning("%s: what was evicted stays in lockcache/condemned/%s: %s", self.root, name, error)
+        self._remove_condemned()
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
         """Yields every entry's folder. The inode is 0 for one that is not a whole entry."""
@@ -86,10 +83,27 @@ class FolderFiles(GuestFiles):
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead daemons left staged, and among ``names`` what long dead compilers left."""
         super().reap(names)
+        self._remove_condemned()
         for name in names:
             entry = look(self._root_fd, self._program, name)
             if entry is not None and not entry.found.inode and self._rests(entry, _COMPILING_SECONDS):
                 self._take(entry)
+
+    def _remove_condemned(self) -> None:
+        """Remove what a dead daemon had condemned, and what could not be removed when it was evicted.
+
+        That counts as long as it is there, and each walk tries again. A warning for each, and one more at each start.
+        """
+        with self._condemned_if_there() as condemned_fd:
+            if condemned_fd is None:
+                return
+            for name in os.listdir(condemned_fd):
+                try:
+                    _remove(condemned_fd, name)
+                except OSError as error:  # the rest can go, and the daemon has to start
+                    if name not in self._stubborn:
+                        _log.warning("%s: what was evicted stays in lockcache/condemned/%s: %s", self.root, name, error)
+                    self._stubborn.add(name)
 
     def _rests(self, entry: EntryFolder, seconds: float) -> bool:
         wanted = seconds if entry.is_finished else max(seconds, _COMPILING_SECONDS)

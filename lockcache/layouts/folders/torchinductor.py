@@ -123,6 +123,7 @@ class InductorFiles:
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead daemons left staged, and among ``names`` what long dead compilers left."""
         self._kernels.reap(names)
+        self._graphs.reap(())
 
     def close(self) -> None:
         """Close what is open."""

@@ -179,6 +179,31 @@ def test_what_a_daemon_that_died_had_condemned_is_removed_at_the_next_start(
     assert not condemned.exists()
 
 
+@pytest.mark.root
+def test_what_cannot_be_removed_counts_and_is_tried_again(
+    filling: Filling, cache_path: Path, open_files: Callable[..., FolderFiles], caplog: pytest.LogCaptureFixture
+) -> None:
+    place, files = filling.compile_one(cache_path, 0), open_files()
+    stubborn = next(each for each in place.rglob("*") if each.is_file())
+    if os.system(f"chattr +i {stubborn} 2>/dev/null") != 0:
+        pytest.skip("this file system knows no immutable files")
+    condemned = cache_path / "lockcache/condemned"
+    try:
+        (entry,) = [each for each in files.scan() if each.inode]
+        with pytest.raises(PermissionError):
+            files.evict(entry)
+        assert any(each.is_file() for each in condemned.rglob("*"))
+        for _ in range(3):
+            assert files.staged_bytes() == sum(map(disk_usage, condemned.iterdir()))
+            assert files.staged_bytes() > 0
+            files.reap(())
+        assert caplog.text.count("stays in lockcache/condemned") == 1
+    finally:
+        assert os.system(f"chattr -R -i {cache_path}") == 0
+    files.reap(())
+    assert (files.staged_bytes(), [*condemned.iterdir()]) == (0, [])
+
+
 def test_a_file_that_is_added_to_an_entry_is_seen_at_a_glance(
     filling: Filling, cache_path: Path, open_files: Callable[..., FolderFiles]
 ) -> None:
