@@ -1,6 +1,7 @@
 """Sending in the background: what is stored goes to the server while the program goes on.
 
-Decides how much may wait (64 MiB; more is dropped, and counted), and how long the end of a process is delayed: for five
+Decides how much may wait (64 MiB of all caches on a server, and beyond them a cache's even share of as much, so that
+one which has much to send takes nothing from the others; more is dropped, and counted), and how long the end of a process is delayed: for five
 seconds at most, and only while the server answers or its host receives something. Where the latter is not known, a
 value is waited for as long as a link of 40 Mbit/s takes for it. The jobs of one cache run one after the other in the
 order in which they came, so a lease that is given back after a value is stored is given back after it is there. Only
@@ -127,7 +128,7 @@ class Sender:
         """
         job = _Job(link, run, drop, done, size_bytes, name)
         with self._changed:
-            is_taken = self._has_room(size_bytes) and self._start()
+            is_taken = self._has_room(link, size_bytes) and self._start()
             if is_taken:
                 jobs = self._jobs.setdefault(link, deque())
                 if is_urgent and all(each.name != name for each in jobs):
@@ -142,8 +143,13 @@ class Sender:
         if _end.until is not None and is_taken:
             self.end(_end.until)
 
-    def _has_room(self, size_bytes: int) -> bool:
-        return self._bytes + size_bytes <= _MOST_BYTES and sum(map(len, self._jobs.values())) < _MOST_JOBS
+    def _has_room(self, link: _Link, size_bytes: int) -> bool:
+        if sum(map(len, self._jobs.values())) >= _MOST_JOBS:
+            return False
+        if self._bytes + size_bytes <= _MOST_BYTES:
+            return True
+        own_bytes = sum(job.size_bytes for job in self._jobs.get(link, ()))
+        return own_bytes + size_bytes <= _MOST_BYTES // max(1, len(self._links))
 
     def end(self, until: float) -> None:
         """Send what waits, while the process ends; drop what is left then, or was not taken."""

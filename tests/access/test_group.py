@@ -193,14 +193,18 @@ def test_who_is_no_member_is_not_served_from_the_directory_of_a_stranger_whose_g
     ],
     ids=["of a stranger", "named", "as a member", "its own", "its own, named"],
 )
-def test_root_is_a_member_of_the_groups_that_it_is_in(shared, owner, group, groups, is_served):
-    """It may write anything, and any user can have a directory that looks like a shared one."""
+@pytest.mark.parametrize("read_only", [False, True])
+def test_root_is_a_member_of_the_groups_that_it_is_in(shared, owner, group, groups, is_served, read_only):
+    """It may write anything, and any user can have a directory that looks like a shared one.
+
+    Also to read: who reads an entry runs it.
+    """
     os.chown(shared, owner, GROUP)
     run_as(ALICE, as_member(shared, store(b"k", b"planted")))
 
     def get():
         os.setgroups(groups)
-        with FileStreamProgramCache(shared, group=group) as cache:
+        with FileStreamProgramCache(shared, group=group, read_only=read_only) as cache:
             return cache.get(b"k")
 
     if is_served:

@@ -167,6 +167,24 @@ def test_a_cache_that_is_closed_neither_waits_for_what_another_one_sends_nor_dro
         assert (busy.remote_stats().puts, busy.remote_stats().lost_puts) == (20, 0)
 
 
+def test_a_cache_that_has_much_to_send_takes_no_others_room(cache_at: Callable[..., RemoteProgramCache]) -> None:
+    may_answer = threading.Event()
+    with _holding(may_answer) as url:
+        busy, other = cache_at(url), cache_at(url)
+        for cache in (busy, other):
+            cache._store.link.sender()  # which connects
+        busy.update((f"k{number}", bytes(2**20)) for number in range(70))
+        lost = busy.remote_stats().lost_puts
+        assert 5 <= lost <= 7, "more than 64 MiB are not kept"
+        other.update((f"k{number}", bytes(2**20)) for number in range(8))
+        assert other.remote_stats().lost_puts == 0
+        busy["one more"] = bytes(2**20)
+        assert busy.remote_stats().lost_puts == lost + 1
+        may_answer.set()
+        other.flush()
+        assert other.remote_stats().puts == 8
+
+
 def test_a_cache_that_is_flushed_in_vain_drops_its_own_entries_and_counts_each_once(
     cache_at: Callable[..., RemoteProgramCache],
 ) -> None:

@@ -48,6 +48,7 @@ class StatedPolicy:
         self.stated = Stated(_NOT_READ, Policy(), None)
         #: The policy that this process adds to the directory's, until it is published: see :meth:`want`.
         self.wanted: Policy | None = None
+        self._cap_before: int | None = None
         #: Whether more was accounted for than its limit when the page was opened. On NFS the opening reads no sums.
         self.was_exceeded = False
         #: See :meth:`make_room_for`.
@@ -79,8 +80,11 @@ class StatedPolicy:
 
     def note(self, image: bytes, head: Head) -> Stated:
         """Note the policy that a page states, whose head this is, with what is wanted. Returns it."""
-        wanted = self.wanted
-        policy = head.policy if wanted is None else wanted.over(head.policy)
+        wanted, policy = self.wanted, head.policy
+        if wanted is not None:
+            if not policy.is_default and policy.max_size_bytes not in (None, self._cap_before):
+                wanted = replace(wanted, max_size_bytes=None)  # a later opener's: the last one's counts
+            policy = wanted.over(policy)
         if self.others_bytes:
             policy = replace(policy, others_bytes=self.others_bytes)
         stated = Stated(image[:HEAD_BYTES], policy, policy.entries_limit_bytes(head.space))
@@ -105,6 +109,7 @@ class StatedPolicy:
         Until :meth:`publish_wanted` has made it the directory's. That fails while another process counts the directory,
         and on a full disk; what a program asked for when it opened the directory must not be lost over it.
         """
+        self._cap_before = self.latest.max_size_bytes
         self.wanted, self.stated = policy, Stated(_NOT_READ, policy.over(self.latest), None)
 
     def make_room_for(self, others_bytes: int) -> None:

@@ -43,6 +43,28 @@ def test_the_last_opener_with_a_cap_wins_for_all(make):
     assert (one.max_size_bytes, make().max_size_bytes, policy_of(one.path)) == (500, 500, Policy(500))
 
 
+def test_a_cap_that_could_not_be_published_replaces_no_later_openers(make):
+    first = make(1000)
+    directory = first._directory
+    for is_later, wins in ((False, 800), (True, 600)):
+        policy_file(first).want(Policy(800))  # as an opener does while another process has the directory's lock
+        assert first.max_size_bytes == 800
+        if is_later:
+            make(600)
+        directory.policy.publish_wanted()
+        assert (first.max_size_bytes, policy_of(first.path)) == (wins, Policy(wins))
+        assert directory.policy.wanted is None
+        directory.policy.replace(Policy(1000))
+
+
+def test_a_cap_that_could_not_be_published_comes_before_a_default_one(make):
+    cache = make()
+    policy_file(cache).want(Policy(800))
+    set_policy(cache.path, Policy(900, is_default=True))
+    policy_file(cache).publish_wanted()
+    assert policy_of(cache.path) == Policy(800)
+
+
 def test_what_goes_first_is_the_directorys_and_stays_when_a_program_sets_a_cap(make):
     cache = make()
     assert cache._directory.policy.current().priority == "lru"
