@@ -138,6 +138,23 @@ def test_in_another_environment_it_is_found_unless_a_header_was_changed_there(
     assert programs.run(1, [1])[0]["compiled"] == 1, "nothing was stored there"
 
 
+def test_a_header_that_times_do_not_show_to_be_changed_is_noticed_after_the_build_and_flashinfer_builds(
+    programs: Programs, tmp_path: Path
+) -> None:
+    """As in a copy of a whole environment, where the list of digests may be the younger file."""
+    other = AnotherSite(tmp_path / "site")
+    variables = {"PYTHONPATH": f"{programs.environment({})['PYTHONPATH']}{os.pathsep}{other.path}"}
+    with other.header.open("a") as file:
+        file.write("/* changed */\n")
+    [record] = other.path.glob("apache_tvm_ffi-*.dist-info/RECORD")
+    while record.stat().st_ctime_ns <= other.header.stat().st_ctime_ns:
+        record.touch()
+    for compiled in (2, 0):  # once for lockcache, and once by FlashInfer's own ninja, which finds it then
+        assert _of_all(programs.run(1, [0], "one-folder", **variables)) == [(0, 0, compiled)]
+    assert "kernel0: apache-tvm-ffi was changed after it was installed" in programs.errors.read_text()
+    assert [*(programs.directory / "entries").glob("??/*")] == []
+
+
 @pytest.mark.parametrize("flags", ["--save-temps", "-I.", "-DNAME=$$(echo 7)"])
 def test_what_has_no_key_is_built_by_flashinfer_with_one_line(flags: str, programs: Programs) -> None:
     for compiled in (1, 0):

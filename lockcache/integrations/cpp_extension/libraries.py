@@ -34,6 +34,8 @@ BUILD_FILE: Final = "build.ninja"
 # The library's name is the program's, and may be longer than that of a file in an entry.
 _NAME: Final = "library"
 _HEADERS: Final = "headers"
+#: Is where ninja has built, but for what is built in folders of lockcache's.
+_NINJAS_LOG: Final = ".ninja_log"
 # Older than any source: ninja links again what it did not link itself, and never takes it for what it would make.
 _OLD_NS: Final = 1_000_000_000
 
@@ -44,11 +46,17 @@ _Result = TypeVar("_Result")
 class Headers(Protocol):
     """Headers that are not in keys one by one, because they are too many to read for a hit."""
 
-    def check(self) -> None:
-        """Raises :class:`UnkeyableError` where they are not what the key says, so that nothing is to be built."""
+    def check(self, *, trusts_times: bool) -> None:
+        """Raises :class:`UnkeyableError` where they are not what the key says, so that nothing is to be built.
+
+        ``trusts_times``: read those alone that may have been changed by their times, which takes a twentieth.
+        """
 
     def used_in(self, folder: str) -> bytes:
-        """Returns what an entry is to say of those that were read for what was built in a folder."""
+        """Returns what an entry is to say of those that were read for what was built in a folder.
+
+        Raises :class:`UnkeyableError` where one of them is not what the key says.
+        """
 
     def has_used(self, used: bytes) -> bool:
         """Returns whether those of an entry are the ones that are here."""
@@ -121,7 +129,8 @@ class Libraries:
 
         def check() -> bool:
             if self._headers is not None:
-                self._headers.check()
+                # Where the framework has built by itself, one may have been found to be changed after a build.
+                self._headers.check(trusts_times=not os.path.exists(os.path.join(folder, _NINJAS_LOG)))
             return True
 
         return bool(self._tried(folder, check))
@@ -129,22 +138,25 @@ class Libraries:
     def _build(self, target: str, text: str, build: Callable[[str], object]) -> tuple[bool, dict[str, bytes] | None]:
         """Have ninja make the library, and put it into its folder. Raises the framework's error.
 
-        Returns whether it is there, which needs room for a folder to build it in; and the files of its entry, if they
-        can be stored. They are read before another process can put another library there.
+        Returns whether it is there, which needs room for a folder to build it in, and the headers that the key says;
+        and the files of its entry, if they can be stored. They are read before another process can put another library
+        there.
         """
         folder, name = os.path.split(target)
         with _build_folder(folder) as staged:
             if staged is None or not write_whole(os.path.join(staged, BUILD_FILE), text.encode(), "torch", 0o666):
                 return False, None
             build(staged)
+            used = self._tried(folder, lambda: self._used_in(staged))
+            if used is None:
+                return False, None
             made = os.path.join(staged, name)
-            files = self._tried(folder, lambda: self._files_of(made))
+            files = self._tried(folder, lambda: {_NAME: read_file(made), **used})
             return _move(made, target), files
 
-    def _files_of(self, made: str) -> dict[str, bytes]:
-        """Returns the files of an entry. Raises :class:`UnkeyableError` or :class:`OSError`."""
-        headers = {} if self._headers is None else {_HEADERS: self._headers.used_in(os.path.dirname(made))}
-        return {_NAME: read_file(made), **headers}
+    def _used_in(self, staged: str) -> dict[str, bytes]:
+        """Returns what an entry says of headers. Raises :class:`UnkeyableError` or :class:`OSError`."""
+        return {} if self._headers is None else {_HEADERS: self._headers.used_in(staged)}
 
 
 @contextlib.contextmanager

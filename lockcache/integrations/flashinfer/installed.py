@@ -2,8 +2,9 @@
 
 An installer writes RECORD last, with the digest of each file. So a file to which nothing was done since, as its ctime
 says, is the one that RECORD states, and for the others the digest decides. Not the mtime, which copies keep: a patched
-header that ``cp -p`` or a Dockerfile's COPY put there is older than RECORD. Before a build all digests decide. Keeps
-invariant 1 (a hit is whole, and is what was stored under that key) with one look at the time of each file that a
+header that ``cp -p`` or a Dockerfile's COPY put there is older than RECORD. After a build the digests of all that the
+compilers read decide: in a copy of a whole environment, RECORD may be the younger one. To read all files takes a second
+of processor time, in which a kernel that does not compile would keep others from their error. Keeps invariant 1 (a hit is whole, and is what was stored under that key) with one look at the time of each file that a
 library was built with.
 """
 
@@ -73,15 +74,19 @@ class Installed:
 
     def is_unchanged(self, names: Iterable[str]) -> bool:
         """Returns whether the files of these paths within the root are those that were installed."""
-        return next(self._changed(names), None) is None
+        return next(self._changed(names, trusts_times=True), None) is None
 
-    def check(self) -> None:
+    def check(self, *, trusts_times: bool) -> None:
         """Raises :class:`UnkeyableError` where a file in the folders is not the one that was installed."""
         names = (self.relative(path) for folder in self._folders for path in _files_in(folder))
-        for name in self._changed(names, trusts_times=False):
+        self.check_files(names, trusts_times=trusts_times)
+
+    def check_files(self, names: Iterable[str], *, trusts_times: bool) -> None:
+        """Raises :class:`UnkeyableError` where a file of these paths within the root is not the one installed."""
+        for name in self._changed(names, trusts_times=trusts_times):
             raise UnkeyableError(f"{self.name} was changed after it was installed: {name}")
 
-    def _changed(self, names: Iterable[str], *, trusts_times: bool = True) -> Iterator[str]:
+    def _changed(self, names: Iterable[str], *, trusts_times: bool) -> Iterator[str]:
         placed_ns = self._record.placed_ns
         for name in names:
             path = f"{self.root}/{name}"

@@ -56,19 +56,22 @@ class FlashInfer:
         found = [each.described for each in self._installed]
         return repr([found, *(_describe_toolkit(self._cuda) if has_cuda else [])])
 
-    def check(self) -> None:
+    def check(self, *, trusts_times: bool) -> None:
         """Raises :class:`UnkeyableError` where any of its files was changed after the installation."""
         for each in self._installed:
-            each.check()
+            each.check(trusts_times=trusts_times)
 
     def used_in(self, folder: str) -> bytes:
-        """Returns a list of the files of FlashInfer's that the compilers read, which build in the folder."""
-        found = set[str]()
-        for path in _listed_in(folder):
-            for number, each in enumerate(self._installed):
-                if each.has(path):
-                    found.add(f"{number} {each.relative(path)}")
-        return "\n".join(sorted(found)).encode(errors="surrogateescape")
+        """Returns a list of the files of FlashInfer's that the compilers read, which build in the folder.
+
+        Raises :class:`UnkeyableError` where one of them was changed after the installation.
+        """
+        paths, found = [*_listed_in(folder)], []
+        for number, each in enumerate(self._installed):
+            names = sorted({each.relative(path) for path in paths if each.has(path)})
+            each.check_files(names, trusts_times=False)
+            found += [f"{number} {name}" for name in names]
+        return "\n".join(found).encode(errors="surrogateescape")
 
     def has_used(self, used: bytes) -> bool:
         """Returns whether the files of a list are here as they were installed.

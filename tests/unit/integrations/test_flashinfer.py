@@ -159,17 +159,17 @@ def test_a_launcher_of_another_compiler_and_a_rule_for_cubins_have_no_key(node: 
 def test_a_file_that_was_changed_is_found(node: Node) -> None:
     names = ["include/flashinfer/page.cuh", "csrc/main.cc"]
     installed = node.installed()
-    installed.check()
+    installed.check(trusts_times=False)
     assert installed.is_unchanged(names)
     node.header.touch()
-    installed.check()
+    installed.check(trusts_times=True)
     assert installed.is_unchanged(names), "it is newer, and has the same bytes"
 
     node.header.write_text("int else;\n")
     assert not installed.is_unchanged(names)
     assert installed.is_unchanged(names[1:])
     with pytest.raises(UnkeyableError, match=r"changed after it was installed: include/flashinfer/page\.cuh"):
-        installed.check()
+        installed.check(trusts_times=True)
     node.header.unlink()
     assert not installed.is_unchanged(names)
 
@@ -177,7 +177,7 @@ def test_a_file_that_was_changed_is_found(node: Node) -> None:
 def test_a_file_that_was_added_is_found(node: Node) -> None:
     (node.header.parent / "more.cuh").write_text("int more;\n")
     with pytest.raises(UnkeyableError, match=r"more\.cuh"):
-        node.installed().check()
+        node.installed().check(trusts_times=True)
 
 
 def test_an_entry_lists_the_headers_that_the_compilers_read(node: Node, tmp_path: Path) -> None:
@@ -191,6 +191,10 @@ def test_an_entry_lists_the_headers_that_the_compilers_read(node: Node, tmp_path
     assert framework.has_used(used)
     node.header.write_text("int else;\n")
     assert not framework.has_used(used)
+    while node.record.stat().st_ctime_ns <= node.header.stat().st_ctime_ns:
+        node.record.touch()
+    with pytest.raises(UnkeyableError, match=r"changed after it was installed: include/flashinfer/page\.cuh"):
+        framework.used_in(str(tmp_path))  # whatever the times say
     for damaged in (b"", b"7 include", b"x"):
         with pytest.raises(UnkeyableError):
             framework.has_used(damaged)
@@ -215,4 +219,4 @@ def test_a_header_that_is_older_than_the_installation_and_came_after_it_is_a_cha
     change(node, patched)
     assert not node.installed().is_unchanged(["include/flashinfer/page.cuh"])
     with pytest.raises(UnkeyableError, match="was changed after it was installed"):
-        node.installed().check()
+        node.installed().check(trusts_times=True)
