@@ -34,7 +34,7 @@ __all__ = [
 
 #: The largest folder. It is held in memory three times while it is stored.
 LARGEST_BYTES: Final = 1 << 30
-_MOST_FILES: Final = 10_000
+MOST_FILES: Final = 10_000
 _DEEPEST: Final = 16
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -78,7 +78,7 @@ def parse_contents(files: Mapping[str, bytes], metadata: Mapping[str, Any]) -> C
     if not (isinstance(modes, list) and isinstance(times, list) and isinstance(listed, list)):
         return None
     folders: dict[str, int] = {}
-    for each in listed[: _MOST_FILES + 1]:
+    for each in listed[: MOST_FILES + 1]:
         if not (isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) and _is_mode(each[1])):
             return None
         folders[each[0]] = each[1]
@@ -204,8 +204,8 @@ def _look(folder_fd: int, most_bytes: int) -> dict[str, tuple[int, ...]]:
             raise RefusedError(f"holds {path!r:.80}, whose name cannot be stored")
         total += status.st_size if stat.S_ISREG(status.st_mode) else 0
         seen[path] = _state(status)
-        if len(seen) > _MOST_FILES:
-            raise RefusedError(f"holds more than {counted(_MOST_FILES, 'file')}")
+        if len(seen) > MOST_FILES:
+            raise RefusedError(f"holds more than {counted(MOST_FILES, 'file')}")
         if total > most_bytes:
             raise RefusedError(f"is larger than {format_size(most_bytes)}")
     return seen

@@ -140,7 +140,7 @@ class FolderGuard:
         self._watch.read()
         if self._watch.has_news:
             self._watch.has_news = False
-            self._watch_folders()
+            self._watch_folders(are_new=not self._is_network)
         with self._locked(0) as is_locked:
             return self._store(self._moved(), was_moved=True) if is_locked else bool(self._moved())
 
@@ -349,12 +349,15 @@ class FolderGuard:
         *_, found = matching_levels(self._root.number, self.pattern)
         return sorted(found)
 
-    def _watch_folders(self) -> None:
-        """Watch the folders in which others appear that match, and those above them, each before it is listed."""
+    def _watch_folders(self, *, are_new: bool = False) -> None:
+        """Watch the folders in which others appear that match, and those above them, each before it is listed.
+
+        ``are_new``: those that are not watched yet were made a moment ago.
+        """
         for _, paths in zip(self.pattern.levels, matching_levels(self._root.number, self.pattern), strict=False):
             for path in paths:
                 with contextlib.suppress(OSError), opened_path(self._root.number, path) as folder_fd:
-                    self._watch.add(folder_fd, f"{path}/" if path else "")
+                    self._watch.add(folder_fd, f"{path}/" if path else "", is_new=are_new)
 
     def _keyed(self, path: str) -> str:
         return f"{self._key}{path}"

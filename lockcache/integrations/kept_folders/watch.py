@@ -1,18 +1,22 @@
 """Watch of the folders that entries appear in: which of them were renamed to their place.
 
 Decides which folders appeared whole. A rename is the only proof of that there is from outside: a folder that is written
-in its place looks the same between two of its files as at the end. What was renamed while nobody watched, or in a
-folder that was just made and not watched yet, counts as written in its place.
+in its place looks the same between two of its files as at the end. What was renamed while nobody watched counts as
+written in its place. In a folder that was just made, and not watched yet when another one was renamed into it, times
+prove the rename: it changes the inode of the folder alone, after all that was done in it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import struct
+from collections.abc import Iterator
 from typing import Final
 
+from lockcache.integrations.kept_folders.contents import MOST_FILES, RefusedError, opened_folder, walk
 from lockcache.integrations.staged import is_staged
 
 __all__ = ["Watch"]
@@ -38,13 +42,18 @@ class Watch:
         self._paths: dict[int, str] = {}
         self._laid: set[int] = set()  # the renames of what was laid down, which another guard stored
 
-    def add(self, folder_fd: int, path: str) -> None:
-        """Watch an open folder, for folders that appear in it; their paths begin with ``path``. Adding twice is one."""
+    def add(self, folder_fd: int, path: str, *, is_new: bool = False) -> None:
+        """Watch an open folder, for folders that appear in it; their paths begin with ``path``. Adding twice is one.
+
+        ``is_new``: it was made a moment ago, so folders may have been renamed into it before it could be watched.
+        """
         if self.fd >= 0:
             name = os.fsencode(f"/proc/self/fd/{folder_fd}/.")
             number = self._libc.inotify_add_watch(
                 self.fd, name, _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _ONLY_FOLDERS
             )
+            if is_new and number >= 0 and number not in self._paths:
+                self.moved.update(path + name for name in _renamed_in(folder_fd))
             if number >= 0:
                 self._paths[number] = path
 
@@ -80,3 +89,19 @@ class Watch:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def _renamed_in(folder_fd: int) -> Iterator[str]:
+    """Yields the names of the folders in an open one whose times say that they were renamed to their place."""
+    with contextlib.suppress(OSError), os.scandir(folder_fd) as entries:
+        for name in [each.name for each in entries if each.is_dir(follow_symlinks=False)]:
+            with contextlib.suppress(OSError, RefusedError), opened_folder(folder_fd, name) as inner_fd:
+                if _was_renamed(inner_fd):
+                    yield name
+
+
+def _was_renamed(folder_fd: int) -> bool:
+    """Returns whether a folder has changed after its last entry was made or removed, and after all that is in it."""
+    status = os.stat(folder_fd)
+    changes = [each.st_ctime_ns for _, _, each in itertools.islice(walk(folder_fd), MOST_FILES + 1)]
+    return 0 < len(changes) <= MOST_FILES and status.st_ctime_ns > max(status.st_mtime_ns, *changes)

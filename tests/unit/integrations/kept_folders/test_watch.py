@@ -58,6 +58,41 @@ def test_what_another_guard_laid_down_has_not_moved(watched: tuple[Path, Watch])
     assert watch.moved == {"above/moved"}
 
 
+def _pass_a_moment(folder: Path) -> None:
+    """Wait until the clock by which the kernel notes changes, which has steps, has gone on."""
+    path = folder / "moment"
+    path.touch()
+    before = path.stat().st_ctime_ns
+    while path.stat().st_ctime_ns == before:
+        path.touch()
+    path.unlink()
+
+
+def test_in_a_folder_that_was_just_made_times_say_what_was_renamed_into_it(watched: tuple[Path, Watch]) -> None:
+    root, watch = watched
+    new = root.parent / "new"
+    for path in (root.parent / "staged", new / "in its place", new / "permissions first"):
+        path.mkdir(parents=True)
+        (path / "file").touch()
+    (new / "empty").mkdir()
+    (new / "file").touch()
+    (new / "link").symlink_to(root)
+    _pass_a_moment(root.parent)
+    for name in ("permissions first", "empty"):
+        (new / name).chmod(0o700)
+    (root.parent / "staged").rename(new / "renamed")
+    _pass_a_moment(root.parent)
+    (new / "permissions first/file").write_text("more")
+    fd = os.open(new, os.O_RDONLY)
+    watch.add(fd, "new/", is_new=True)
+    assert watch.moved == {"new/renamed"}
+    (new / "renamed/later").touch()
+    watch.moved.clear()
+    watch.add(fd, "new/", is_new=True)
+    os.close(fd)
+    assert watch.moved == set(), "it is watched by now"
+
+
 def test_without_a_watch_nothing_has_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch()
     watch.close()
