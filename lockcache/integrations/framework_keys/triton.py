@@ -3,8 +3,9 @@
 Triton's key has a kernel's source, the functions that it calls, of other modules too, and the constants of its own
 module. It lacks what is compiled into the kernel in other ways: constants that a module, a class or an object names
 (``config.BLOCK``), defaults of the functions that it calls, what functions of ``constexpr_function`` read, and the
-types of constants that print alike (``"1"`` and ``1``). In a directory that others share, one would be given a kernel
-with another's constant: here the values are added to the key. A kernel that has none of them keeps Triton's key.
+types of constants that print alike (``"1"`` and ``1``). Older versions lack the constants of the kernel's own module too.
+In a directory that others share, one would be given a kernel with another's constant: here the values are added to the
+key. A kernel that has none of them keeps Triton's key.
 """
 
 from __future__ import annotations
@@ -56,13 +57,23 @@ def constants_lacking(source: Any) -> str:
     """Returns the constants that Triton's own key of a source lacks, with their values."""
     constants = getattr(source, "constants", None)
     passed = constants if isinstance(constants, dict) else {}
-    return constants_elsewhere([getattr(source, "fn", None)], [*passed.values()]) + constants_printed_alike(passed)
+    kernel = getattr(source, "fn", None)
+    found = constants_elsewhere([kernel], [*passed.values()], has_own=_has_constants(type(kernel)))
+    return found + constants_printed_alike(passed)
 
 
-def constants_elsewhere(kernels: list[Any], called: list[Any] | None = None) -> str:
+@functools.lru_cache(maxsize=16)
+def _has_constants(function_type: Any) -> bool:
+    """Returns whether Triton's keys of functions have the constants of their own module, as they do from 3.5 on."""
+    make_key = getattr(getattr(function_type, "cache_key", None), "fget", None)
+    return "constexpr" in getattr(getattr(make_key, "__code__", None), "co_names", ())
+
+
+def constants_elsewhere(kernels: list[Any], called: list[Any] | None = None, *, has_own: bool = True) -> str:
     """Returns names and values of all constants that these functions, and those that they call, take from elsewhere.
 
     ``called``: what may be functions that are called. Their defaults are constants; those of kernels are passed.
+    ``has_own``: those of the functions' own modules are in Triton's key.
     """
     found, seen, left = set[str](), set[int](), [(kernel, False) for kernel in kernels]
     left += [(each, True) for each in called or ()]
@@ -73,12 +84,12 @@ def constants_elsewhere(kernels: list[Any], called: list[Any] | None = None) -> 
             continue
         seen.add(id(function))
         # Its body is run by Python, which lets it name any constant.
-        is_run = type(function).__name__ == "ConstexprFunction"
+        are_lacking = not has_own or type(function).__name__ == "ConstexprFunction"
         values = [*_named(python), *(_defaults(python) if is_called else ())]
         for name, value in values:
             if hasattr(value, "fn"):
                 left.append((value, True))
-            elif _is_lacking(name, value, is_run):
+            elif _is_lacking(name, value, are_lacking):
                 found.add(f"{python.__module__}.{python.__qualname__} {name} {_in_words(value)}")
     return "\n".join(sorted(found))
 
@@ -88,9 +99,9 @@ def constants_printed_alike(passed: dict[Any, Any]) -> str:
     return "\n".join(f"{place} {_in_words(value)}" for place, value in passed.items() if _is_printed_alike(value))
 
 
-def _is_lacking(name: str, value: Any, is_run: bool) -> bool:
+def _is_lacking(name: str, value: Any, are_lacking: bool) -> bool:
     if _is_constexpr(value):
-        return "." in name or is_run or _is_printed_alike(value)
+        return "." in name or are_lacking or _is_printed_alike(value)
     return not callable(value)
 
 

@@ -14,6 +14,7 @@ from lockcache.integrations.framework_keys import known_modules
 from lockcache.integrations.framework_keys.triton import (
     add_constants_to_keys,
     constants_elsewhere,
+    constants_lacking,
     constants_printed_alike,
 )
 
@@ -115,6 +116,40 @@ def test_a_kernel_that_names_none_keeps_tritons_key() -> None:
     names = {"math": __import__("math"), "unused": _space(BLOCK=64)}
     assert constants_elsewhere([_jitted("def kernel(x=64): return x + math.pi", **names), None, 7]) == ""
     assert constants_printed_alike({(1,): 64, (2,): True, (3,): None, (4,): "leaky_relu"}) == ""
+
+
+def _function_type(*, has_constants: bool) -> Any:
+    """Returns a type like Triton's functions, whose key has the constants of their module, or not, as before 3.5."""
+
+    class Function:
+        def __init__(self, fn: Any) -> None:
+            self.fn = fn
+
+        @property
+        def cache_key(self) -> str:
+            from triton.language.core import constexpr  # noqa: F401
+
+            return ""
+
+    class OlderFunction(Function):
+        @property
+        def cache_key(self) -> str:
+            return ""
+
+    return Function if has_constants else OlderFunction
+
+
+@pytest.mark.parametrize("has_constants", [True, False])
+def test_constants_of_the_kernels_own_module_are_added_where_tritons_key_lacks_them(has_constants: bool) -> None:
+    constexpr = type("constexpr", (), {"__module__": "triton.language.core", "__init__": _Object.__init__})
+    make = _function_type(has_constants=has_constants)
+    one, same, other = (
+        constants_lacking(SimpleNamespace(fn=make(_jitted("def kernel(): return N", N=constexpr(value=value)).fn)))
+        for value in (64, 64, 128)
+    )
+    assert one == same
+    assert (one == other) == has_constants
+    assert bool(one) == (not has_constants)
 
 
 @pytest.mark.parametrize("one, other", [({1: "1"}, {1: 1}), ({1: "a-b", 2: "c"}, {1: "a", 2: "b-c"})])
