@@ -56,6 +56,9 @@ HERDS = {
     "flashinfer": (8, range(6)),
 }
 
+#: Virtual environments of older versions, which are asked the same as the newest.
+OLDER = ("jax-oldest", "warp-oldest", "triton-oldest", "triton-3.3")
+
 
 def site_of(name: str) -> str:
     """Returns the folder of a framework's packages, for programs that use two. Skips the test without them."""
@@ -68,12 +71,15 @@ def site_of(name: str) -> str:
 class Programs:
     """Processes that are ready to compile, and begin together."""
 
-    def __init__(self, name: str, tmp_path: Path, *, venv: str = "") -> None:
-        """Find the interpreter. ``venv``: that of another version of the framework. Skips the test without it."""
-        self.name = name
-        self.python = VENVS / (venv or name) / "bin" / "python"
+    def __init__(self, venv: str, tmp_path: Path) -> None:
+        """Find the interpreter. Skips the test without it.
+
+        ``venv``: the framework's name; of an older version with a dash and words behind it.
+        """
+        self.name = venv.partition("-")[0]
+        self.python = VENVS / venv / "bin" / "python"
         if not self.python.exists():
-            pytest.skip(f"needs {venv or name}: make frameworks FRAMEWORKS={venv or name}")
+            pytest.skip(f"needs {venv}: make frameworks FRAMEWORKS={venv}")
         self._tmp_path = tmp_path
         self.directory = tmp_path / "cache"
         self.errors = tmp_path / "stderr"

@@ -17,14 +17,14 @@ import pytest
 from lockcache import FileStreamProgramCache
 from tests.crash.measure import accounted, on_disk
 from tests.daemon.daemon_process import run_daemon
-from tests.frameworks.support import HERDS, Programs, answer, tell, total
+from tests.frameworks.support import HERDS, OLDER, Programs, answer, tell, total
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 KERNELS = range(6)
 
 
-@pytest.fixture(params=HERDS)
+@pytest.fixture(params=[*HERDS, *OLDER])
 def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Programs:
     return Programs(request.param, tmp_path)
 
@@ -216,4 +216,5 @@ def test_a_daemon_evicts_whole_modules_of_warps_own_cache_and_warp_compiles_them
 
 
 def _bytes_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
+    """Returns the bytes on disk, which the daemon counts."""
+    return sum(path.stat().st_blocks * 512 for path in (folder, *folder.iterdir()))

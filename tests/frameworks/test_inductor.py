@@ -25,7 +25,7 @@ VENVS = ["inductor-oldest", "inductor-2.13", "inductor"]
 
 @pytest.fixture(params=VENVS)
 def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Programs:
-    return Programs("inductor", tmp_path, venv=request.param)
+    return Programs(request.param, tmp_path)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_where_torch_stores_nothing_of_autograd_lockcache_does_not_either(progra
 
 
 def test_a_herd_of_the_oldest_torch_compiles_each_graph_once(tmp_path: Path) -> None:
-    programs = Programs("inductor", tmp_path, venv="inductor-oldest")
+    programs = Programs("inductor-oldest", tmp_path)
     for compiled in (2, 0):
         answers = programs.run(3, range(2))
         assert [(found["wrong"], found["failed"], found["is_installed"]) for found in answers] == [(0, 0, True)] * 3
@@ -171,7 +171,7 @@ def test_where_the_builder_of_cpp_has_changed_all_else_is_shared(tmp_path: Path)
 @pytest.mark.parametrize("venv", [name for name in VENVS if name != "inductor-oldest"])  # 2.6 has none
 @pytest.mark.parametrize("way", ["aot", "parts"])
 def test_a_graph_that_is_compiled_as_vllm_does_is_compiled_once(way: str, venv: str, tmp_path: Path) -> None:
-    programs = Programs("inductor", tmp_path, venv=venv)
+    programs = Programs(venv, tmp_path)
     variables = {"program": "inductor_standalone", "LOCKCACHE_LEASE_TIMEOUT": "1h"}
     for compiled in (2, 0):
         answers = programs.run(3, range(2), way, **variables)
@@ -196,7 +196,7 @@ def test_a_job_compiles_for_all_sizes_on_a_node_that_did_not_see_them(programs: 
 
 @pytest.mark.parametrize("venv", [name for name in VENVS if name != "inductor-oldest"])  # 2.6 has none
 def test_the_artifacts_of_a_program_are_one_entry(venv: str, tmp_path: Path) -> None:
-    programs = Programs("inductor", tmp_path, venv=venv)
+    programs = Programs(venv, tmp_path)
     for node, state in (("first", "miss"), ("second", "hit")):
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / node)}
         said = programs.call(str(PROGRAMS / "inductor_artifacts.py"), str(tmp_path / "artifacts"), **variables)

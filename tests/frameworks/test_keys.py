@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.frameworks.support import PROGRAMS, Programs
+from tests.frameworks.support import OLDER, PROGRAMS, Programs
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -125,8 +125,8 @@ class Project:
     """A project of a user's, and the processes that compile it."""
 
     def __init__(self, framework: str, tmp_path: Path) -> None:
-        self.framework, self._tmp_path = framework, tmp_path
-        self.programs = Programs(framework, tmp_path)
+        self.programs, self._tmp_path = Programs(framework, tmp_path), tmp_path
+        self.framework = framework = self.programs.name
         self.root = tmp_path / "checkout"
         for name, text in PROJECTS[framework].items():
             self.write(name, text)
@@ -168,7 +168,7 @@ class Project:
         return dict.fromkeys(names, own)
 
 
-@pytest.fixture(params=FRAMEWORKS)
+@pytest.fixture(params=[*FRAMEWORKS, *OLDER])
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
     return Project(request.param, tmp_path)
 

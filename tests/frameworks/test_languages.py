@@ -138,7 +138,7 @@ def _driver_of_cuda_12(tmp_path: Path) -> str:
 
 
 def test_the_oldest_cutile_that_was_tried_compiles_once_too(tmp_path: Path) -> None:
-    programs = Programs("cutile", tmp_path, venv="cutile-oldest")
+    programs = Programs("cutile-oldest", tmp_path)
     [cold], [warm] = programs.run(1, KERNELS), programs.run(1, KERNELS)
     assert (cold["is_installed"], cold["failed"], cold["wrong"]) == (True, 0, 0)
     assert (cold["compiled"], warm["compiled"]) == (len(KERNELS), 0)

@@ -81,7 +81,7 @@ def test_lockcache_run_and_a_manager_of_the_users(programs: Programs, tmp_path: 
 
 @pytest.mark.parametrize("way", [VARIABLE, {"LOCKCACHE_INSTALL": "triton", "PYTHONPATH": f"{HOOK}:{ROOT}"}])
 def test_the_oldest_triton_which_has_no_knobs_shares_its_kernels(way: dict[str, str], tmp_path: Path) -> None:
-    programs = Programs("triton", tmp_path, venv="triton-oldest")
+    programs = Programs("triton-oldest", tmp_path)
     for compiled in (2, 0):
         found = programs.run(2, [0, 1], "by-variable", **way)
         _assert_all_well(found)

@@ -30,7 +30,7 @@ import kernel  # noqa: E402
 numbers = set()
 for command in sys.argv[2:]:
     if command == "compile":
-        source = ASTSource(fn=kernel.kernel, signature={"p": "*i32"}, constexprs={})
+        source = ASTSource(kernel.kernel, {"p": "*i32"})
         found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=kernel.OPTIONS)
         numbers |= {int(number) for number in re.findall(r"\b\d{4,}\b", found.asm["ttir"])}
         numbers.add(found.metadata.num_warps * 1000 + 1)
