@@ -107,7 +107,7 @@ def libdevice() -> bytes:
 @functools.lru_cache(maxsize=1)
 def compilers_of_numba() -> str:
     """Returns a digest of the builds of all that numba-cuda compiles with. Raises :class:`UncacheableError`."""
-    return hashing.digest(b"".join([nvrtc(), nvvm(), linker(), libdevice()])).hex()
+    return hashing.digest(b"".join([nvrtc(), _nvvm_by_file(), linker(), libdevice()])).hex()
 
 
 def in_words(version: bytes) -> str:
@@ -162,7 +162,7 @@ def _nvrtc(library: str | None, major: int, minor: int) -> list[object]:
 
 def _find_file() -> tuple[str, int, int] | None:
     """Returns the NVRTC that would be loaded, and its version; ``None`` where to know them takes loading it."""
-    path = _find_path()
+    path = _find_path("nvrtc")
     library = _LIBRARY.match(os.path.basename(path)) if path else None
     if not path or library is None:
         return None
@@ -178,18 +178,25 @@ def _find_file() -> tuple[str, int, int] | None:
         return None
 
 
-def _find_path() -> str | None:
+def _find_path(name: str) -> str | None:
+    """Returns the path of the library that is loaded, or would be; ``None`` where nobody knows."""
     try:
         from cuda.pathfinder._dynamic_libs.lib_descriptor import LIB_DESCRIPTORS
         from cuda.pathfinder._dynamic_libs.platform_loader import LOADER
         from cuda.pathfinder._dynamic_libs.search_steps import EARLY_FIND_STEPS, SearchContext, run_find_steps
 
-        nvrtc = LIB_DESCRIPTORS["nvrtc"]
-        found: Any = LOADER.check_if_already_loaded_from_elsewhere(nvrtc)
-        found = found or run_find_steps(SearchContext(nvrtc), EARLY_FIND_STEPS)
+        library = LIB_DESCRIPTORS[name]
+        found: Any = LOADER.check_if_already_loaded_from_elsewhere(library)
+        found = found or run_find_steps(SearchContext(library), EARLY_FIND_STEPS)
         return None if found is None else os.fspath(found.abs_path)
     except (ImportError, AttributeError, LookupError, TypeError, OSError):
         return None  # another pathfinder than those that were tried
+
+
+def _nvvm_by_file() -> bytes:
+    """Returns the build of the NVVM that would be loaded: a process that only finds kernels does not load it."""
+    path = _find_path("nvvm")
+    return hashing.encode(["NVVM", _build(os.path.realpath(path))]) if path else nvvm()
 
 
 def _nvvm() -> list[object]:

@@ -36,7 +36,8 @@ def compile_kernel(number: int) -> bool:
     kernel = _kernel(constant)
     signature = ((types.int64 if number % 2 else types.int32)[:],)
     found = kernel.compile(signature)
-    return found.signature.args == signature and str(constant) in kernel.inspect_asm(signature)
+    is_plain = "plain" in sys.argv  # what is found is taken, and not looked into, which takes longer than to find it
+    return found.signature.args == signature and (is_plain or str(constant) in kernel.inspect_asm(signature))
 
 
 run(compile_kernel, compiled, is_installed)
