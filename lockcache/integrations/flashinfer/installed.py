@@ -4,8 +4,8 @@ An installer writes RECORD last, with the digest of each file. So a file to whic
 says, is the one that RECORD states, and for the others the digest decides. Not the mtime, which copies keep: a patched
 header that ``cp -p`` or a Dockerfile's COPY put there is older than RECORD. After a build the digests of all that the
 compilers read decide: in a copy of a whole environment, RECORD may be the younger one. To read all files takes a second
-of processor time, in which a kernel that does not compile would keep others from their error. Keeps invariant 1 (a hit is whole, and is what was stored under that key) with one look at the time of each file that a
-library was built with.
+of processor time, in which a kernel that does not compile would keep others from their error. Keeps invariant 1 (a hit
+is whole, and is what was stored under that key) with one look at the time of each file that a library was built with.
 """
 
 from __future__ import annotations

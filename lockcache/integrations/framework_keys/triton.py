@@ -3,9 +3,9 @@
 Triton's key has a kernel's source, the functions that it calls, of other modules too, and the constants of its own
 module. It lacks what is compiled into the kernel in other ways: constants that a module, a class or an object names
 (``config.BLOCK``), defaults of the functions that it calls, what functions of ``constexpr_function`` read, and the
-types of constants that print alike (``"1"`` and ``1``). Older versions lack the constants of the kernel's own module too.
-In a directory that others share, one would be given a kernel with another's constant: here the values are added to the
-key. A kernel that has none of them keeps Triton's key.
+types of constants that print alike (``"1"`` and ``1``); before 3.5 constants of the kernel's own module too. In a
+directory that others share, one would be given a kernel with another's constant: here the values are added to the key.
+A kernel that has none of them keeps Triton's key.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def constants_lacking(source: Any) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def _has_constants(function_type: Any) -> bool:
+def _has_constants(function_type: type) -> bool:
     """Returns whether Triton's keys of functions have the constants of their own module, as they do from 3.5 on."""
     make_key = getattr(getattr(function_type, "cache_key", None), "fget", None)
     return "constexpr" in getattr(getattr(make_key, "__code__", None), "co_names", ())
