@@ -206,10 +206,8 @@ def test_the_artifacts_of_a_program_are_one_entry(venv: str, tmp_path: Path) -> 
 def test_a_compile_worker_has_the_adapters_too(programs: Programs, tmp_path: Path) -> None:
     variables = {**_with_triton(programs), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
     parent, worker = json.loads(_run_under_lockcache(programs, "inductor_workers", **variables))
-    is_adapted = "inductor-oldest" not in programs.python.parts  # whose Triton 3.2 is not
-    triton = ["triton"] if is_adapted else []
-    assert parent == {"hooks": 1, "adapters": ["inductor", *triton]}
-    assert worker == {"hooks": 1, "adapters": triton}
+    assert parent == {"hooks": 1, "adapters": ["inductor", "triton"]}
+    assert worker == {"hooks": 1, "adapters": ["triton"]}
 
 
 @pytest.mark.parametrize("is_of_worker", [False, True], ids=["here", "of-a-worker"])

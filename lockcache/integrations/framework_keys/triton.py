@@ -62,7 +62,6 @@ def constants_lacking(source: Any) -> str:
     return found + constants_printed_alike(passed)
 
 
-@functools.lru_cache(maxsize=16)
 def _has_constants(function_type: type) -> bool:
     """Returns whether Triton's keys of functions have the constants of their own module, as they do from 3.5 on."""
     make_key = getattr(getattr(function_type, "cache_key", None), "fget", None)
