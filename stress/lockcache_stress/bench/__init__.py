@@ -2,7 +2,7 @@
 
 Promises ratios of the same work in the same run. Each line names what is compared.
 
-May use: errors, processes, run, trouble.
+May use: errors, gpu, processes, run, trouble.
 """
 
 # mypy: implicit-reexport

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from lockcache_stress.bench import (
+    boot,
     contention,
     curves,
     daemon,
@@ -39,6 +40,7 @@ MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
     "overshoot": contention.measure_overshoot,
     "contention": contention.measure_contention,
     "herd": contention.measure_herd,
+    "boot": boot.measure,
     "import": startup.measure_import,
     "damage": robustness.measure_damage,
     "syscalls": syscalls.measure,
