@@ -1,7 +1,8 @@
 """The measured figures of the documents: one file that one run of the benchmark wrote, and the pages that show it.
 
 ``python docs/figures.py RUN.json`` takes over the file that ``lockcache-stress bench --json-file`` left, with today's
-date and the commit, into ``docs/figures.json``, and fills the marked places of all pages. Without a file it fills the
+date and the commit, into ``docs/figures.json``, and fills the marked places of all pages. ``--boot RUN.json``
+takes over a run of the boot alone, until the next whole run replaces both. Without a file it fills the
 pages again, and with ``--check`` it says which of them disagree.
 
 Marked places are comments, which no reader sees::
@@ -161,8 +162,16 @@ ROWS: Final = {
     ),
 }  # fmt: skip
 
-#: The rows of the README.
-SHORT: Final = ("hit", "put-full", "herd", "peak", "damage")
+# With more than twice as many processes as cores, times are those of the other work.
+_BUSY_LOAD: Final = 4.0
+_BOOT: Final = re.compile(r"boot of (?P<processes>\d+) processes x (?P<kernels>\d+) kernels, (?P<start>.*)")
+_STARTS: Final = {
+    "no cache": "without a cache",
+    "cold": "first start",
+    "warm": "next start",
+    "another path": "headers at another path",
+    "another node": "another node, from a bundle",
+}
 
 
 class Run:
@@ -198,14 +207,39 @@ class Run:
         lines += [[text, *(cells.get(cache, "") for cache in caches)] for text, cells in rows]
         return "".join("|" + "|".join(f" {cell} " if cell else " " for cell in line) + "|\n" for line in lines)
 
-    def source(self) -> str:
+    def source(self, times: str = "times are medians") -> str:
         """Returns the sentence that says which run this was."""
         run, machine = self._run, self._run["machine"]
         system = re.sub(r"(\d+\.\d+)[.-]\S*", r"\1", machine["kernel"])
         python = re.sub(r"(\d+\.\d+)\.\S*", r"\1", machine["python"])
+        load = float(str(machine.get("load", 0)).split()[0])
+        busy = f"; a busy machine (load {load:.0f}), so only ratios count" if load > _BUSY_LOAD else ""
         return (
             f"One run of `lockcache-stress bench` on {run['date']} at commit {run['commit']}: {machine['cpu']}, "
-            f"{system},\n{machine['file system']}, {python}, cuda-core {machine['cuda-core']}; times are medians.\n"
+            f"{system},\n{machine['file system']}, {python}, cuda-core {machine['cuda-core']}; {times}{busy}.\n"
+        )
+
+    def boot(self) -> str:
+        """Returns the table of a boot, and the sentence about it; of a run of its own where there is one."""
+        run = Run(self._run.get("boot", self._run))
+        lines = [(match, line["numbers"]) for line in run._run["lines"] if (match := _BOOT.match(line["name"]))]
+        if not lines:
+            return run.source()
+        processes, kernels = lines[0][0]["processes"], lines[0][0]["kernels"]
+        head = [
+            f"{processes} processes, {kernels} kernels with `cuda_fp16.h`",
+            "compilations",
+            "wall",
+            "processor time",
+        ]
+        rows = [head, ["---"] * len(head)]
+        for match, found in lines:
+            times = [seconds(found[key]) for key in ("seconds", "cpu_seconds")]
+            rows.append([_STARTS[match["start"]], f"{found['compilations']:,}", *times])
+        return (
+            "".join("|" + "|".join(f" {cell} " for cell in row) + "|\n" for row in rows)
+            + "\n"
+            + run.source("each start once")
         )
 
 
@@ -220,7 +254,7 @@ def _numbers(row: Row, numbers: Mapping[str, Any]) -> Iterator[tuple[str, float]
 
 
 BLOCKS: Final[Mapping[str, Callable[[Run], str]]] = {
-    "short": lambda run: run.source() + "\n" + run.table([name for name in SHORT if run.cells(name)]),
+    "boot": Run.boot,
     "long": lambda run: run.source() + "\n" + run.table(list(ROWS)),
 }
 
@@ -256,6 +290,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Fill or check the pages; 1 if one disagrees or asks for what the run does not have."""
     parser = argparse.ArgumentParser(description="Fill the figures of the documents from a run of the benchmark.")
     parser.add_argument("run", nargs="?", type=Path, help="what `lockcache-stress bench --json-file` left")
+    parser.add_argument(
+        "--boot", type=Path, help="what `lockcache-stress bench boot --json-file` left, and nothing else"
+    )
     parser.add_argument("--check", action="store_true", help="change nothing, say which pages disagree")
     parser.add_argument("--quick-too", action="store_true", help="take a run with --quick, to try this")
     parser.add_argument("--project", type=Path, default=PROJECT, help="the checkout whose pages these are")
@@ -263,6 +300,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kept = given.project / "docs" / "figures.json"
     try:
         figures = read_run(given.run, is_quick_allowed=given.quick_too) if given.run else json.loads(kept.read_text())
+        if given.boot:
+            figures["boot"] = read_run(given.boot)
         changed = _changes(given.project, Run(figures))
     except MissingError as error:
         print(f"figures: {error}", file=sys.stderr)
@@ -270,6 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.run:
         missing = [name for name in ROWS if Run(figures).cells(name) is None]
         print(f"figures: not in this run, and left out: {', '.join(missing) or 'nothing'}")
+    if given.run or given.boot:
         changed[kept] = json.dumps(figures, indent=1) + "\n"
     for path, text in changed.items():
         print(f"figures: {path.relative_to(given.project)} {'disagrees' if given.check else 'filled'}")

@@ -1,6 +1,6 @@
 """The pictures of the README, made of real runs: ``make pictures``, which takes an hour, for the page shows one.
 
-``demo.svg`` is what a terminal shows: a small program in eight processes, and the command ``lockcache``.
+``demo.svg`` is what a terminal shows: a program in four processes without a cache and with it, then a command.
 ``status-page.png`` is the daemon's page in a real browser, after ``--minutes`` in which a program read and wrote by a
 power law.
 """
@@ -52,35 +52,38 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 """
 
 _PROGRAM: Final = """
-import multiprocessing, time
+import multiprocessing, sys, time
 from cuda.core import ProgramOptions
+from cuda.pathfinder import find_nvidia_header_directory
 from lockcache import FileStreamProgramCache
 from lockcache.cuda import Program
 
-SOURCE = "template <typename T> __global__ void scale(T *x, T a) { x[threadIdx.x] *= a; }"
+SOURCE = "#include <cuda_fp16.h>\\n__global__ void scale%d(__half *x, __half a) { x[threadIdx.x] = __hmul(x[%d], a); }"
 
-def work(rank, begin, said):
-    with FileStreamProgramCache("kernels", max_size_bytes=2 * 10**9) as cache:
-        program = Program(SOURCE, "c++", ProgramOptions(arch="sm_90"))
-        begin.wait()
-        began = time.perf_counter()
-        program.compile("cubin", name_expressions=["scale<float>"], cache=cache)
-        took = (time.perf_counter() - began) * 1000
-        said.put((rank, "compiled it" if cache.stats().puts else "got it", took))
+def work(rank, directory, begin, said):
+    cache = FileStreamProgramCache(directory) if directory else None
+    options = ProgramOptions(arch="sm_90", include_path=find_nvidia_header_directory("cudart"))
+    begin.wait()
+    began = time.perf_counter()
+    for kernel in range(16):
+        Program(SOURCE % (kernel, kernel), "c++", options).compile("cubin", cache=cache)
+    said.put((rank, time.perf_counter() - began, cache.stats().puts if cache else 16))
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")
-    begin, said = context.Barrier(8), context.Queue()
-    for rank in range(8):
-        context.Process(target=work, args=(rank, begin, said)).start()
-    for rank, how, took in sorted(said.get() for _ in range(8)):
-        print(f"rank {rank}: {how:12} after {took:6.1f} ms")
+    begin, said = context.Barrier(4), context.Queue()
+    for rank in range(4):
+        context.Process(target=work, args=(rank, sys.argv[1] if sys.argv[1:] else None, begin, said)).start()
+    for rank, seconds, compiled in sorted(said.get() for _ in range(4)):
+        bar = "\\u2588" * min(52, max(1, round(8 * seconds)))
+        print(f"rank {rank}  {bar} {seconds:.2f} s, {compiled} compiled")
 """
 
 _SESSION: Final = (
-    "python train.py        # eight ranks, nothing cached yet",
-    "python train.py        # the same again",
-    "lockcache ls kernels",
+    "python train.py            # 4 ranks, 16 kernels each, no cache",
+    "python train.py kernels    # the same with lockcache, nothing cached yet",
+    "python train.py kernels    # the next start",
+    "lockcache stats kernels | head -2",
 )
 
 

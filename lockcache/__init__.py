@@ -61,7 +61,7 @@ __all__ = [
     "unsealed",
 ]
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 obey_log_variable()
 

@@ -37,6 +37,22 @@ def test_a_new_run_reaches_every_page_that_shows_its_figures(project: Path) -> N
     written.write_text(json.dumps(run))
     assert figures.main(["--project", str(project), "--check"]) == 0
     assert figures.main(["--project", str(project), str(written)]) == 0
-    pages = (project / "README.md", project / "docs/comparison.md", project / "docs/guides/containers.md")
+    pages = (project / "docs/comparison.md", project / "docs/guides/containers.md")
     assert all("5.4 us" in page.read_text() for page in pages)
+    assert figures.main(["--project", str(project), "--check"]) == 0
+
+
+def test_a_run_of_the_boot_alone_changes_nothing_else(project: Path) -> None:
+    starts = ("no cache", "cold", "warm", "another path", "another node")
+    numbers = {"compilations": 7_777, "seconds": 12.3, "cpu_seconds": 0.0456}
+    lines = [{"name": f"boot of 6 processes x 5 kernels, {start}", "numbers": numbers} for start in starts]
+    kept = json.loads((project / "docs" / "figures.json").read_text())
+    written = project / "boot.json"
+    written.write_text(json.dumps({"quick": False, "machine": kept["machine"], "lines": lines}))
+    before = (project / "docs/comparison.md").read_text()
+    assert figures.main(["--project", str(project), "--boot", str(written)]) == 0
+    assert "| another node, from a bundle | 7,777 | 12 s | 46 ms |" in (project / "README.md").read_text()
+    assert (project / "docs/comparison.md").read_text() == before
+    after = json.loads((project / "docs" / "figures.json").read_text())
+    assert {**after, "boot": None} == {**kept, "boot": None}
     assert figures.main(["--project", str(project), "--check"]) == 0

@@ -53,7 +53,7 @@ class _Found(NamedTuple):
 
 
 def measure(bench: Bench) -> list[Line]:
-    """Returns a line for each start: without a cache each process compiles all, with one each kernel is compiled once."""
+    """Returns a line for each start: without a cache each process compiles all, with one it compiles each once."""
     if not CUDA_CORE.is_installed():
         return []
     processes, kernels = bench.pick(8, 2), bench.pick(24, 3)
