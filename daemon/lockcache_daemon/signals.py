@@ -79,9 +79,11 @@ class StopSignals:
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
-            # A SIGHUP that nohup ignores stays ignored. SIGINT is caught all the same: shells ignore it for a command
-            # that ends in `&`, and `kill -INT` has to end a daemon that a script started so.
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            # A SIGHUP that nohup ignores stays ignored where it would end the daemon: a terminal that is closed sends
+            # it. Where it reloads, it is meant. SIGINT is caught all the same: shells ignore it for a command that ends
+            # in `&`, and `kill -INT` has to end a daemon that a script started so.
+            is_ignored = signal.getsignal(number) is signal.SIG_IGN
+            if number != signal.SIGHUP or self._hangup_reloads or not is_ignored:
                 self._before[number] = signal.signal(number, self._note)
         return self
 

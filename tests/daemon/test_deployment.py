@@ -233,8 +233,8 @@ tests:
     alert_rule_test:
       - eval_time: 50m
         alertname: LockcacheServerNotAsked
-        exp_alerts: [{exp_labels: {severity: warning, server: used}, exp_annotations: {summary: "Programs go on without
-          used, which does not answer; see lockcache doctor --remote"}}]
+        exp_alerts: [{exp_labels: {severity: warning, server: used}, exp_annotations: {summary: "Programs continue
+          without used, which does not answer; see lockcache doctor --remote"}}]
       - eval_time: 50m
         alertname: LockcacheServerSlow
         exp_alerts: [{exp_labels: {severity: info, server: slow}, exp_annotations: {summary: "slow takes more than 0.1 s

@@ -180,7 +180,7 @@ def test_a_cap_that_did_not_change_leaves_what_an_operator_set_meanwhile(config:
 
 @pytest.mark.long
 @pytest.mark.parametrize("has_config", [True, False], ids=["config", "flags"])
-def test_under_nohup_a_hangup_is_ignored(config: Path, cache_path: Path, has_config: bool) -> None:
+def test_under_nohup_a_hangup_reloads_a_file_and_ends_nothing(config: Path, cache_path: Path, has_config: bool) -> None:
     config.write_text(table(cache_path, max_size="1M"))
     arguments = ["--config", str(config)] if has_config else ["--max-size", "1M", str(cache_path)]
     command = ["nohup", SCRIPT, "--json", "--interval", "50ms", *arguments]
@@ -190,9 +190,13 @@ def test_under_nohup_a_hangup_is_ignored(config: Path, cache_path: Path, has_con
         assert process.stdout is not None
         events = (json.loads(line)["event"] for line in process.stdout)
         assert next(events) == "start"
+        config.write_text(table(cache_path, max_size="700K"))
         process.send_signal(signal.SIGHUP)
+        if has_config:
+            assert "reload" in events
         fill(cache_path, 200, 10_000)
         assert "sweep" in events
+        assert cap_of(cache_path) == (700_000 if has_config else 1_000_000)
         process.terminate()
         assert process.wait(HANG_SECONDS) == 0
         assert set(events) - {"sweep", "repair"} == {"stop"}

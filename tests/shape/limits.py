@@ -43,7 +43,7 @@ LIMITS: Final[dict[str, Limit]] = {
     "circles of imports, modules": Limit(0, 0),
     "circles of imports, packages": Limit(0, 0),
     "code lines, lockcache": Limit(34477, 25010),
-    "code lines, daemon": Limit(4962, 4385),
+    "code lines, daemon": Limit(4963, 4385),
     "code lines, stress": Limit(15536, 12509),
-    "code lines, tests": Limit(51209, 43667),
+    "code lines, tests": Limit(51336, 43667),
 }
