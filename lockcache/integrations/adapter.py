@@ -158,8 +158,7 @@ class Shared:
 
     def is_stored(self, key: str) -> bool:
         """Returns whether this directory itself has ``key``, without a read, and without counting a hit or a miss."""
-        name = entry_name((self._prefix + key).encode())
-        return has_entry(self.cache._directory.layout, name)
+        return has_entry(self.cache._directory.layout, entry_name((self._prefix + key).encode()))
 
     def state(self, key: str, label: str, parts: Parts) -> None:
         """State what ``key`` is made of, for ``lockcache why``: of what is stored without having been looked up."""
@@ -206,8 +205,7 @@ class Shared:
     def view_again(self, key: str) -> ViewPath | None:
         """As :meth:`view`, of what this process has just stored or found, which is not another hit."""
         with _NeverRaising(self):
-            name = entry_name((self._prefix + key).encode())
-            return self.cache._parts.viewer.view(name, self._load_uncounted)
+            return self.cache._parts.viewer.view(entry_name((self._prefix + key).encode()), self._load_uncounted)
         return None
 
     def _load_uncounted(self, name: str) -> tuple[bytes, bytes] | None:
@@ -236,7 +234,7 @@ class Shared:
             try:
                 # A group that is there as one file, from a copy that dropped its metadata, is made again.
                 labelled = self._labelled(key, label, parts)
-                found = self.cache._begin_whole(self._prefix + key, _is_group, labelled)
+                found = self.cache._begin_whole(self._prefix + key, lambda entry: FILES in entry.metadata, labelled)
             except ReentrantComputeError:  # this thread has the turn, in a compilation around this one
                 return None
             if isinstance(found, Turn):
@@ -255,11 +253,19 @@ class Shared:
             else:
                 turn.store(entry)
 
-    def note_unshared(self, reason: str) -> None:
-        """Count a compilation that only the framework's own cache may keep, and log why: once for each reason."""
+    def note_unshared(self, reason: str, compiled: str | None = None, *, had_turn: bool = False) -> None:
+        """Count a compilation that only the framework's own cache may keep, and log why: once for each reason.
+
+        ``compiled``: the name of what it has compiled; ``None`` where it may find it in its own cache. ``had_turn``: it
+        was looked up, so that the end of its turn is what a sealed process reports.
+        """
         with _NeverRaising(self):
             warn_once(f"{self.framework} keeps in its own cache what lockcache cannot share: {reason}")
             self.cache._recount(uncacheable=1)
+            if compiled is not None and (run := self.cache._reader.run) is not None:
+                run.compiled("", f"{compiled or self.framework}, which cannot be shared: {reason}", is_stored=False)
+            if compiled is not None and watch.is_on and not had_turn:
+                serving.compiled_unshared(compiled, reason)
 
     def compiling(self, function: _Call, *, stores_all: bool = False) -> _Call:
         """``function``, which looks up, compiles and stores; when it is left its turns end.
@@ -309,10 +315,6 @@ class Shared:
     def _open_scopes(self) -> list[dict[str, Turn[Entry]]]:
         scopes: list[dict[str, Turn[Entry]]] = self._scopes.__dict__.setdefault("open", [])
         return scopes
-
-
-def _is_group(entry: Entry) -> bool:
-    return FILES in entry.metadata
 
 
 class _NeverRaising:

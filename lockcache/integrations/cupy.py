@@ -84,6 +84,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
             key = compilations.key_to_store()
             if key is None:
                 own.save(name, cubin, source)
+                compilations.note_unshared()
             else:
                 compilations.store(key, bytes(cubin))
                 _save_source(own, name, source)
@@ -102,6 +103,8 @@ class _Compilation:
         #: What CuPy makes its key of, once it has.
         self.source_of_key: bytes | None = None
         self.key: SharedKey | None = None
+        #: Why it cannot be shared, and whether it was looked up before that was known.
+        self.why_not: tuple[str, bool] | None = None
 
 
 class _Compilations:
@@ -183,19 +186,24 @@ class _Compilations:
 
     def key_to_store(self) -> SharedKey | None:
         """Returns the key under which the kernel may be stored; ``None`` where only CuPy's own cache may keep it."""
-        before = None if self._now is None else self._now.key
+        now = self._now
+        before = None if now is None else now.key
         key = self.key()
-        if key is None:
-            if before is not None and before.why_not:
-                self._shared.note_unshared(before.why_not)
+        if now is None or before is None:
             return None
-        if key != before:
-            self._shared.note_unshared("a header changed while it was compiled")
-            return None
-        if self._has_restricted:
-            self._shared.note_unshared("NVRTC goes on as with --restrict in this process")
-            return None
-        return key
+        if before.why_not:
+            now.why_not = before.why_not, False
+        elif key is not None and key != before:
+            now.why_not = "a header changed while it was compiled", True
+        elif key is not None and self._has_restricted:
+            now.why_not = "NVRTC goes on as with --restrict in this process", True
+        return None if now.why_not else key
+
+    def note_unshared(self) -> None:
+        """Say why a kernel stays in CuPy's own cache, which has just stored it."""
+        if self._now is not None and self._now.why_not:
+            why_not, was_asked = self._now.why_not
+            self._shared.note_unshared(why_not, self._now.request.label, had_turn=was_asked)
 
     def look_up(self, key: SharedKey) -> bytes | None:
         """Returns what is stored. On a miss this thread has the turn to compile it."""

@@ -136,7 +136,8 @@ def _store(shared: Shared, key: str, files: dict[str, bytes], turn: Turn[Entry] 
     if not _includes_more(files):
         shared.store_files(key, files, turn, **metadata)
         return
-    shared.note_unshared("what a native snippet includes is not in its module's key")
+    why = "what a native snippet includes is not in its module's key"
+    shared.note_unshared(why, metadata["label"], had_turn=turn is not None)
     if turn is not None:
         with shared.never_raising():
             turn.give_up(failed=True)  # all who wait for it compile it for themselves

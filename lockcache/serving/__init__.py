@@ -15,7 +15,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.serving.callers import awaiting
-    from lockcache.serving.compilations import compiling, refuse, stored, unawaited, watched
+    from lockcache.serving.compilations import compiled_unshared, compiling, refuse, stored, unawaited, watched
     from lockcache.serving.state import MODES, Missed, configured_seal, obey_variables, seal, unreported, unseal
     from lockcache.serving.state import unsealed, watch
 else:

@@ -21,7 +21,7 @@ from lockcache.serving.state import Missed, Sealed, watch
 from lockcache.single_flight import Turn
 from lockcache.sizes import printable
 
-__all__ = ["compiling", "refuse", "stored", "unawaited", "watched"]
+__all__ = ["compiled_unshared", "compiling", "refuse", "stored", "unawaited", "watched"]
 
 _log = logging.getLogger("lockcache")
 
@@ -182,6 +182,20 @@ def stored(cache: _Cache, key: bytes, label: str = "", cost_ns: int = 0) -> None
     if compilation.is_refused and not cost_ns:
         raise compilation.refusal("was")
     compilation.report(cost_ns / 1e9 if cost_ns else None)
+
+
+def compiled_unshared(label: str, why: str) -> None:
+    """Report what was compiled, and is not looked up here, for this reason. Raises :class:`SealedError` where refused.
+
+    A framework's own cache may have it from now on.
+    """
+    sealed = watch.current()
+    if sealed is None:
+        return
+    compilation = _Compilation(None, label, sealed, f"it cannot be shared: {why}")
+    if compilation.is_refused:
+        raise compilation.refusal("was")
+    compilation.report(None, "not stored")
 
 
 @contextlib.contextmanager

@@ -195,6 +195,16 @@ def test_a_process_whose_counts_found_no_room_is_missed(cache_path: Path) -> Non
     assert "no room" in said(cache_path, program, "-q", "--most-compiles", "5", code=3).splitlines()[-1]
 
 
+def test_what_only_a_frameworks_own_cache_keeps_is_compiled_and_not_stored(cache_path: Path) -> None:
+    program = (
+        "from lockcache.integrations.adapter import open_shared\n"
+        "open_shared('some', '1.2', None, None).note_unshared('it names an object', 'scale')"
+    )
+    found = said(cache_path, program, "--most-compiles", "0", code=3)
+    assert "1 process: 0 found, 1 compiled (1 of them not stored)" in found
+    assert "1 program was compiled, more than 0: scale, which cannot be shared: it names an object" in found
+
+
 NVRTC = """
 import sys
 from cuda.core import ProgramOptions

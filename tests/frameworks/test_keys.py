@@ -305,10 +305,12 @@ def test_what_cannot_be_keyed_stays_in_the_frameworks_own_cache(framework: str, 
     UNKEYED[framework](project)
     assert project.compile(**project.elsewhere("a")) == {"compiled": 1, "numbers": project.wants(*RIGHT)}
     assert "in its own cache what lockcache cannot share" in project.said
-    assert project.compile(**project.elsewhere("a"))["compiled"] == 0
+    assert project.compile(**project.elsewhere("a"), LOCKCACHE_SEALED="warn")["compiled"] == 0
+    assert "compiled while sealed" not in project.said
     project.replace("5001", "6001")
-    found = project.compile(**project.elsewhere("b"))
+    found = project.compile(**project.elsewhere("b"), LOCKCACHE_SEALED="warn")
     assert found == {"compiled": 1, "numbers": project.wants(3001, 6001, 7001)}
+    assert project.said.count("compiled while sealed") == 1
     assert [*(project.programs.directory / "entries").glob("??/*")] == []
 
 

@@ -67,14 +67,14 @@ def adapt_kernels(shared: Shared, doors: Doors) -> None:
         return None if found is None else _loaded(shared, found)
 
     def save(self: Any, key: Any, data: Any) -> None:
-        name = compiling.name_of(self, key)
+        name, label = compiling.name_of(self, key), self._index_name.removesuffix(".nbi")
         if name is None:
-            compiling.note_unshared()
             own_save(self, key, data)
+            compiling.note_unshared(label)
             return
         again.note_stored(name)
-        if compiling.is_unchanged(name):
-            shared.store(name, self._dump(data), label=self._index_name.removesuffix(".nbi"))
+        if compiling.is_unchanged(name, label):
+            shared.store(name, self._dump(data), label=label)
 
     def flush(self: Any) -> None:
         """Read no older kernel of this function in this process: ``recompile()`` asks for it."""
@@ -231,18 +231,19 @@ class _Compiling:
         values = vars(self._doors.config)
         return [(name, str(values[name])) for name in _changing(tuple(values))]
 
-    def is_unchanged(self, name: str) -> bool:
+    def is_unchanged(self, name: str, label: str) -> bool:
         """Returns whether a kernel's program is what it was before it was compiled."""
         now = self._now
         if now is not None and name.endswith(now.described):
             return True
-        self._shared.note_unshared("a value that a kernel names changed while it was compiled")
+        why = "a value that a kernel names changed while it was compiled"
+        self._shared.note_unshared(why, label, had_turn=True)
         return False
 
-    def note_unshared(self) -> None:
-        """Say why a kernel stays in numba's own cache."""
+    def note_unshared(self, label: str) -> None:
+        """Say why a kernel stays in numba's own cache, which has just stored it."""
         if self._now is not None and self._now.why_not:
-            self._shared.note_unshared(self._now.why_not)
+            self._shared.note_unshared(self._now.why_not, label)
 
 
 def _is_plain(value: Any) -> bool:

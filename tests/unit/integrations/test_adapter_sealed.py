@@ -122,6 +122,30 @@ def test_files_are_seen(shared: Shared, caplog: Any) -> None:
     assert not shared.has_failed
 
 
+def test_what_only_the_frameworks_own_cache_keeps_is_seen_when_it_was_compiled(shared: Shared, caplog: Any) -> None:
+    lockcache.seal()
+    shared.note_unshared("the framework may find it")
+    shared.note_unshared("the end of its turn is reported", "a kernel", had_turn=True)
+    shared.note_unshared("it names an object", "a kernel")
+    [report] = reports(caplog)
+    assert (report["label"], report["why"]) == ("a kernel", "it cannot be shared: it names an object")
+    lockcache.seal("error")
+    compiled = []
+
+    @shared.compiling
+    def compile_() -> None:
+        compiled.append("k")
+        try:
+            shared.note_unshared("it names an object", "a kernel")
+        except Exception:  # noqa: BLE001
+            compiled.append("went on")
+
+    with pytest.raises(SealedError, match="a kernel was compiled: it cannot be shared"):
+        compile_()
+    assert compiled == ["k"]
+    assert not shared.has_failed
+
+
 def test_what_is_imported_is_no_compilation(shared: Shared, caplog: Any) -> None:
     lockcache.seal("error")
     shared.import_value("k", b"code", arch="sm_90")
