@@ -29,6 +29,7 @@ from lockcache_stress.scenarios import (
     single_flight,
     small_values,
     stopped_holder,
+    storm,
     takeover,
 )
 
@@ -42,6 +43,7 @@ BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     reader_writer.SCENARIO,
     evict_rewrite.SCENARIO,
     kill.SCENARIO,
+    storm.SCENARIO,
     big_values.SCENARIO,
     overshoot.SCENARIO,
     small_values.SCENARIO,
