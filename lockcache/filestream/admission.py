@@ -56,7 +56,8 @@ _BETWEEN_PASSES_SECONDS: Final = 0.1
 # Between two checks of the sum by the head, where nothing is left to evict: about the time to write a MiB.
 _HEAD_CHECKS_SECONDS: Final = (0.0005, 0.003)
 
-# Where the accounting has not changed for so long, the head is stopped: the others try without their turn.
+# Where the accounting has not changed for so long, the head is stopped: the others try without their turn. And for so
+# long an opening tries again to come under a cap, where victims are in use or their shards are busy.
 _PATIENCE_SECONDS: Final = 0.25
 
 # A write sleeps with its reservation if that is at most this share of the cap. If all writes give their reservations
@@ -311,9 +312,14 @@ def evict_to_policy(directory: CacheDirectory, policy: Policy) -> Evicted:
     done = Evicted()
     if limit is not None and usage is not None and usage.total_bytes() > limit:
         reap_if_possible(directory)  # nothing needs to go for what the dead hold
+    until = time.monotonic() + _PATIENCE_SECONDS
     while limit is not None and usage is not None and usage.total_bytes() > limit:
         evicted = evict_to_limit(directory, limit)
-        if not evicted.entries:
-            break  # what is left is being written by others, who make room for themselves
         done += evicted
+        if evicted.entries:
+            continue
+        if not usage.total().entries or time.monotonic() >= until:
+            break  # what is left is being written by others, who make room for themselves, or is in use
+        # All victims were used since they were chosen, or are in a shard that is busy for some microseconds.
+        time.sleep(random.uniform(*_HEAD_CHECKS_SECONDS))
     return done

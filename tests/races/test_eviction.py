@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
@@ -59,6 +60,28 @@ def test_two_evictors_of_one_victim_give_it_back_once(make, cap, monkeypatch):
     assert one.get("a") is None
     assert one.stats().evictions + other.stats().evictions == 5 - len(one)
     assert on_disk(one.path).bytes <= cap
+
+
+def test_an_opening_with_a_smaller_cap_waits_a_moment_for_a_shard_that_is_busy(make, cap, monkeypatch):
+    """It passed over the shards with victims, and left the directory over its cap until the next write."""
+    one = make(max_size_bytes=cap)
+    fill(one)
+    smaller = cap * 2 // 3
+    shards = {shard_of(key.encode()) for key in "abc"}
+    directory = CacheDirectory(str(one.path), 1.0)
+    holds = [directory.hold_shard(shard)[0] for shard in shards]
+    paused = []
+
+    def let_go(seconds):
+        paused.append(seconds)
+        while holds:
+            holds.pop().release()
+
+    monkeypatch.setattr("lockcache.filestream.admission.time.sleep", let_go)
+    make(max_size_bytes=smaller)
+    directory.close()
+    assert len(paused) == 1
+    assert on_disk(one.path).bytes <= smaller
 
 
 def test_of_two_writers_that_reserve_together_and_overshoot_at_least_one_sees_it(make, cap, monkeypatch):
