@@ -184,12 +184,14 @@ def read_all(fd: int, size_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def append_below(layout: Layout, path: str, content: bytes) -> int:
+def append_below(layout: Layout, path: str, content: bytes, *, fsync: bool) -> int:
     """Append to a file, and return its previous length."""
     file = layout.reach.open(path, _CHANGE | os.O_APPEND)
     with file as fd:
         length = os.fstat(fd).st_size
         write_all(fd, content)
+        if fsync:
+            os.fsync(fd)
         file.end_writing()
     return length
 
@@ -201,9 +203,12 @@ def truncate_below(layout: Layout, path: str, length: int) -> None:
 
 
 def fsync_folder_of(layout: Layout, path: str) -> None:
-    """Make the name of a file survive a power cut."""
-    with layout.reach.opened(os.path.dirname(path)) as folder:
-        os.fsync(folder.number)
+    """Make the name of a file survive a power cut, and the names of the folders on its way: they may be new."""
+    top = layout.root.rstrip("/") or "/"
+    while path != top:
+        path = os.path.dirname(path)
+        with layout.reach.opened(path) as folder:
+            os.fsync(folder.number)
 
 
 def age_seconds_of(folder_fd: int, file: str) -> float:

@@ -43,7 +43,7 @@ _MOST_RENAMES: Final = 5
 class StagedEntry:
     """A reserved, staged write. Ends by :meth:`publish` or :meth:`abandon`, whichever comes first."""
 
-    __slots__ = ("_directory", "_fd", "_file", "_name", "_record_path", "_surplus", "reservation", "space")
+    __slots__ = ("_directory", "_fd", "_file", "_name", "_record_path", "_surplus", "_syncs", "reservation", "space")
 
     def __init__(self, directory: CacheDirectory, name: str, size_bytes: int, deadline: float | None = None) -> None:
         """Stage nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: one lock timeout)."""
@@ -54,6 +54,8 @@ class StagedEntry:
         # The part of the reservation that the entry itself will not count for.
         self._surplus = FOLDER_BLOCKS * self.space.block_bytes if self.space.shows_blocks else 0
         self._record_path = ""
+        # Whether each step has to be on the disk before the next one, because a power cut may leave them in any order.
+        self._syncs = False
         self._file = Descriptor()
         # While the staged file is open.
         self._fd = -1
@@ -91,7 +93,7 @@ class StagedEntry:
 
     def write(self, payload: bytes, record: bytes, *, fsync: bool) -> None:
         """Write payload and record. Requires: the reservation, and that the sum with it is under the cap."""
-        fd = self._fd
+        fd, self._syncs = self._fd, fsync
         write_all(fd, payload)
         self._directory.recency.touch_new(fd)
         if record:
@@ -142,6 +144,9 @@ class StagedEntry:
                 # A record that is in place counts, unless there is no entry for it.
                 reserved.is_standing = replaced_bytes is None or not record_path
                 raise
+            has_other_record = record_bytes is not None or (change.has_records and not record_path)
+            if has_other_record and self._syncs:
+                fsync_folder_of(layout, path)  # before the older payload's record goes
             if record_bytes is not None:
                 truncate_below(layout, layout.record(self._name), record_bytes)
             elif change.has_records and not record_path:
@@ -187,9 +192,11 @@ class StagedEntry:
         if older:  # until the rename both files hold it
             reserved.account.add_locked(reserved.shard, older_bytes, 0)
         try:
-            record_bytes = append_below(layout, self._record_path, older) if older else None
+            record_bytes = append_below(layout, self._record_path, older, fsync=self._syncs) if older else None
             reserved.is_standing = False  # the record's bytes are reserved with the payload's
             _rename(layout, self._record_path, layout.record(self._name), layout.records)
+            if self._syncs:
+                fsync_folder_of(layout, layout.record(self._name))
         except OSError:
             reserved.is_standing = True
             self._discard_record()
