@@ -20,6 +20,7 @@ from lockcache.lowlevel import SHARDS, Layout, count_shard, is_cache
 from lockcache.sizes import counted
 from lockcache_stress.commands.bench import bench_command
 from lockcache_stress.commands.bugs import bugs_command
+from lockcache_stress.commands.crash_states import crash_states_command
 from lockcache_stress.commands.demo import demo_command
 from lockcache_stress.commands.file_systems import filesystems_command
 from lockcache_stress.commands.fleet import fleet_command
@@ -29,6 +30,7 @@ from lockcache_stress.commands.keys import keys_command
 from lockcache_stress.commands.kill_table import kill_table_command
 from lockcache_stress.commands.power_cut import power_cut_command
 from lockcache_stress.commands.remote import remote_command
+from lockcache_stress.commands.schedules import schedules_command
 from lockcache_stress.commands.shell import (
     DIRECTORY,
     MOST_PROCESSES,
@@ -217,6 +219,8 @@ cli.add_command(bench_command)
 cli.add_command(kill_table_command)
 cli.add_command(filesystems_command)
 cli.add_command(power_cut_command)
+cli.add_command(schedules_command)
+cli.add_command(crash_states_command)
 cli.add_command(bugs_command)
 cli.add_command(keys_command)
 cli.add_command(gpu_command)

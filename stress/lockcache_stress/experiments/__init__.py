@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lockcache_stress.experiments.herd import HerdOutcome, run_herd
     from lockcache_stress.experiments.herd_member import HerdOptions
     from lockcache_stress.experiments.kill_actions import ACTIONS, OTHERS
+    from lockcache_stress.experiments.kill_points import die, files_of, replace_calls
     from lockcache_stress.experiments.kill_table import Row, as_markdown, make_rows
     from lockcache_stress.experiments.mpi_hosts import HostsOptions, run_on_hosts
     from lockcache_stress.experiments.power_cut import KINDS, Cut, cut_once, why_no_power_cut

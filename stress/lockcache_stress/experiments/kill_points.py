@@ -123,21 +123,39 @@ def _arm(number: int, calls: Sequence[str], sender: int) -> None:
             nonlocal left
             left -= 1
             if left == 0:
-                files = ", ".join(_file(each, kwargs, readlink) for each in args[: _PATHS.get(name, 1)])
-                write(sender, f"{name}({files})".encode())
+                write(sender, f"{name}({', '.join(files_of(name, args, kwargs, readlink))})".encode())
                 kill(me, signal.SIGKILL)
             return call(*args, **kwargs)
 
         return counted
 
+    replace_calls(arm, calls)
+
+
+def replace_calls(
+    make: Callable[[str, Callable[..., Any]], Callable[..., Any]],
+    calls: Sequence[str] = (),
+    more: Sequence[tuple[Any, str]] = (),
+) -> None:
+    """Put ``make(name, call)`` in the place of each call that is a step, in this process, for good.
+
+    Of ``calls`` alone, if any are given. ``more``: further functions that a module looked up, as the module and a name.
+    """
     for name in calls or _CALLS:
         for function in (name, "closerange") if name == "close" else (name,):  # closerange closes, and reports no error
-            setattr(os, function, arm(name, getattr(os, function)))
-    for module, bound in _BOUND:
+            setattr(os, function, make(name, getattr(os, function)))
+    for module, bound in (*_BOUND, *more):
         name = bound.lstrip("_")
         if name in calls or not calls:
             # The function from the module, because the one in `os` is replaced by now and would count twice.
-            setattr(module, bound, arm(name, getattr(module, bound)))
+            setattr(module, bound, make(name, getattr(module, bound)))
+
+
+def files_of(
+    name: str, args: Sequence[Any], options: dict[str, Any], readlink: Callable[[str], str] = os.readlink
+) -> list[str]:
+    """Returns the paths of the files of a call, also where it has their descriptors."""
+    return [_file(each, options, readlink) for each in args[: _PATHS.get(name, 1)]]
 
 
 def _file(given: Any, options: dict[str, Any], readlink: Callable[[str], str]) -> str:

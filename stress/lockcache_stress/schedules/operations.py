@@ -1,0 +1,436 @@
+"""The operations whose orders are run, and the directory in which they begin.
+
+Each is one real call of a program on a cache that it has open. All work on one key, among two others of its shard and
+one of another shard.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream import EntryWriter
+from lockcache.filestream.accounting import NOT_COUNTED, Head, encode_page, replace_state
+from lockcache.filestream.disk import Space, make_private_folder
+from lockcache.filestream.entry import remove_empty_folders_locked
+from lockcache.lowlevel import CacheDirectory, Layout, Policy, entry_name, reap, recount_shard
+from lockcache_stress.experiments import die
+from lockcache_stress.schedules.worker import Stepper
+
+_SPACE: Final = Space(4096)
+_LOCK_SECONDS: Final = 5.0
+_OLD_SECONDS: Final = 100.0
+
+
+def _keys_in_shard(shard: str) -> Iterator[bytes]:
+    return (key for number in range(10**6) if entry_name(key := b"key %d" % number)[:2] == shard)
+
+
+KEY: Final = b"the key"
+SHARD: Final = int(entry_name(KEY)[:2], 16)
+_near = _keys_in_shard(entry_name(KEY)[:2])
+#: Entries of the same shard, one of another, and a key of the same shard that has no entry.
+NEAR: Final = (next(_near), next(_near))
+NEW: Final = next(_near)
+FAR: Final = b"far"
+FAR_SHARD: Final = 0xA0
+FARTHER: Final = next(_keys_in_shard("a0"))
+OLDER: Final = Entry(b"older" * 500, {"name": "older"})
+_OTHER: Final = Entry(b"other" * 500, {"name": "other"})
+NAMES: Final = {KEY: "key", NEW: "new", FAR: "far", FARTHER: "farther", NEAR[0]: "near", NEAR[1]: "nearer"}
+
+
+def value_of(number: int, key: bytes = KEY) -> Entry:
+    """Returns what process ``number`` stores under a key."""
+    name = f"{NAMES[key]}-{number}"
+    return Entry(name.encode() * 300, {"name": name})
+
+
+def name_of(entry: Entry | None) -> str:
+    """Returns the name of a value: empty for none, ``torn`` for one that nobody stored."""
+    if entry is None:
+        return ""
+    name = str(entry.metadata.get("name"))
+    return name if _CODES.get(name) == entry.code else "torn"
+
+
+def names_of_entries(begin: Begin) -> dict[bytes, str]:
+    """Returns the names of the values that a directory begins with, by their keys."""
+    found = dict.fromkeys((*NEAR, FAR), "other")
+    return found | {KEY: "older"} if begin.has_older else found
+
+
+_CODES: Final = {
+    "older": OLDER.code,
+    "other": _OTHER.code,
+    **{f"{NAMES[key]}-{number}": value_of(number, key).code for key in NAMES for number in range(4)},
+}
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The directory in which an experiment begins."""
+
+    #: Whether there is an older entry under the key.
+    has_older: bool = False
+    #: Whether the cap is what the directory holds, so that what is new has to evict.
+    is_full: bool = False
+    #: Whether the cap is one entry more than the directory holds.
+    has_room_for_one: bool = False
+    #: Whether a writer died before it published.
+    has_dead: bool = False
+    #: Whether there is no directory yet.
+    is_missing: bool = False
+    #: Whether there is an empty folder for the shard of the far key.
+    has_empty_folder: bool = False
+    #: Whether records are files of their own.
+    has_record_files: bool = False
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether there is a cap."""
+        return self.is_full or self.has_room_for_one
+
+    def with_(self, other: Begin) -> Begin:
+        """Returns the beginning that suits both."""
+        return Begin(*(mine or its for mine, its in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+@dataclass(frozen=True)
+class Actor:
+    """The process of an operation: what it works with, and where it notes what it does."""
+
+    stepper: Stepper
+    number: int
+    root: str
+    #: Open, unless the operation opens it.
+    cache: FileStreamProgramCache | None
+
+    @property
+    def opened(self) -> FileStreamProgramCache:
+        """The open cache."""
+        if self.cache is None:
+            raise RuntimeError("this operation opens the cache itself")
+        return self.cache
+
+    @property
+    def directory(self) -> CacheDirectory:
+        """The open directory of the cache."""
+        found: CacheDirectory = self.opened._parts.directory
+        return found
+
+    def open(self, cap: int | None = None) -> FileStreamProgramCache:
+        """Returns another cache object."""
+        return _open(self.root, cap)
+
+
+def _open(root: str, cap: int | None = None, *, record_files: bool = False) -> FileStreamProgramCache:
+    return FileStreamProgramCache(
+        root, max_size_bytes=cap, lock_timeout_seconds=_LOCK_SECONDS, record_files=record_files
+    )
+
+
+def _store(actor: Actor, cache: FileStreamProgramCache, key: bytes = KEY) -> None:
+    value = value_of(actor.number, key)
+    event = actor.stepper.begin("put", NAMES[key], name_of(value))
+    cache.put_entry(key, value)
+    if cache._parts.counts["dropped_writes"]:
+        event["kind"] = "dropped"
+    actor.stepper.end(event)
+
+
+def _put(actor: Actor) -> None:
+    _store(actor, actor.opened)
+
+
+def _put_new(actor: Actor) -> None:
+    _store(actor, actor.opened, NEW)
+
+
+def _put_far(actor: Actor) -> None:
+    _store(actor, actor.opened, FARTHER)
+
+
+def tidy(directory: CacheDirectory) -> None:
+    """Remove the folder of the far key, if it is empty."""
+    hold, _ = directory.hold_shard(FAR_SHARD)
+    try:
+        remove_empty_folders_locked(directory.layout, FAR_SHARD)
+    finally:
+        hold.release()
+
+
+def _tidy(actor: Actor) -> None:
+    event = actor.stepper.begin("tidy", "")
+    tidy(actor.directory)
+    actor.stepper.end(event)
+
+
+def _get(actor: Actor) -> None:
+    for _ in range(2):
+        event = actor.stepper.begin("get", NAMES[KEY])
+        actor.stepper.end(event, name_of(actor.opened.get_entry(KEY)))
+
+
+def _remove(actor: Actor) -> None:
+    event = actor.stepper.begin("remove", NAMES[KEY])
+    with suppress(KeyError):
+        del actor.opened[KEY]
+    actor.stepper.end(event)
+
+
+def _recount(actor: Actor) -> None:
+    event = actor.stepper.begin("recount", "")
+    recount_shard(actor.directory, SHARD)
+    actor.stepper.end(event)
+
+
+def _reap(actor: Actor) -> None:
+    event = actor.stepper.begin("reap", "")
+    reap(actor.directory)
+    actor.stepper.end(event)
+
+
+def _lease(actor: Actor, *, fails: bool = False) -> None:
+    event = actor.stepper.begin("lease", NAMES[KEY])
+
+    def compute() -> Entry:
+        event["computed"] = event.get("computed", 0) + 1
+        if fails:
+            event["failed"] = 1
+            raise _GivenUpError
+        return value_of(actor.number)
+
+    found = ""
+    with suppress(_GivenUpError):
+        found = name_of(actor.opened.get_or_compute_entry(KEY, compute))
+    actor.stepper.end(event, found)
+
+
+def _give_up(actor: Actor) -> None:
+    """Fail, and go on with something else for a while: the process does not end."""
+    _lease(actor, fails=True)
+    time.sleep(30.0)
+
+
+def _attach(actor: Actor) -> None:
+    with actor.open() as other:
+        event = actor.stepper.begin("get", NAMES[KEY])
+        actor.stepper.end(event, name_of(other.get_entry(KEY)))
+
+
+def _policy(actor: Actor) -> None:
+    cap = lower_cap(actor.directory.policy.latest.max_size_bytes)
+    event = actor.stepper.begin("cap", "", str(cap))
+    actor.open(cap).close()
+    actor.stepper.end(event)
+
+
+def lower_cap(cap: int | None) -> int:
+    """Returns the cap that the operation ``policy`` sets: one entry less."""
+    return (cap or 0) - _SPACE.block_bytes
+
+
+def _count(actor: Actor) -> None:
+    directory = actor.directory
+    with directory.lock:
+        directory.count_again_all_locked()
+
+
+def _slow_lease(actor: Actor) -> None:
+    """Compute for a second of the explorer's clock."""
+    event = actor.stepper.begin("lease", NAMES[KEY])
+
+    def compute() -> Entry:
+        event["computed"] = event.get("computed", 0) + 1
+        time.sleep(1.0)
+        return value_of(actor.number)
+
+    actor.stepper.end(event, name_of(actor.opened.get_or_compute_entry(KEY, compute)))
+
+
+def _stepped(actor: Actor) -> None:
+    """Recount in a process that began after the wall clock was stepped, by which the boot seems to be later."""
+    import psutil
+
+    boot = psutil.boot_time() + 3600
+    vars(sys.modules["psutil._pslinux"])["boot_time"] = lambda: boot
+    vars(sys.modules["psutil._pslinux"])["BOOT_TIME"] = boot
+    recount_shard(actor.directory, SHARD)
+
+
+def _create(actor: Actor) -> None:
+    with actor.open() as other:
+        _store(actor, other)
+
+
+class _GivenUpError(Exception):
+    """The computation of this operation fails."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of one process."""
+
+    help: str
+    #: Does it, as this process.
+    act: Callable[[Actor], None]
+    begin: Begin = Begin()
+    #: Whether the cache is opened in the operation, and not before it.
+    opens: bool = False
+    #: Whether it is left out of the pairs of all operations, because it is for one fault or has very many steps.
+    seldom: bool = False
+
+
+_OLDER: Final = Begin(has_older=True)
+_FULL: Final = Begin(has_older=True, is_full=True)
+#: Every operation, by name.
+OPERATIONS: Final = {
+    "put": Operation("a put of a key that has no entry", _put),
+    "replace": Operation("a put over an older entry", _put, _OLDER),
+    "get": Operation("two reads", _get, _OLDER),
+    "evict": Operation(
+        "a put of a new key into a full cache: the key's older entry is the first to go", _put_new, _FULL
+    ),
+    "remove": Operation("a removal", _remove, _OLDER),
+    "recount": Operation("a recount of the shard", _recount),
+    "reap": Operation("a reap, behind a writer that died", _reap, Begin(has_dead=True)),
+    "lease": Operation("compile-once: lease, put, release", _lease),
+    "give-up": Operation("compile-once, where the computation fails", _give_up),
+    "attach": Operation("another cache object opens the directory, and reads", _attach),
+    "policy": Operation("a program opens the directory with a smaller cap", _policy, _FULL),
+    "put-far": Operation(
+        "a put of a key in another shard; there is room for one", _put_far, Begin(has_room_for_one=True)
+    ),
+    "put-alone": Operation("a put of the only key of a shard", _put_far, Begin(has_empty_folder=True), seldom=True),
+    "tidy": Operation("an empty folder is removed", _tidy, Begin(has_empty_folder=True), seldom=True),
+    "count": Operation("the page is counted again, whole, and replaced", _count, seldom=True),
+    "slow-lease": Operation("compile-once, where the computation takes a second", _slow_lease, seldom=True),
+    "stepped": Operation("a recount after the wall clock was stepped", _stepped, seldom=True),
+    "record": Operation(
+        "a put whose record is a file", _put, Begin(has_older=True, has_record_files=True), seldom=True
+    ),
+    "create": Operation(
+        "the directory is made, and a key is put", _create, Begin(is_missing=True), opens=True, seldom=True
+    ),
+}
+
+
+class Workplace:
+    """The directory of one experiment, which is put back to its beginning before each run."""
+
+    def __init__(self, root: str, begin: Begin) -> None:
+        self.root, self.begin = root, begin
+        self.layout = Layout(root)
+        self.cap: int | None = None
+        self._files: list[tuple[str, bytes, dict[str, bytes], tuple[int, int]]] = []
+        self._folders: list[str] = []
+        if not begin.is_missing:
+            self._make()
+            self._remember()
+
+    def _make(self) -> None:
+        layout = self.layout
+        for folder in (layout.root, layout.own, layout.tmp):
+            make_private_folder(folder)
+        # Files count as on a file system where neither folders nor attributes take blocks: alike on all of them.
+        replace_state(layout, encode_page(Head(NOT_COUNTED, _SPACE, Policy())))
+        with self.open() as cache:
+            if self.begin.has_older:
+                cache.put_entry(KEY, OLDER)
+            for key in (*NEAR, FAR):
+                cache.put_entry(key, _OTHER)
+            cache.recount()
+        if self.begin.has_dead:
+            self._leave_dead()
+        if self.begin.has_empty_folder:
+            make_private_folder(layout.entry_shard(FAR_SHARD))
+        if self.begin.is_capped:
+            directory = CacheDirectory(self.root, _LOCK_SECONDS)
+            self.cap = directory.usage().total_bytes() + (0 if self.begin.is_full else _SPACE.block_bytes)
+            directory.close()
+            FileStreamProgramCache(self.root, max_size_bytes=self.cap).close()
+
+    def _leave_dead(self) -> None:
+        with self.open() as cache:
+            cache.stats()
+            if die(lambda: cache.put_entry(NEW, _OTHER), 1, ("rename",)) is None:
+                raise RuntimeError("a put makes no call to rename any more, and this has to follow")
+
+    def _remember(self) -> None:
+        """Keep the files. The older ones are older: the key's entry was used first, and what the dead left is old."""
+        for number, key in enumerate((KEY, *NEAR, FAR)):
+            path = self.layout.entry(entry_name(key))
+            if os.path.exists(path):
+                used = time.time() - _OLD_SECONDS + number
+                os.utime(path, (used, used))
+        for folder, _, files in os.walk(self.root):
+            self._folders.append(folder)
+            for file in files:
+                path = os.path.join(folder, file)
+                status = os.lstat(path)
+                with open(path, "rb") as opened:
+                    content = opened.read()
+                attributes = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+                old_ns = int((time.time() - _OLD_SECONDS) * 1e9)
+                times = (status.st_atime_ns, status.st_mtime_ns) if "/entries/" in path else (old_ns, old_ns)
+                self._files.append((path, content, attributes, times))
+
+    def open(self) -> FileStreamProgramCache:
+        """Returns a cache object, as each process of the experiment has one."""
+        return _open(self.root, record_files=self.begin.has_record_files)
+
+    def reset(self) -> None:
+        """Put the directory back to its beginning."""
+        keep = {self.root, self.layout.own}  # the page states the inode of this one
+        if self.begin.is_missing:
+            shutil.rmtree(self.root, ignore_errors=True)
+            return
+        _empty(self.root, keep)
+        for folder in self._folders:
+            if folder not in keep:
+                os.mkdir(folder, 0o700)
+        for path, content, attributes, times in self._files:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.write(fd, content)
+            for name, value in attributes.items():
+                os.setxattr(fd, name, value)
+            os.close(fd)
+            os.utime(path, ns=times)
+
+    def act_of(
+        self, operation: Operation, number: int, plant: Callable[[], None] | None
+    ) -> Callable[[Stepper], Callable[[], None]]:
+        """Returns what prepares the operation in its process, and returns it. ``plant``: breaks the library there."""
+
+        def prepare(stepper: Stepper) -> Callable[[], None]:
+            if plant is not None:
+                plant()
+            cache = None
+            if not operation.opens:
+                cache = self.open()
+                vars(EntryWriter)["_puts"].__set__(
+                    cache._parts.writer, 0
+                )  # so that a put does not reap: that is an operation of its own
+            actor = Actor(stepper, number, self.root, cache)
+            return lambda: operation.act(actor)
+
+        return prepare
+
+
+def _empty(folder: str, keep: set[str]) -> None:
+    with os.scandir(folder) as found:
+        for each in found:
+            if not each.is_dir(follow_symlinks=False):
+                os.unlink(each.path)
+                continue
+            _empty(each.path, keep)
+            if each.path not in keep:
+                os.rmdir(each.path)

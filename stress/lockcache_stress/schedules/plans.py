@@ -1,0 +1,112 @@
+"""Plans: which experiments are run, in which order, and for how long; several at once, each in processes of its own."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import combinations_with_replacement
+from typing import Final
+
+from lockcache_stress.processes import start_pool
+from lockcache_stress.run import Show
+from lockcache_stress.schedules.explore import Experiment, Explored, Explorer
+from lockcache_stress.schedules.operations import OPERATIONS
+from lockcache_stress.schedules.planted import PLANTED
+
+_OFTEN: Final = [name for name, operation in OPERATIONS.items() if not operation.seldom]
+#: Every two operations, and those that only make sense with some.
+PAIRS: Final = [
+    *combinations_with_replacement(_OFTEN, 2),
+    ("record", "get"),
+    ("record", "record"),
+    ("slow-lease", "lease"),
+    ("put", "stepped"),
+    ("tidy", "put-alone"),
+    ("create", "create"),
+]
+#: Three operations at once: those in which two disturb a third.
+TRIPLES: Final = [
+    ("put", "put", "get"),
+    ("put", "put", "remove"),
+    ("put", "remove", "get"),
+    ("replace", "evict", "get"),
+    ("evict", "evict", "get"),
+    ("evict", "evict", "policy"),
+    ("put", "put-far", "evict"),
+    ("put", "recount", "remove"),
+    ("put", "reap", "recount"),
+    ("put", "put", "recount"),
+    ("reap", "reap", "put"),
+    ("recount", "evict", "replace"),
+    ("lease", "lease", "lease"),
+    ("lease", "lease", "give-up"),
+    ("lease", "give-up", "put"),
+    ("lease", "remove", "put"),
+    ("policy", "put", "evict"),
+    ("policy", "policy", "put"),
+    ("attach", "policy", "put"),
+    ("attach", "lease", "remove"),
+]
+# An experiment with many orders may take more than its share of the time, but not all of it.
+_MOST_SHARES: Final = 4
+
+
+@contextmanager
+def workplace() -> Iterator[str]:
+    """Yields a path for the directory of an experiment: in memory, if there is such a file system."""
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(
+        prefix="lockcache-stress-", dir=memory if os.access(memory, os.W_OK) else None
+    ) as parent:
+        yield f"{parent}/cache"
+
+
+def explore_one(experiment: Experiment, seconds: float, stop_at: int) -> Explored:
+    """Explore one experiment, for so long at most."""
+    logging.getLogger("lockcache").setLevel(logging.ERROR)  # what is logged there is judged here
+    gc.freeze()  # thousands of forks follow: what is there is not copied for a mark
+    with workplace() as root:
+        return Explorer(experiment, root).explore(time.monotonic() + seconds, stop_at=stop_at)
+
+
+def _explore(given: tuple[Experiment, float, float, int]) -> Explored:
+    experiment, until, share, stop_at = given
+    seconds = min(until - time.time(), share)
+    return Explored(experiment) if seconds <= 0 else explore_one(experiment, seconds, stop_at)
+
+
+def explore_all(
+    experiments: Sequence[Experiment], seconds: float, jobs: int, show: Show, *, stop_at: int = 20
+) -> Iterator[Explored]:
+    """Explore experiments, ``jobs`` at once, for so long in all. Yields what was found in each."""
+    share = max(1.0, _MOST_SHARES * seconds * jobs / max(1, len(experiments)))
+    given = [(each, time.time() + seconds, share, stop_at) for each in experiments]
+    schedules = 0
+    with start_pool(jobs) as pool:
+        for number, found in enumerate(pool.imap_unordered(_explore, given), 1):
+            schedules += found.schedules
+            show("schedules", number / len(experiments), f"{schedules:,} schedules, {found.experiment.title}")
+            yield found
+
+
+def prove_all(names: Sequence[str], seconds: float, jobs: int, show: Show) -> Iterator[Explored]:
+    """Explore with each of these faults planted, until it is found."""
+    experiments = [planted_experiment(name) for name in names]
+    yield from explore_all(experiments, seconds, jobs, show, stop_at=1)
+
+
+def planted_experiment(name: str) -> Experiment:
+    """Returns the experiment that has to find a fault."""
+    fault = PLANTED[name]
+    return Experiment(fault.operations, fault.most_preemptions, fault.kills, fault=name)
+
+
+def is_found(explored: Explored) -> bool:
+    """Returns whether a planted fault was found as what it is."""
+    expected = PLANTED[explored.experiment.fault].found_as
+    return any(expected in wrong for each in explored.violations for wrong in each.wrong)
