@@ -75,6 +75,7 @@ extern "C" __global__ void kernel(long long *p) { p[0] = FACTOR; p[1] = scaled(p
 import warp as wp
 import helper
 FACTOR = wp.constant(3001)
+wp.set_module_options({"fast_math": False})
 @wp.kernel
 def kernel(out: wp.array(dtype=wp.int32)):
     out[0] = FACTOR
@@ -193,6 +194,7 @@ OPTIONS = {
     "numba": ("FAST = False", "FAST = True "),
     "numba_mlir": ("FAST = False", "FAST = True "),
     "triton": ('"num_warps": 4', '"num_warps": 8'),
+    "warp": ('"fast_math": False', '"fast_math": True '),
 }
 ENVIRONMENT = {
     "cupy": {"CUPY_CUDA_COMPILE_WITH_DEBUG": "1"},

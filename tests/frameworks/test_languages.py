@@ -68,12 +68,17 @@ def test_a_switch_of_its_own_has_nothing_read_or_stored(name: str, variables: di
     assert bool([*dumps.glob("*.ptx")]) == (variables == {"CUTE_DSL_KEEP": "ptx"})
 
 
-def _in_checkout(programs: Programs, checkout: Path, *, line: str = "", **variables: str) -> dict[str, object]:
-    """Returns the answer of the program in a copy at ``checkout``, whose kernels have a ``line`` changed."""
+def _in_checkout(
+    programs: Programs, checkout: Path, *, line: str = "", file: str = "", **variables: str
+) -> dict[str, object]:
+    """Returns the answer of the program in a copy at ``checkout``, whose kernels have a ``line`` changed.
+
+    ``file``: another one that has the line.
+    """
     if not checkout.exists():
         shutil.copytree(PROGRAMS, checkout)
     if line:
-        kernels = checkout / f"{programs.name}_kernels.py"
+        kernels = checkout / f"{file or f'{programs.name}_kernels'}.py"
         kernels.write_text(kernels.read_text().replace(*line.split("|")))
     ended = subprocess.run(
         [programs.python, checkout / f"{programs.name}_program.py"],
@@ -98,12 +103,14 @@ def test_in_another_checkout_what_names_no_path_is_found(programs: Programs, tmp
     assert (first["digests"] == second["digests"]) != has_path
 
 
-def test_a_kernel_that_was_changed_in_place_is_compiled_again(programs: Programs, tmp_path: Path) -> None:
-    first = _in_checkout(programs, tmp_path / "one")
-    line = {"cute": "x * 7|x * 9", "cutile": "tile * factor|tile * factor + 1"}[programs.name]
-    second = _in_checkout(programs, tmp_path / "one", line=line)
-    assert (first["compiled"], second["compiled"]) == (2, 2)
-    assert not {*first["digests"]} & {*second["digests"]}  # type: ignore[misc]
+def test_what_the_program_says_is_told_apart(programs: Programs, tmp_path: Path) -> None:
+    """A constant of the kernel's module, and a function and a constant of another one."""
+    found = [_in_checkout(programs, tmp_path / "one")]
+    changes = [("", "MASK = 3|MASK = 4"), ("language_helper", "x * factor|x + factor"), ("language_helper", "= 5|= 6")]
+    for file, line in changes:
+        found.append(_in_checkout(programs, tmp_path / "one", file=file, line=line))
+    assert [each["compiled"] for each in found] == [2] * 4
+    assert len({digest for each in found for digest in each["digests"]}) == 8  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("option", ["--link-libraries=library.bc", "--flatten-locs-output-json-path=places.json"])

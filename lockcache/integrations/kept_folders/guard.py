@@ -137,10 +137,7 @@ class FolderGuard:
 
     def store_moved(self) -> bool:
         """Store the folders that appeared whole. Returns whether some have to be looked at again."""
-        self._watch.read()
-        if self._watch.has_news:
-            self._watch.has_news = False
-            self._watch_folders(are_new=not self._is_network)
+        self._read_watch()
         with self._locked(0) as is_locked:
             return self._store(self._moved(), was_moved=True) if is_locked else bool(self._moved())
 
@@ -156,7 +153,7 @@ class FolderGuard:
 
         Requires: :meth:`list_folders` was called on all guards of the command.
         """
-        self._watch.read()
+        self._read_watch()
         may_be_whole = ended_well and self._presence is not None and self._presence.all_ended_well()
         with self._locked(_WAIT_SECONDS):
             self._store(self._moved(), was_moved=True)
@@ -349,11 +346,14 @@ class FolderGuard:
         *_, found = matching_levels(self._root.number, self.pattern)
         return sorted(found)
 
-    def _watch_folders(self, *, are_new: bool = False) -> None:
-        """Watch the folders in which others appear that match, and those above them, each before it is listed.
+    def _read_watch(self) -> None:
+        self._watch.read()
+        if self._watch.has_news:
+            self._watch.has_news = False
+            self._watch_folders(are_new=not self._is_network)
 
-        ``are_new``: those that are not watched yet were made a moment ago.
-        """
+    def _watch_folders(self, *, are_new: bool = False) -> None:
+        """Watch the folders in which others appear that match, and those above them, each before it is listed."""
         for _, paths in zip(self.pattern.levels, matching_levels(self._root.number, self.pattern), strict=False):
             for path in paths:
                 with contextlib.suppress(OSError), opened_path(self._root.number, path) as folder_fd:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import cutlass
+import language_helper
 from cutlass import cute
+
+MASK = 3
 
 
 @cute.kernel
@@ -11,7 +14,7 @@ def kernel(n: cutlass.Int32, steps: cutlass.Constexpr) -> None:
     thread, _, _ = cute.arch.thread_idx()
     x = thread + n
     for i in cutlass.range_constexpr(steps):
-        x = x * 7 + i if x % (i + 3) == n else x ^ (n + i)
+        x = language_helper.scaled(x, 7) + i if x % (i + MASK) == n else x ^ (n + i + language_helper.STEP)
     cute.printf("{}", x)
 
 
