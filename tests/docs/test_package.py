@@ -65,3 +65,11 @@ def test_the_daemons_extra_brings_neither_compilers_nor_what_draws() -> None:
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert extras["daemon"] == ["lockcache[metrics]"]
     assert [name.partition(">")[0] for name in extras["metrics"]] == ["prometheus-client"]
+
+
+def test_the_side_bar_of_the_documents_can_be_overlooked() -> None:
+    trees = re.findall(
+        r"^```{toctree}\n(.*?)^```", (PROJECT / "docs" / "index.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    pages = [line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
+    assert 20 <= len(pages) <= 25
