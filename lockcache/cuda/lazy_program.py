@@ -16,8 +16,11 @@ from cuda.core import ProgramOptions
 from lockcache.fork import unforked
 from lockcache.keys import versions
 
+# Under ``lockcache run`` cuda.core's own name stands for a subclass of this (:mod:`lockcache.integrations.cuda_core`).
+OwnProgram: Any = getattr(cuda.core, "_program_without_lockcache", None) or cuda.core.Program
 
-class LazyProgram(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
+
+class LazyProgram(OwnProgram):  # type: ignore[misc] # cuda.core is untyped
     """A ``cuda.core.Program`` that may not have been made yet. :meth:`_made_compile` is its ``compile``."""
 
     # Of an object whose constructor did not run or failed, cuda.core speaks.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-import cuda.core
 from cuda.core import ProgramOptions
+
+from lockcache.cuda.lazy_program import OwnProgram
 
 _NEWEST_WITH_THE_FAULT: Final = (13, 5)
 # Its loads come first only if it may be assumed that pointers do not alias.
@@ -46,7 +47,7 @@ def _has_fault(arch: str) -> bool:
 
 def _compiled(arch: str, *, restrict: bool | None) -> bytes:
     options = ProgramOptions(arch=arch.replace("compute_", "sm_"), restrict=restrict)
-    program = cuda.core.Program(_PROBE, "c++", options)
+    program = OwnProgram(_PROBE, "c++", options)
     try:
         return bytes(program.compile("cubin").code)
     finally:

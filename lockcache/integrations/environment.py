@@ -43,6 +43,10 @@ _WITHOUT_HOOK = {
 }
 
 
+#: Not a framework: programs of cuda.core, whose ``compile`` gets a cache.
+_HOOKED_TOO = ("cuda_core",)
+
+
 def variables_for(
     frameworks: Iterable[str], directory: str | None, max_size: str | None, *, is_hooked: bool = False
 ) -> dict[str, str]:
@@ -68,6 +72,6 @@ def hooked(environment: Mapping[str, str], frameworks: Iterable[str]) -> dict[st
     paths = [hook, environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else [hook]
     return {
         **environment,
-        "LOCKCACHE_INSTALL": ",".join(frameworks),
+        "LOCKCACHE_INSTALL": ",".join([*frameworks, *_HOOKED_TOO]),
         "PYTHONPATH": os.pathsep.join(paths),
     }

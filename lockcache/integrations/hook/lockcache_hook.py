@@ -21,6 +21,7 @@ from typing import Any
 # The module after whose import a framework can be adapted, if it is not the one of that name.
 _MODULES = {
     "cpp_extension": "torch.utils.cpp_extension",
+    "cuda_core": "cuda.core",
     "cute": "cutlass.cute",
     "cutile": "cuda.tile",
     "flashinfer": "flashinfer.jit.core",
