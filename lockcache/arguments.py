@@ -34,6 +34,7 @@ VARIABLES = {
     "LOCKCACHE_JAX": "1: JAX stores its programs on lockcache",
     "LOCKCACHE_INSTALL": "frameworks whose adapters are installed when they are imported; lockcache run sets it",
     "LOCKCACHE_RUN": "the file in which processes count their hits and compilations; lockcache run sets it",
+    "LOCKCACHE_TRACE": "the file of the timeline of a run; lockcache run --trace sets it",
     "LOCKCACHE_READONLY": "1: directories are only read, unless the program sets read_only=False",
     "LOCKCACHE_COMPILE_ONCE": "1: of processes that miss a key one compiles, unless the program sets compile_once",
     "LOCKCACHE_LEASE_TIMEOUT": "how long others wait for a compiling process, such as 5m, unless the program sets it",

@@ -38,6 +38,7 @@ from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
 from lockcache.lowlevel import CacheDirectory, Layout, is_cache
 from lockcache.remote import parse_url, refuse_settings, require_client
 from lockcache.remote.manifest import read_manifest
+from lockcache.reports import Trace
 
 if TYPE_CHECKING:
     from lockcache.integrations.kept_folders import Pattern
@@ -93,6 +94,12 @@ _OFF: Final = "lockcache was off, as LOCKCACHE_DISABLE says"
     type=options.WholeNumber(min=0),
     help="End with 3 if CMD succeeds and compiles more than N programs.",
 )
+@click.option(
+    "--trace",
+    metavar="FILE",
+    callback=_is_value,
+    help="Add a timeline of compilations and waits to FILE.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print no line at the end.")
 @click.argument("words", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
@@ -105,13 +112,14 @@ def command(
     manifest: str | None,
     keep: tuple[Pattern, ...],
     most_compiles: int | None,
+    trace: str | None,
     quiet: bool,
     words: tuple[str, ...],
 ) -> int:
     """Run CMD so that its frameworks use lockcache, without changes to CMD.
 
-    JAX, Triton, Inductor, CuPy, numba-cuda, numba-cuda-mlir, Warp, CuTe DSL, cuTile, FlashInfer and torch's C++
-    extensions store what they compile, and Helion what it tuned, in one directory, which all processes share: each
+    cuda.core, JAX, Triton, Inductor, CuPy, numba-cuda, numba-cuda-mlir, Warp, CuTe DSL, cuTile, FlashInfer and torch's
+    C++ extensions store what they compile, and Helion what it tuned, in one directory, which all processes share: each
     kernel is compiled once. Variables that you set yourself take precedence. Signals go to CMD, and its exit code is
     returned. At the end, one line shows what the processes of CMD did: programs that they found, compiled and waited
     for, the processor time that was not spent, and frameworks that went on with their own cache. Under srun or mpiexec,
@@ -143,6 +151,10 @@ def command(
     and the path may begin with the name of a variable. Folders that are stored are laid down before CMD. New ones are
     stored when they were renamed to their place, or at the end, when CMD ended with exit code 0.
 
+    With --trace, FILE gets an event for each compilation and each wait of all processes, as soon as it has ended, so a
+    process that is killed leaves a usable file: open it with https://ui.perfetto.dev or chrome://tracing. If FILE is a
+    trace already, events are added, also by other ranks. On several nodes give each a file of its own.
+
     With --most-compiles, CMD is a test of a warm cache: if it succeeds, but its processes on this node compiled more
     than N programs, the exit code is 3, and one line names the first of them. It is 3 as well where nobody knows how
     many: lockcache was off, no process found or compiled any, or a framework went on with its own cache.
@@ -156,11 +168,17 @@ def command(
       srun lockcache run --remote redis://cache.example -- python train.py
       srun lockcache run --remote redis://cache --manifest job.manifest -- ./job
       lockcache run --most-compiles 0 -- pytest tests/gpu
+      lockcache run --trace start.json -- python serve.py
       srun lockcache run --dir /tmp/k --seed /lustre/k.lcb --promote -- ./job
       lockcache run --keep 'DG_JIT_CACHE_DIR/cache/*/' -- python serve.py
     """
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
-    stated = _remote_variables(remote) | _listed(manifest) | ({} if bundle is None else {"LOCKCACHE_SEED": bundle.path})
+    stated = (
+        _remote_variables(remote)
+        | _listed(manifest)
+        | _traced(trace)
+        | ({} if bundle is None else {"LOCKCACHE_SEED": bundle.path})
+    )
     wrong = _wrong_variable(stated)
     try:
         variables = _variables(directory, max_size, stated)
@@ -331,6 +349,15 @@ def _remote_variables(remote: str | None) -> dict[str, str]:
     except ModuleNotFoundError as error:
         raise click.UsageError(str(error)) from None
     return {"LOCKCACHE_REMOTE": remote}
+
+
+def _traced(trace: str | None) -> dict[str, str]:
+    """The variable for a timeline, whose file is made. Raises :class:`OSError`, :class:`ValueError`."""
+    if trace is None:
+        return {}
+    path = coerce_file("--trace", trace)
+    Trace.begin_file(path)
+    return {"LOCKCACHE_TRACE": path}
 
 
 def _listed(manifest: str | None) -> dict[str, str]:

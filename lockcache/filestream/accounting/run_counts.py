@@ -18,7 +18,7 @@ from typing import Final
 from lockcache.arguments import configured_text
 from lockcache.filestream.accounting.run_record import MOST_LABELS, RunPart, write_part
 from lockcache.filestream.disk import Hold, Mark
-from lockcache.reports import reports
+from lockcache.reports import Trace, reports
 
 __all__ = ["RunCounts", "counts_of_run", "note_own_cache"]
 
@@ -33,6 +33,8 @@ class RunCounts:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        trace = configured_text("LOCKCACHE_TRACE")
+        self._trace = Trace(trace) if trace else None
         self.restart()
         # For good: its owner is this module's.
         reports.add(self, self, first=self.end)
@@ -70,8 +72,10 @@ class RunCounts:
         if not self._has_begun:  # a child that was forked, once
             self.begin()
 
-    def compiled(self, name: str, label: str, *, is_stored: bool) -> None:
-        """Count a compilation, whose program was stored or could not be."""
+    def compiled(self, name: str, label: str, cost_ns: int = 0, *, is_stored: bool) -> None:
+        """Count a compilation, whose program was stored or could not be. ``cost_ns``: its time, if that is known."""
+        if self._trace is not None:
+            self._trace.compiled(name, label, cost_ns)
         self._has_begun = True
         if len(self._known) < _MOST_KNOWN:
             self._known.setdefault(name, 0)
@@ -85,7 +89,7 @@ class RunCounts:
     def put(self, name: str, label: str, cost_ns: int, origin: str, *, is_stored: bool) -> None:
         """Count what a put stored, or could not. ``origin``: see :data:`lockcache.serving.unreported`."""
         if not (origin and self.copied(name, cost_ns, origin)):
-            self.compiled(name, label, is_stored=is_stored)
+            self.compiled(name, label, cost_ns, is_stored=is_stored)
 
     def copied(self, name: str, cost_ns: int, origin: str) -> bool:
         """Count the store of a copy, see :data:`lockcache.serving.unreported`. Returns whether none was compiled."""
@@ -103,10 +107,12 @@ class RunCounts:
             self._found -= 1
             self._costless -= not cost_ns
             self._not_spent_ns -= cost_ns
-        self.compiled(name, "", is_stored=True)
+        self.compiled(name, "", cost_ns, is_stored=True)
 
     def waited(self, name: str, nanoseconds: int) -> None:
         """Count that the program which was just found was waited for: that much of its cost is not counted."""
+        if self._trace is not None:
+            self._trace.waited(name, nanoseconds)
         self._waits += 1
         self._waited_ns += nanoseconds
         counted_ns = min(self._known.get(name, 0), nanoseconds)
