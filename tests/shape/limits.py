@@ -42,8 +42,8 @@ LIMITS: Final[dict[str, Limit]] = {
     "conditions on a special case, lockcache": Limit(56, 40),
     "circles of imports, modules": Limit(0, 0),
     "circles of imports, packages": Limit(0, 0),
-    "code lines, lockcache": Limit(34509, 25010),
+    "code lines, lockcache": Limit(34653, 25010),
     "code lines, daemon": Limit(4963, 4385),
     "code lines, stress": Limit(17684, 12509),
-    "code lines, tests": Limit(51790, 43667),
+    "code lines, tests": Limit(51954, 43667),
 }
