@@ -44,6 +44,7 @@ COMMANDS: Final = (
     "manifest",
     "pack",
     "path",
+    "pin",
     "policy",
     "promote",
     "recount",
@@ -52,6 +53,7 @@ COMMANDS: Final = (
     "stats",
     "top",
     "unpack",
+    "unpin",
     "verify",
     "why",
 )

@@ -133,7 +133,8 @@ class Parts:
         others = self._recorder, None if self.backing is None else self.backing.report, self.reader.run
         counts, keep = partial(counted, self.reader, self.counts), partial(_keep_misses, directory.layout)
         reports = [each.report for each in others if each is not None]
-        self.report = CountersReport(counts, self.counting, keep, reports)
+        self.report = CountersReport(counts, self.counting, keep, reports, uses=self.reader.uses)
+        self.reader.report = weakref.ref(self.report)  # which refers to the reader
 
     def _begin(self, arguments: Mapping[str, Any]) -> None:
         self._arguments = arguments

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.closures import ClosureFile
     from lockcache.filestream.directory import CacheDirectory
     from lockcache.filestream.entry import ViewPath
-    from lockcache.filestream.policy import PRIORITIES, Policy, Priority, Seed, configured_priority
+    from lockcache.filestream.policy import PRIORITIES, PRIORITY_WORDS, Policy, Priority, Seed, configured_priority
     from lockcache.filestream.seed_marks import has_seed
     from lockcache.filestream.seeding import attach_seed, detach_if_too_large, detach_seed, largest_bundle_bytes
     from lockcache.filestream.seeding import replace_policy

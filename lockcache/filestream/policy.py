@@ -13,15 +13,17 @@ from lockcache.arguments import coerce_choice
 from lockcache.filestream.disk import SHARDS, Space
 
 #: The order of eviction: the less recently used entry goes first, or the one that is worth less.
-Priority = Literal["lru", "cost"]
+Priority = Literal["lru", "value"]
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
+#: The words for it that users may give; ``cost`` is what the order by value was called.
+PRIORITY_WORDS: Final[dict[str, Priority]] = {"value": "value", "lru": "lru", "cost": "value"}
 
-# What the directory holds in addition to entries, in blocks: tag, state (24 KiB with the table of costs), daemon.json,
-# what the daemon remembers and one of these being replaced, the ring of misses (32 KiB); a dozen folders; and some
-# leases.
+# What the directory holds in addition to entries, in blocks: tag, state (40 KiB with both tables), pins (32 KiB),
+# daemon.json, what the daemon remembers and one of these being replaced, the ring of misses (32 KiB); a dozen folders;
+# and some leases.
 # Charged against caps of which it is a small part, so that du and statvfs agree that the directory is under its cap;
 # against a cap of a few kilobytes it would be all of it.
-_OWN_BLOCKS: Final = 40
+_OWN_BLOCKS: Final = 52
 # Where inodes count (xfs), those that no entry counts for: a lock file and two folders for each shard, or one folder
 # and a staged file just before its reservation. The folders of records are mostly missing; xfs makes inodes by 64 in
 # each allocation group, and these make up for the unused ones.
@@ -59,8 +61,8 @@ class Policy:
     #: Whether an operator set the cap; if so no program's argument replaces it.
     by_operator: bool = False
     #: Which entries go first when room is needed.
-    priority: Priority = "lru"
-    #: Whether somebody chose it: an operator may well have said lru.
+    priority: Priority = "value"
+    #: Whether somebody chose it: an operator may well have said value.
     states_priority: bool = field(default=False, compare=False, kw_only=True)
     #: Whether nobody stated the cap: the default directory got it when it was made.
     is_default: bool = False
@@ -102,4 +104,5 @@ class Policy:
 
 def configured_priority() -> Priority | None:
     """Returns the priority in ``$LOCKCACHE_POLICY``, or ``None``. Raises :class:`ValueError` naming the variable."""
-    return coerce_choice("LOCKCACHE_POLICY", PRIORITIES)
+    word = coerce_choice("LOCKCACHE_POLICY", tuple(PRIORITY_WORDS))
+    return None if word is None else PRIORITY_WORDS[word]

@@ -3,8 +3,8 @@
 Keeps invariant 7 (never take the job down) and the cost of a hit: nothing here is on the path of a hit or a miss,
 nothing raises, nothing waits but at a process's end, and then not long. Each object counts for itself, and adds what it
 counted since the last time: on ``stats()`` and ``close()``, when it is collected, at the interpreter's exit
-(:mod:`.process`), and with a put once ten seconds have passed. So a program that runs for days and only hits is
-reported when it ends, or calls ``stats()``.
+(:mod:`.process`), with a put once ten seconds have passed, and, but on network file systems, with a hit once a minute
+has. Which entries were hit is added next to the numbers.
 
 Not promised: what a killed process had not added yet; nor exact numbers where locks exclude nobody (invariant 6, locks
 coordinate). Nothing but people and dashboards may rely on these numbers.
@@ -83,10 +83,23 @@ class CountersReport:
     ``counts`` must not keep that object alive. ``hold`` gives the numbers to add to, or raises :class:`OSError` if
     another thread or process holds them for so many seconds; ``None`` where the directory is only read, and the counts
     are for the summary of the process. ``keep``: puts misses into the ring, meanwhile. ``others``: reports that are
-    made whenever this one is. ``nothing``: the zeros of another kind of counters.
+    made whenever this one is. ``nothing``: the zeros of another kind of counters. ``uses``: the names of entries that
+    were hit, which what ``hold`` gives counts, too.
     """
 
-    __slots__ = ("_began", "_counts", "_hold", "_keep", "_misses", "_others", "_reported", "failures", "quiet_ns")
+    __slots__ = (
+        "__weakref__",
+        "_began",
+        "_counts",
+        "_hold",
+        "_keep",
+        "_misses",
+        "_others",
+        "_reported",
+        "_uses",
+        "failures",
+        "quiet_ns",
+    )
 
     def __init__(
         self,
@@ -95,11 +108,13 @@ class CountersReport:
         keep: Callable[[list[tuple[Any, ...]]], None] = _drop,
         others: Sequence[Callable[[float], None]] = (),
         nothing: Numbers = Counters(),  # noqa: B008 - a tuple
+        uses: deque[str] | None = None,
     ) -> None:
         self._counts = counts
         self._hold = hold
         self._keep = keep
         self._others = others
+        self._uses = uses
         self._began = self._reported = nothing
         #: The times, in ns since the epoch, at which no report is due: each put asks for its own. Before them the clock
         #: was set back.
@@ -128,8 +143,19 @@ class CountersReport:
                 self._reported = now
                 if self._misses:
                     self._keep([self._misses.popleft() for _ in range(len(self._misses))])
+            if self._uses:
+                self._add_uses(self._uses, patience_seconds)
         except OSError:
             self.failures += 1  # held, read-only, full, deleted, planted: the program has other things to do
+
+    def _add_uses(self, uses: deque[str], patience_seconds: float) -> None:
+        """Add the hits to the directory's table, and forget them. Raises :class:`OSError`.
+
+        Under a hold of its own: a thousand ranks that end together must all have added their numbers by then.
+        """
+        hold: Any = self._hold
+        with hold(patience_seconds) as held:
+            held.add_hits([uses.popleft() for _ in range(len(uses))])
 
     def report_patiently(self) -> None:
         """Report like :meth:`report`, but wait longer for the lock: at the end, what is not added now is lost."""
@@ -144,6 +170,8 @@ class CountersReport:
         self._began = self._reported = self._counts()
         self.failures = 0
         self._misses.clear()
+        if self._uses is not None:
+            self._uses.clear()
 
     def _now(self) -> Numbers:
         # Never less than before: a miss that became a hit since the last report is taken off the next ones.

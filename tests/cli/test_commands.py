@@ -48,7 +48,7 @@ def test_clear_and_policy_set_tell_programs_what_they_did(filled: Path) -> None:
     }
     assert json.loads(run("policy", "set", "--json", "--policy", "cost", filled).stdout) == {
         **found,
-        "priority": "cost",
+        "priority": "value",
     }
     cleared = json.loads(run("clear", "--yes", "--json", filled).stdout)
     assert cleared == {"path": str(filled), "removed_entries": 2, "kept_entries": 0}

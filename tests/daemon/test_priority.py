@@ -1,4 +1,4 @@
-"""``--policy cost``: what is expensive to rebuild outlives what is cheap, with a real daemon and real writers."""
+"""Eviction by value: what is expensive to rebuild outlives what is cheap, with a real daemon and real writers."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def read(root: Path, keys: list[str]) -> list[str]:
 @pytest.mark.long
 def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path: Path) -> None:
     make_directory(cache_path)
-    with RunningDaemon("--max-size", "1M", cache_path) as daemon:
-        set_policy(cache_path, Policy(1_000_000, by_operator=True, priority="cost"))
-        assert daemon.wait_for("cap")["policy"] == "cost"
+    with RunningDaemon("--max-size", "1M", "--policy", "lru", cache_path) as daemon:
+        set_policy(cache_path, Policy(1_000_000, by_operator=True, priority="value"))
+        assert daemon.wait_for("cap")["policy"] == "value"
         keys = put_expensive(cache_path)
         put_cheap(str(cache_path), 0)
         assert daemon.wait_for("sweep")["evicted_entries"] > 0
@@ -60,7 +60,7 @@ def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path:
 def test_without_a_cap_and_a_policy_of_its_own_the_daemon_goes_by_the_directorys(cache_path: Path) -> None:
     keys = put_expensive(cache_path)
     put_cheap(str(cache_path), 0)
-    set_policy(cache_path, Policy(1_000_000, priority="cost"))
+    set_policy(cache_path, Policy(1_000_000, priority="value"))
     assert run_daemon("--once", cache_path).returncode == 0
     assert bytes_on_disk(cache_path) <= 950_000
     assert read(cache_path, keys) == keys

@@ -85,12 +85,12 @@ def test_what_is_evicted_first_and_the_default_cap_count(tmp_path: Path, monkeyp
     cache_path = tmp_path / "lockcache"
     monkeypatch.delenv("LOCKCACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("LOCKCACHE_POLICY", "cost")
+    monkeypatch.setenv("LOCKCACHE_POLICY", "lru")
     with _busy(cache_path):
         cache = FileStreamProgramCache(lock_timeout_seconds=_BRIEFLY)
     cache[b"first"] = b"x"
     policy = policy_of(cache_path)
-    assert (policy.priority, policy.is_default) == ("cost", True)
+    assert (policy.priority, policy.is_default) == ("lru", True)
 
 
 def test_a_group_shares_it(cache_path: Path) -> None:

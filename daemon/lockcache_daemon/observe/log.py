@@ -272,7 +272,7 @@ def _holding(held: Slot) -> str:
 
 def _in_words(policy: Policy) -> str:
     size = "none" if policy.max_size_bytes is None else format_size(policy.max_size_bytes)
-    return size if policy.priority == "lru" else f"{size}, evicting by {policy.priority}"
+    return size if policy.priority == Policy.priority else f"{size}, evicting by {policy.priority}"
 
 
 def _in_words_of(repairs: Repairs) -> str:

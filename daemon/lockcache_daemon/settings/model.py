@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lockcache.errors import FormatError
-from lockcache.filestream import PRIORITIES
+from lockcache.filestream import PRIORITIES, PRIORITY_WORDS
 from lockcache.layouts import GUESTS, SETTLE_SECONDS
 from lockcache.lowlevel import Layout, Priority, StatedPolicy
 from lockcache_daemon.settings.values import (
@@ -60,8 +60,13 @@ class DirectorySettings:
     )
     low_watermark: float = field(default=0.9, metadata=setting(Share, "SHARE", "Where eviction ends.", "90%"))
     policy: Priority = field(
-        default="lru",
-        metadata=setting(Choice(*PRIORITIES), f"[{'|'.join(PRIORITIES)}]", "Evict by last use or cost.", "lru"),
+        default="value",
+        metadata=setting(
+            Choice(*PRIORITY_WORDS, meanings=PRIORITY_WORDS),
+            f"[{'|'.join(PRIORITIES)}]",
+            "Evict by value or last use.",
+            "value",
+        ),
     )
     floor: int | None = field(default=None, metadata=setting(Size, "SIZE", "Never shrink a DIR below this size."))
     scrub_rate: int = field(

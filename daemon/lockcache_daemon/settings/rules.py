@@ -50,7 +50,7 @@ class Rules:
     #: In directories of other programs: entries that changed so recently stay.
     settle_seconds: float = SETTLE_SECONDS
     #: Which entries go first.
-    priority: Priority = "lru"
+    priority: Priority = Policy.priority
     #: The setting that :attr:`max_size_bytes` is from.
     cap_budget: str = "max-size"
     #: The group that shares a directory of lockcache's own layout; see :mod:`lockcache.filestream.disk.permissions`.

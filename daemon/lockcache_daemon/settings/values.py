@@ -185,13 +185,13 @@ def _parse_switch(text: str) -> bool:
     raise ValueError(f"{text!r} is neither yes nor no; accepted: true, yes, on, 1, false, no, off, 0")
 
 
-def Choice(*accepted: str) -> Parser:  # noqa: N802 (reads as a kind of value, like Size and Share)
-    """Returns a parser that accepts these words."""
+def Choice(*accepted: str, meanings: Mapping[str, str] | None = None) -> Parser:  # noqa: N802 (reads as a kind of value)
+    """Returns a parser that accepts these words; ``meanings``: what some of them are called today."""
 
     def parse(text: str) -> str:
         if text not in accepted:
             raise ValueError(f"{text!r} is not known; accepted: {', '.join(accepted)}")
-        return text
+        return (meanings or {}).get(text, text)
 
     return _parsed_by(parse)
 

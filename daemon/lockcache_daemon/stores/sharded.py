@@ -13,6 +13,7 @@ from typing import Final
 from lockcache.arguments import default_cap, is_default_path
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream import detach_if_too_large, replace_policy
+from lockcache.filestream.eviction import unpinned
 from lockcache.filestream.inspect import name_namespace
 from lockcache.lowlevel import (
     SHARDS,
@@ -113,7 +114,8 @@ class ShardStore:
         return evicted
 
     def entries(self) -> Iterator[Found]:
-        return all_entries(self.layout, self._stop.is_set, evicts=True)
+        cap = self.policy.current().max_size_bytes
+        return unpinned(self.layout, all_entries(self.layout, self._stop.is_set, evicts=True), cap)
 
     def remove(self, victims: list[Found]) -> Evicted:
         evicted = remove_victims(self.directory, victims, None, should_stop=self._stop.is_set)

@@ -116,7 +116,12 @@ def _rules(given: str | None, layout: Layout) -> list[_Setting]:
     priority: str = policy.priority
     from_file = "set in the directory" if policy.states_priority else "the default"
     variable = ""
-    if stated_priority is not None and priority == "lru" and not policy.by_operator and not policy.states_priority:
+    if (
+        stated_priority is not None
+        and priority == Policy.priority
+        and not policy.by_operator
+        and not policy.states_priority
+    ):
         priority, variable = stated_priority, "$LOCKCACHE_POLICY"
     return [
         _Setting("max_size_bytes", size_bytes, cap_in_words(size_bytes), origin),

@@ -14,8 +14,9 @@ from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.output import ask, entry_lines, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.cli.signals import interrupts
+from lockcache.filestream.eviction import unpinned
 from lockcache.filestream.inspect import least_recent
-from lockcache.lowlevel import SHARDS, Described, Evicted, Found, Layout, Selection
+from lockcache.lowlevel import SHARDS, Described, Evicted, Found, Layout, Selection, StatedPolicy
 from lockcache.sizes import counted, format_size
 
 # Of what a dry run would evict, the first so many are named.
@@ -26,7 +27,8 @@ _HELP: Final = f"""Remove entries: down to a size, by age, kind, architecture or
 
 Without --to, removes every entry that matches the filters. With --to, removes the least recently used of them until
 the whole cache is no larger than SIZE. Asks first; use --yes in scripts. Safe while others use the cache: entries
-that are used or rewritten after being selected are kept. The accounting is recounted first, and is exact afterwards.
+that are pinned, or used or rewritten after being selected, are kept. The accounting is recounted first, and is exact
+afterwards.
 Ctrl-C keeps the entries that are not removed yet.
 
 Works on every layout that the daemon manages. In Triton's directories and in trees of files, files that were written
@@ -110,7 +112,11 @@ def _choose(catalogue: Catalogue, selection: Selection, needed_bytes: int | None
     if needed_bytes == 0:
         return []
     with step_bar("looking", SHARDS) as advance:
-        return least_recent(select(catalogue, selection, lambda: advance(1)), needed_bytes)
+        selected, cap = (
+            select(catalogue, selection, lambda: advance(1)),
+            StatedPolicy(catalogue.layout).load().max_size_bytes,
+        )
+        return least_recent(unpinned(catalogue.layout, selected, cap), needed_bytes)
 
 
 def _report(

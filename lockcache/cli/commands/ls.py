@@ -10,6 +10,7 @@ import heapq
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from lockcache.cli.catalogue import Catalogue, open_catalogue, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.output import elapsed, entry_lines, plain
 from lockcache.cli.progress import step_bar
+from lockcache.filestream.eviction import pinned_sizes
 from lockcache.filestream.inspect import read_ahead
 from lockcache.lowlevel import SHARDS, Described, Found, Selection, StatedPolicy
 from lockcache.sizes import format_size, json_text
@@ -44,8 +46,8 @@ _HELP: Final = f"""List entries: the most recently used first.
 
 NAME is the start of the entry's hash, long enough for 'lockcache inspect'. USED and AGE are the times since it was
 used and stored, COST is the compile time, NAMESPACE the framework that stored it (triton, jax), KERNEL the name of
-the kernel. '-' means unknown. A terminal shows the columns that have room; --full shows all. Listing does not count
-as a use, and does not verify payloads.
+the kernel, after "(pinned)" if 'lockcache pin' keeps it. '-' means unknown. A terminal shows the columns that have
+room; --full shows all. Listing does not count as a use, and does not verify payloads.
 
 Works on every layout that the daemon manages. In a tree of files, NAME is the path below DIR.
 
@@ -84,10 +86,12 @@ def command(
     catalogue = open_catalogue(directory)
     is_tree = catalogue.program == "files"
     entries = _ordered(catalogue, selection, sort, reverse, limit)
+    pinned = {pin.name for pin in pinned_sizes(catalogue.layout)}
     if as_json:
-        lines: Iterable[str] = map(_as_json, entries)
+        lines: Iterable[str] = map(partial(_as_json, pinned), entries)
     else:
-        lines = chain([_PATH_HEADING], map(_as_path, entries)) if is_tree else entry_lines(entries, full)
+        marked = map(partial(_marked, pinned), entries)
+        lines = chain([_PATH_HEADING], map(_as_path, entries)) if is_tree else entry_lines(marked, full)
     for line in lines:
         click.echo(line)
     _name_seed(catalogue)
@@ -143,7 +147,11 @@ def _as_path(entry: Described) -> str:
     return f"{format_size(entry.size_bytes):>8}  {elapsed(entry.last_use_ns):>5}  {plain(entry.name)}"
 
 
-def _as_json(entry: Described) -> str:
-    body = entry._asdict()
+def _marked(pinned: set[str], entry: Described) -> Described:
+    return entry._replace(label=f"(pinned) {entry.label or '-'}") if entry.name in pinned else entry
+
+
+def _as_json(pinned: set[str], entry: Described) -> str:
+    body = {**entry._asdict(), "is_pinned": entry.name in pinned}
     del body["metadata"], body["inode"]
     return json_text(body)

@@ -21,7 +21,7 @@ from lockcache.cli.open_directory import (
     refuse_other_things,
 )
 from lockcache.cli.output import cap_in_words, print_facts, seed_in_words, size_in_words
-from lockcache.filestream import PRIORITIES, attach_seed, detach_seed, replace_policy
+from lockcache.filestream import PRIORITY_WORDS, attach_seed, detach_seed, replace_policy
 from lockcache.filestream.accounting import GuestPolicy
 from lockcache.layouts import with_room
 from lockcache.lowlevel import (
@@ -105,9 +105,10 @@ def _parse_cap(text: str) -> int | str:
 @click.option(
     "--policy",
     "priority",
-    type=click.Choice(PRIORITIES),
-    help="The entries that writers evict first: lru, the least recently used; cost, those with the least compile time "
-    "per byte. [unchanged]",
+    type=click.Choice(tuple(PRIORITY_WORDS)),
+    callback=lambda _context, _option, word: word and PRIORITY_WORDS[word],
+    help="What writers evict first: value, what saves the least compile time for its bytes; lru, the least recently "
+    "used. cost is value. [unchanged]",
 )
 @click.option(
     "--seed",
@@ -131,7 +132,7 @@ def policy_set(
     Examples:
       lockcache policy set --max-size 10G /scratch/kernels
       lockcache policy set --max-size none      (no cap; programs may set one)
-      lockcache policy set --policy cost
+      lockcache policy set --policy lru
       lockcache policy set --seed /lustre/project/kernels.lcb
     """
     if max_size is None and priority is None and seed is None:

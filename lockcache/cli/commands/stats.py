@@ -18,6 +18,7 @@ from lockcache.cli.progress import step_bar
 from lockcache.filestream import Seed
 from lockcache.filestream.accounting import read_since, total_of
 from lockcache.filestream.bundle import SeedFile
+from lockcache.filestream.eviction import pinned_sizes
 from lockcache.filestream.inspect import (
     UNKNOWN,
     Spread,
@@ -169,11 +170,17 @@ def _common(layout: Layout, total: Slot) -> dict[str, Any]:
         "share": total.bytes / cap if cap else None,
         "seed": seed and {**asdict(seed), "programs": _served(layout, seed)},
         "quarantined": measure_quarantine(layout)._asdict(),
+        "pinned": _pinned(layout)._asdict(),
         "programs": {**counters._asdict(), "hit_ratio": counters.hit_ratio},
         "since_reset": since and _counts_since(since),
         "remote": [_server(seen) for seen in read_servers(layout)],
         "daemon": {"who": keeper, **read_status(layout)} if keeper else None,
     }
+
+
+def _pinned(layout: Layout) -> Slot:
+    sizes = [pin.size_bytes for pin in pinned_sizes(layout)]
+    return Slot(sum(sizes), len(sizes))
 
 
 def _served(layout: Layout, seed: Seed) -> int | None:
@@ -207,6 +214,8 @@ def _facts(found: dict[str, Any], with_spread: bool) -> dict[str, str]:
         seed = dict(found["seed"])
         served = seed.pop("programs")
         facts["seed"] = seed_in_words(Seed(**seed), served)
+    if found["pinned"]["entries"]:
+        facts["pinned"] = _slot(found["pinned"], "entry", "entries")
     if found["quarantined"]["entries"]:
         facts["quarantine"] = _slot(found["quarantined"], "corrupt entry", "corrupt entries")
     if with_spread and found["shards"] and found["shards"]["used"]:

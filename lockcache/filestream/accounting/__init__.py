@@ -13,10 +13,20 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.filestream.accounting.ages import Ages, decode_ages, encode_ages
     from lockcache.filestream.accounting.change import ShardChange
     from lockcache.filestream.accounting.counters import SECTOR_BYTES, CountersCodec, HeldCounters, read_counters
     from lockcache.filestream.accounting.counters import read_since
-    from lockcache.filestream.accounting.head import HEAD_BYTES, NOT_COUNTED, Head, decode_head, encode_head
+    from lockcache.filestream.accounting.head import (
+        AGES_AT,
+        AGES_END,
+        HEAD_BYTES,
+        NOT_COUNTED,
+        Head,
+        decode_head,
+        encode_head,
+    )
+    from lockcache.filestream.accounting.hit_counts import HitCounts, add_hits_locked, halve_hits_locked, read_hits
     from lockcache.filestream.accounting.network_pages import NfsPage, ReopenedPage
     from lockcache.filestream.accounting.pages import FirstCount, open_page
     from lockcache.filestream.accounting.run_counts import RunCounts, counts_of_run, note_own_cache

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
 from xxhash import xxh3_64_intdigest
 
 from lockcache.filestream.accounting.head import COUNTERS_AT, COUNTERS_END
+from lockcache.filestream.accounting.hit_counts import add_hits_locked
 from lockcache.filestream.accounting.state import StatePage, read_state
 from lockcache.filestream.disk import Layout
 from lockcache.reports import Counters, Numbers, difference, total
@@ -85,12 +86,17 @@ _PROGRAMS: Final = CountersCodec(Counters, Counters._fields)
 class HeldCounters:
     """The counters of all programs. Requires: the directory's lock."""
 
-    def __init__(self, page: StatePage) -> None:
+    def __init__(self, page: StatePage, layout: Layout) -> None:
         self._page = page
+        self._layout = layout
 
     def add(self, delta: Numbers) -> None:
         """Add to each number. Raises :class:`OSError`."""
         self._page.write(COUNTERS_AT, _PROGRAMS.add(_sector_in(self._page.image()), delta))
+
+    def add_hits(self, names: Iterable[str]) -> None:
+        """Count a hit on each of these entries, for eviction by value. Raises :class:`OSError`."""
+        add_hits_locked(self._layout, names)
 
     def reset(self) -> None:
         """Begin to count again, for people. Raises :class:`OSError`."""

@@ -9,7 +9,7 @@ Block 0 of the page, little-endian, in sectors of 512 bytes, of which a power cu
   end the digest of the sector
 - 1 to 4: the seed: digest, length, JSON; zeros for none
 - 5: the counters of all programs (:mod:`.counters`), with a digest of their own
-- 6 and 7: zeros, for the age by which eviction by value compares entries
+- 6 and 7: the ages by which eviction by value compares entries (:mod:`.ages`)
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from typing import Final, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from lockcache.filestream.disk import FORMAT_MAGIC, FORMAT_VERSION, Space, is_sane, parse_json
-from lockcache.filestream.policy import PRIORITIES, Policy, Seed
+from lockcache.filestream.policy import Policy, Priority, Seed
 
 #: What states who may do what: it changes with the policy alone.
 HEAD_BYTES: Final = 2560
 #: The sector of the counters, which this module does not touch.
 COUNTERS_AT: Final = HEAD_BYTES
 COUNTERS_END: Final = HEAD_BYTES + 512
+#: The sectors of the ages, which this module does not touch either.
+AGES_AT: Final = COUNTERS_END
+AGES_END: Final = AGES_AT + 1024
 #: Magic, version and folder.
 BEGINNING_BYTES: Final = 16
 #: The folder of a head whose page is being counted.
@@ -44,6 +47,10 @@ _DIGEST: Final = struct.Struct("<Q")
 _SEED: Final = struct.Struct("<QH")
 _BEGINNING: Final = FORMAT_MAGIC + bytes([FORMAT_VERSION])
 _BY_OPERATOR, _STATES_PRIORITY, _IS_DEFAULT = 1, 2, 4
+# 0 was written where lru was the default: it counts if somebody chose it. 1 was ``cost``.
+_UNSTATED_OR_LRU: Final = 0
+_PRIORITY_CODES: Final[dict[Priority, int]] = {"value": 1, "lru": 2}
+_PRIORITIES: Final = {code: priority for priority, code in _PRIORITY_CODES.items()}
 
 
 class Head(NamedTuple):
@@ -62,7 +69,7 @@ def encode_head(head: Head) -> bytes:
     flags = (
         _BY_OPERATOR * policy.by_operator + _STATES_PRIORITY * policy.states_priority + _IS_DEFAULT * policy.is_default
     )
-    rules = flags, PRIORITIES.index(policy.priority), policy.max_size_bytes or 0
+    rules = flags, _PRIORITY_CODES[policy.priority], policy.max_size_bytes or 0
     fields = _HEAD.pack(FORMAT_MAGIC, FORMAT_VERSION, head.folder, *space, *rules)
     sector = fields.ljust(_SECTOR_BYTES - _DIGEST.size, b"\0")
     return sector + _DIGEST.pack(xxh3_64_intdigest(sector)) + _encode_seed(policy.seed)
@@ -77,12 +84,12 @@ def decode_head(page: bytes) -> Head | None:
         return None
     _, _, folder, block, inode, shows, flags, priority, cap = _HEAD.unpack_from(sector)
     space = Space(block, inode, bool(shows))
-    if not is_sane(space) or priority >= len(PRIORITIES) or cap < 0:
+    if not is_sane(space) or priority not in (_UNSTATED_OR_LRU, *_PRIORITIES) or cap < 0:
         return None
     policy = Policy(
         cap or None,
         bool(flags & _BY_OPERATOR),
-        PRIORITIES[priority],
+        _PRIORITIES.get(priority, "lru" if flags & _STATES_PRIORITY else Policy.priority),
         bool(flags & _IS_DEFAULT),
         states_priority=bool(flags & _STATES_PRIORITY),
         seed=None

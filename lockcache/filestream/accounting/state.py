@@ -5,7 +5,8 @@ in it; block 1 has 256 slots of (bytes, entries), int64 little-endian. A shard's
 reserved for staged writes. A slot is changed under its shard's lock only, block 0 under the directory's; both are read
 without one. Each writer reads cap and sum by one ``pread`` after its own reservation stands: so of two writers that
 overshoot together at least one sees it, and a process that lowers the cap sees every reservation that was made under
-the old one. Behind the page in the same file is the table of costs (:mod:`.compile_once.costs`).
+the old one. Behind the page in the same file are the tables of costs (:mod:`.compile_once.costs`) and of hits
+(:mod:`.hit_counts`).
 
 ``pread`` and ``pwrite``, no ``mmap``, and on network file systems past the client's cache
 (:meth:`.CacheDirectory.usage`): an NFS client caches reads and writes of a file that stays open, and a lock on another
@@ -30,9 +31,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.head import (
+    AGES_END,
     BEGINNING_BYTES,
     COUNTERS_AT,
-    COUNTERS_END,
     NOT_COUNTED,
     Head,
     decode_head,
@@ -54,8 +55,12 @@ _SLOT: Final = struct.Struct("<qq")
 _SLOT_BYTES: Final = _SLOT.size
 _SLOTS_AT: Final = 4096
 PAGE_BYTES: Final = _SLOTS_AT + SHARDS * _SLOT.size
-#: With the table of costs, which takes no block before there is one.
-FILE_BYTES: Final = PAGE_BYTES + 16384
+_COSTS_BYTES: Final = 16384
+#: The table of hits (:mod:`.hit_counts`), behind the table of costs.
+HITS_AT: Final = PAGE_BYTES + _COSTS_BYTES
+HITS_BYTES: Final = 16384
+#: With both tables, which take no block before something is in them.
+FILE_BYTES: Final = HITS_AT + HITS_BYTES
 _LARGEST: Final = 2**63 - 1
 _DAY_SECONDS: Final = 86400.0
 # Stated where the inodes of folders do not last, as on most FUSE file systems: no folder has this one.
@@ -242,9 +247,9 @@ def total_in(image: bytes) -> Slot:
 def encode_page(head: Head, slots: Iterable[Slot] = (), older: bytes = b"") -> bytes:
     """Returns the bytes of a new page. Values out of range, which planted names may state, are cut.
 
-    ``older``: the page that it replaces, whose counters go on. Raises as :func:`.head.encode_head`.
+    ``older``: the page that it replaces, whose counters and ages go on. Raises as :func:`.head.encode_head`.
     """
-    fixed = encode_head(head) + older[COUNTERS_AT:COUNTERS_END]
+    fixed = encode_head(head) + older[COUNTERS_AT:AGES_END]
     blocks = fixed.ljust(_SLOTS_AT, b"\0") + b"".join(map(_encode_slot, slots))
     return blocks.ljust(PAGE_BYTES, b"\0")
 

@@ -212,6 +212,7 @@ class Layout:
         self.runs = f"{own}/runs"
         self.seed = f"{own}/seed.lcb"
         self.state = f"{own}/state"
+        self.pins = f"{own}/pins"
         self.directory_lock = f"{locks}/directory"
         self.seed_lock = f"{locks}/seed"
         self.room_lock = f"{locks}/room"

@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import stat
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -57,6 +59,12 @@ _ATTEMPTS: Final = 3
 # A payload can be replaced twice between opening it and opening its record file, and again at the next look: by writers
 # of one key on a busy machine (seen: three times in a row).
 _MOST_REPLACED: Final = 100
+
+# The hits whose entries are noted until the next report, 0.5 MB. Of more the last ones are a fair sample.
+_MOST_USES: Final = 4096
+
+# A process that only hits reports once in so many seconds.
+_REPORT_SECONDS: Final = 60.0
 
 # Names of damaged entries that are remembered, 100 KB.
 _MOST_REPORTED: Final = 1000
@@ -105,6 +113,13 @@ class EntryReader:
         self.saved_ns = 0
         #: The counts for ``lockcache run``, if that started this process.
         self.run: RunCounts | None = None
+        #: The names of entries that were hit since the last report.
+        self.uses: deque[str] = deque(maxlen=_MOST_USES)
+        self._note_use = self.uses.append
+        #: Gives the report of these counts, if there is one, which is made when a hit finds that it is due. On network
+        #: file systems it never is: a hit asks nothing more there.
+        self.report: Callable[[], Any] = bool
+        self._report_at = _time() + _REPORT_SECONDS if recency.is_exact else math.inf
         #: Misses on entries with a signature that cannot be verified here, or without a required one.
         self.refused_entries = 0
         #: Reads that found what no writer had stored under that name.
@@ -116,7 +131,7 @@ class EntryReader:
         names = ("hits", "misses", "waits", "corrupt_entries", "unverified_hits")
         return {name: getattr(self, name) for name in names}
 
-    def load(self, name: str, file: str = "", folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
+    def load(self, name: str, file: str = "", folder_fd: int | None = None) -> tuple[bytes, bytes] | None:  # noqa: C901, PLR0912, PLR0915 - the hot path
         """Returns payload, verified and marked as used, and record (head and tail, or empty) of the entry ``name``.
 
         ``file`` in the open folder ``folder_fd`` is where to find it, for a caller that opened its shard.
@@ -147,9 +162,12 @@ class EntryReader:
                 if self._recency.is_exact:
                     now = _time()
                     _utime(fd, (now, now))
+                    if now > self._report_at:
+                        self._report_now(now)
                 else:
                     self._recency.touch(fd)
                 self.hits += 1
+                self._note_use(name)
                 if 0 < cost_ns <= LARGEST_COST_NS:  # cost_of, written out
                     self.saved_ns += cost_ns
                 return payload, blob
@@ -186,7 +204,7 @@ class EntryReader:
                     break  # ELOOP, ENOTCONN, EIO, EACCES, ...: nothing that can be served
                 continue
             if loaded is not None:
-                self.hits += 1
+                self._note_hit(name)
                 self.unverified_hits += not loaded[1]
                 self.saved_ns += cost_of(loaded[1])
                 return loaded
@@ -196,6 +214,17 @@ class EntryReader:
         if is_corrupt:
             self.note_corrupt(self._layout.entry(name))
         return None
+
+    def _note_hit(self, name: str) -> None:
+        self.hits += 1
+        self._note_use(name)
+        if (now := _time()) > self._report_at:
+            self._report_now(now)
+
+    def _report_now(self, now: float) -> None:
+        self._report_at = now + _REPORT_SECONDS
+        if report := self.report():
+            report.report()
 
     def take_back(self, loaded: tuple[bytes, bytes]) -> None:
         """Count a hit on ``loaded`` no more: no caller looked it up."""

@@ -3,39 +3,29 @@
 Keeps the evictor's half of invariant 3 (hard cap: no more than asked for, plus one small batch) and bounds the memory
 that choosing takes, however many entries there are: the victims, and half as many more.
 
-The order is last use (``lru``), or worth (``cost``), which keeps what is expensive to compile. An entry is worth
-
-    compile cost / (bytes x time since its last use)
-
-and those worth least go first. That is the profit of LNC-R (Scheuermann, Shim, Vingralek: WATCHMAN, VLDB 1996) with the
-one reference that a directory remembers, the last, and it evicts what GreedyDual-Size (Cao, Irani: Cost-Aware WWW Proxy
-Caching Algorithms, USITS 1997) evicts: an entry stays for a time in proportion to its cost per byte, and the worth at
-which an eviction stops plays the part of that algorithm's inflation value. It needs nothing that is not on disk, has
-nothing to tune, and an entry that nobody uses any more goes in the end, however expensive it was. An entry whose cost
-nobody recorded (cuda.core's own cache records none) is taken to cost the median of the others.
-
-Used by eviction, by the daemon for other programs' layouts, and by ``lockcache-stress simulate``, which therefore
-simulates the real choice.
+The order is last use (``lru``), or value (:mod:`.value`). Used by eviction, by the daemon for other programs' layouts,
+and by ``lockcache-stress simulate``, which therefore simulates the real choice.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from operator import attrgetter
 from typing import Final
 
 from lockcache.filestream.accounting import ANY_TIME_NS, Found, Slot
-from lockcache.filestream.policy import Priority
 
 # Entries that are looked at between two cuts to the victims so far: a sweep of a million entries then needs the memory
 # of its victims and of these (20 MB), not of all (300 MB), and no sort takes longer than a signal may wait.
 _CHUNK_ENTRIES: Final = 65536
 
-#: The batch beyond what is needed, a sixteenth of the sample, saves the next puts an eviction of their own.
-BATCH_DIVISOR: Final = 16
+# The batch beyond what is needed saves the next puts an eviction of their own. Of few entries that costs less than to
+# compile again what a batch removes: to look at 128 takes half a millisecond.
+_BATCH_DIVISOR: Final = 16
+_FEWEST_WITH_BATCH: Final = 128
 
 _size_bytes = attrgetter("size_bytes")
 
@@ -63,9 +53,9 @@ def choose_victims(
     return first_enough(oldest.take(), oldest.need)
 
 
-def order_by_priority(found: Sequence[Found], priority: Priority, cost_of: CostOf, now_ns: int) -> list[Found]:
-    """Returns ``found`` in the order of eviction, the first to go first."""
-    return sorted(found) if priority == "lru" else least_worth_first(found, cost_of, now_ns)
+def batch_of(sample: int) -> int:
+    """Returns how many entries beyond what is needed an eviction removes that looked at so many."""
+    return sample // _BATCH_DIVISOR if sample >= _FEWEST_WITH_BATCH else 0
 
 
 def first_enough(ordered: list[Found], need: Need) -> tuple[list[Found], int]:
@@ -123,30 +113,6 @@ class Oldest:
 def _most_before_a_cut(kept: int) -> int:
     """Returns how many entries may be kept before the next cut, whose cost grows with that number."""
     return kept + max(_CHUNK_ENTRIES, kept // 2)
-
-
-#: Nanoseconds that compiling an entry took, as recorded; 0 if that is not known.
-CostOf = Callable[[Found], int]
-
-# Clocks of several hosts differ, and an entry used just now must not be worth infinitely much.
-_SHORTEST_IDLE_NS: Final = 10**6
-
-# If no cost is known, any number will do: the order is then that of bytes x time.
-_ANY_COST_NS: Final = 1
-
-
-def least_worth_first(found: Sequence[Found], cost_of: CostOf, now_ns: int) -> list[Found]:
-    """Returns ``found`` in the order of eviction. Of equal worth, the least recently used goes first."""
-    costs = [cost_of(entry) for entry in found]
-    known = sorted(cost for cost in costs if cost > 0)
-    typical = known[(len(known) - 1) // 2] if known else _ANY_COST_NS
-    worth = [
-        (cost or typical) / (max(1, entry.size_bytes) * max(_SHORTEST_IDLE_NS, now_ns - entry.last_use_ns))
-        for entry, cost in zip(found, costs, strict=True)
-    ]
-    if len(set(worth)) == len(worth):  # the usual case: numbers alone are sorted three times as fast
-        return [found[index] for index in sorted(range(len(found)), key=worth.__getitem__)]
-    return [entry for _, entry in sorted(zip(worth, found, strict=True))]
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ never wait: it holds one shard lock at a time, passes over busy ones, and looks 
 removes).
 
 Up to ``SAMPLE_ENTRIES`` entries the choice is exact; in larger caches it is made in a sample of whole shards, so that
-the cost of a put does not grow with the cache. First to go are the least recently used entries, or those worth least
-(:mod:`.choose`).
+the cost of a put does not grow with the cache. First to go are the entries that are worth least (:mod:`.value`), or the
+least recently used ones.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import time
@@ -20,24 +21,42 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from lockcache.filestream.accounting import ANY_TIME_NS, Found, ShardFolders, Slot, StatePage, bytes_in, slots_in
+from lockcache.filestream.accounting import (
+    AGES_AT,
+    AGES_END,
+    ANY_TIME_NS,
+    Found,
+    ShardFolders,
+    Slot,
+    StatePage,
+    bytes_in,
+    decode_ages,
+    decode_head,
+    encode_ages,
+    halve_hits_locked,
+    read_hits,
+    read_state,
+    slots_in,
+)
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, Layout
 from lockcache.filestream.entry import Prices
-from lockcache.filestream.eviction.choose import BATCH_DIVISOR, Goal, Need, Oldest, first_enough, order_by_priority
+from lockcache.filestream.eviction.choose import Goal, Need, Oldest, batch_of, first_enough
+from lockcache.filestream.eviction.pins import protected, unpinned
 from lockcache.filestream.eviction.remove import Evicted, remove_empty_folders, remove_orphan_views, remove_victims
-from lockcache.filestream.policy import Priority
+from lockcache.filestream.eviction.value import Order, Valued
+from lockcache.filestream.policy import Policy, Priority
 from lockcache.filestream.repair import empty_quarantine, trim_quarantine
 
 #: How many entries a writer inspects when it must evict: 12 ms for 4,096, shared by the 256 and more puts that the
-#: batch makes room for. By cost it takes 14 ms more, for the records.
+#: batch makes room for. By value it takes 14 ms more, for the records.
 SAMPLE_ENTRIES: Final = 4096
 
 # An unlink mostly waits: for the journal, for a file server, or on a busy machine for a core. 3,000 on ext4 with all
 # cores busy: 2.5 to 3.6 s by one thread, 0.3 s by eight; with idle cores 0.3 and 0.2 s.
 _SWEEP_THREADS: Final = 8
 
-# A sweep by cost reads the records of so many entries; if there are more, of the least recently used, so many times
+# A sweep by value reads the records of so many entries; if there are more, of the least recently used, so many times
 # what has to go. Ranking one by its record costs 5 us, and 300 bytes while it lasts: for 100,000 victims of a million
 # entries 1.5 s and 100 MB, not 5 s and 300 MB. Simulated (sweeps of a tenth, costs and sizes that differ widely), this
 # saves three quarters of what looking at all would beyond last use, twice as much as has to go 60 %.
@@ -74,9 +93,11 @@ def evict_to_limit(
     if os.access(layout.views, os.F_OK, effective_ids=True):
         remove_orphan_views(directory)
     try:
-        sample = sample_entries(layout, slots_in(usage.whole()), SAMPLE_ENTRIES, partial(_stop_if, should_stop))
+        image = usage.whole()
+        sample = sample_entries(layout, slots_in(image), SAMPLE_ENTRIES, partial(_stop_if, should_stop))
     except _StoppedError:
         return Evicted()
+    sample = [*unpinned(layout, sample, directory.policy.stated_in(image).policy.max_size_bytes)]
     if not sample:
         empty_quarantine(directory)  # it counts too, and an entry of nearly the whole cap must find room
         remove_empty_folders(directory)
@@ -84,13 +105,15 @@ def evict_to_limit(
     # Not positive: another process made room while we looked.
     while (needed := bytes_in(image := usage.whole()) - limit_bytes) > 0:
         priority = directory.policy.stated_in(image).policy.priority
-        cost_of = Prices(layout).cost_ns if priority == "cost" else _unknown_cost
-        ordered = order_by_priority(sample, priority, cost_of, time.time_ns())
-        need = Need(needed + ahead_bytes, batch_entries=len(sample) // BATCH_DIVISOR)
-        victims, batch_bytes = first_enough(ordered, need)
+        valued = _order_in(layout, image, priority).valued(sample, time.time_ns())
+        need = Need(needed + ahead_bytes, batch_entries=batch_of(len(sample)))
+        victims, batch_bytes = first_enough([entry for entry, _ in valued], need)
         goal = Goal(limit_bytes - ahead_bytes - batch_bytes)
         before = len(in_use)
-        done += remove_victims(directory, victims, goal, should_stop=should_stop, in_use=in_use, usage=usage)
+        evicted = remove_victims(directory, victims, goal, should_stop=should_stop, in_use=in_use, usage=usage)
+        if priority != "lru":
+            _note_evicted(directory, usage, valued[: evicted.entries])
+        done += evicted
         if len(in_use) == before:
             break
         # Entries whose views are in use stayed: others have to go.
@@ -99,13 +122,40 @@ def evict_to_limit(
     return done
 
 
-def _unknown_cost(found: Found) -> int:
-    """Returns 0: the cost is not used."""
-    return 0
+def _order_in(layout: Layout, image: bytes, priority: Priority, between: Callable[[], object] = bool) -> Order:
+    """Returns the order of eviction, by what a page states. ``between`` is called for each entry, and may raise."""
+    if priority == "lru":
+        return Order()
+    cost_ns = Prices(layout).cost_ns
+
+    def cost_of(found: Found) -> int:
+        between()
+        return cost_ns(found)
+
+    return Order(priority, cost_of, read_hits(layout).of, decode_ages(image[AGES_AT:AGES_END]))
+
+
+def _note_evicted(directory: CacheDirectory, usage: StatePage, gone: list[Valued]) -> None:
+    """Raise the directory's age to the values of what went, and halve the counts of its hits.
+
+    Not where another process holds the directory's lock, or the disk is full: the next eviction does it.
+    """
+    with contextlib.suppress(OSError):
+        hold = directory.lock.try_hold() if gone else None
+        if hold is None:
+            return
+        try:
+            ages = decode_ages(usage.image()[AGES_AT:AGES_END])
+            risen = ages.raised(time.time_ns(), max(value for _, value in gone))
+            if risen != ages:
+                usage.write(AGES_AT, encode_ages(risen))
+            halve_hits_locked(directory.layout, [entry.name for entry, _ in gone])
+        finally:
+            hold.release()
 
 
 def sweep(
-    directory: CacheDirectory, goal: Goal, should_stop: Callable[[], bool], priority: Priority = "lru"
+    directory: CacheDirectory, goal: Goal, should_stop: Callable[[], bool], priority: Priority = Policy.priority
 ) -> Evicted:
     """Evict like :func:`evict_to_limit`, but choose among all entries, and without a batch: for the daemon.
 
@@ -118,28 +168,36 @@ def sweep(
     trim_quarantine(directory, goal.limit_bytes)
     remove_orphan_views(directory)
     need = Need(*goal.surplus(usage.total()))
-    victims = choose_of_all(directory.layout, need, should_stop, priority)
+    valued = _valued_of_all(directory.layout, need, should_stop, priority)
     # Other processes may have made room meanwhile: so keep the entries that would go last, not those of the last
     # shards.
-    victims, _ = first_enough(victims, Need(*goal.surplus(usage.total())))
-    return remove_victims(directory, victims, goal, should_stop=should_stop, threads=_SWEEP_THREADS)
+    victims, _ = first_enough([entry for entry, _ in valued], Need(*goal.surplus(usage.total())))
+    evicted = remove_victims(directory, victims, goal, should_stop=should_stop, threads=_SWEEP_THREADS)
+    if priority != "lru":
+        _note_evicted(directory, usage, valued[: evicted.entries])
+    return evicted
 
 
 def choose_of_all(
-    layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority = "lru"
+    layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority = Policy.priority
 ) -> list[Found]:
     """Returns the victims of a sweep, the first to go first; none once ``should_stop`` returned true."""
-    between, cost_ns = partial(_stop_if, should_stop), Prices(layout).cost_ns
+    valued = _valued_of_all(layout, need, should_stop, priority)
+    return first_enough([entry for entry, _ in valued], need)[0]
 
-    def cost_of(found: Found) -> int:
-        between()
-        return cost_ns(found)
 
+def _valued_of_all(layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority) -> list[Valued]:
+    """Returns every entry that may be a victim, in the order of eviction; none once ``should_stop`` returned true."""
+    between, image = partial(_stop_if, should_stop), b""
+    with contextlib.suppress(OSError):
+        image = read_state(layout)
+    head = decode_head(image)
     try:
-        oldest = _oldest_of_all(layout, need, between, priority)
-        if priority == "cost":
+        kept = protected(layout, None if head is None else head.policy.max_size_bytes)
+        oldest = _oldest_of_all(layout, need, between, priority, kept)
+        if priority != "lru":
             oldest.sort(key=_name)  # records are read shard by shard: a quarter faster than at random
-        return first_enough(order_by_priority(oldest, priority, cost_of, time.time_ns()), need)[0]
+        return _order_in(layout, image, priority, between).valued(oldest, time.time_ns())
     except _StoppedError:
         return []
 
@@ -154,20 +212,25 @@ def _stop_if(should_stop: Callable[[], bool]) -> None:
         raise _StoppedError
 
 
-def _oldest_of_all(layout: Layout, need: Need, between: Callable[[], object], priority: Priority) -> list[Found]:
-    """Returns every entry that may be a victim: the least recently used, and many more if costs count."""
+def _oldest_of_all(
+    layout: Layout, need: Need, between: Callable[[], object], priority: Priority, kept: frozenset[str]
+) -> list[Found]:
+    """Returns every entry that may be a victim: the least recently used, and many more if costs count.
+
+    ``kept``: the names of those that may not.
+    """
     at_least = 0
-    if priority == "cost":
+    if priority != "lru":
         need = Need(need.bytes * _PRICED_FOR_EACH_NEEDED, need.entries * _PRICED_FOR_EACH_NEEDED)
         at_least = _PRICED_ENTRIES
     guess_ns = _guess_latest_ns(layout, need, at_least, between)
     oldest = Oldest(need, at_least, guess_ns)
-    _show(layout, oldest, between)
+    _show(layout, oldest, between, kept)
     found = oldest.take()
     if guess_ns == ANY_TIME_NS or oldest.is_met:
         return found
     oldest = Oldest(need, at_least)
-    _show(layout, oldest, between)
+    _show(layout, oldest, between, kept)
     return oldest.take()
 
 
@@ -187,11 +250,12 @@ def _guess_latest_ns(layout: Layout, need: Need, at_least: int, between: Callabl
     return wanted[-1].last_use_ns if wanted and len(wanted) < len(few) else ANY_TIME_NS
 
 
-def _show(layout: Layout, oldest: Oldest, between: Callable[[], object]) -> None:
+def _show(layout: Layout, oldest: Oldest, between: Callable[[], object], kept: frozenset[str]) -> None:
     folders = ShardFolders(layout, evicts=True)
     for shard in range(SHARDS):
         between()
-        oldest.add(folders.scan(shard, oldest.latest_ns, between))
+        found = folders.scan(shard, oldest.latest_ns, between)
+        oldest.add((entry for entry in found if entry.name not in kept) if kept else found)
 
 
 def all_entries(

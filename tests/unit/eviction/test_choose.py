@@ -1,13 +1,13 @@
-"""The order by cost: what is expensive to rebuild stays, what nobody uses goes, and damage moves nothing."""
+"""The order by value: what saves most for its bytes stays, what nobody uses goes, and damage moves nothing."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, strategies as st
 
+from lockcache.filestream.accounting import Ages
 from lockcache.filestream.accounting.scan import Found
-from lockcache.filestream.eviction.choose import least_worth_first
-from lockcache.filestream.policy import PRIORITIES
+from lockcache.filestream.eviction.value import Order
+from lockcache.filestream.policy import PRIORITIES, PRIORITY_WORDS
 from tests.unit.material import property_test
 
 NOW_NS = 10**18
@@ -23,83 +23,102 @@ _entries = st.lists(
             st.just(1),
         ),
         st.integers(0, 10**13),
+        st.integers(0, 255),
     ),
     max_size=30,
     unique_by=lambda entry: entry[0].name,
 )
+_ages = st.lists(
+    st.tuples(st.integers(NOW_NS - 10**15, NOW_NS), st.floats(0, 1e7)), max_size=64, unique_by=lambda point: point[0]
+).map(lambda points: Ages(tuple(sorted(at for at, _ in points)), tuple(sorted(age for _, age in points))))
 
 
 def found(name: str, *, idle_seconds: float = 100.0, size_bytes: int = 1000) -> Found:
     return Found(NOW_NS - int(idle_seconds * SECOND_NS), name, size_bytes, 1)
 
 
-def order(entries: list[Found], costs: dict[str, int]) -> list[str]:
-    return [entry.name for entry in least_worth_first(entries, lambda entry: costs[entry.name], NOW_NS)]
+def order(
+    entries: list[Found], costs: dict[str, int], hits: dict[str, int] | None = None, ages: Ages | None = None
+) -> list[str]:
+    by_value = Order("value", lambda entry: costs[entry.name], lambda name: (hits or {}).get(name, 0), ages or Ages())
+    return [entry.name for entry in by_value.sort(entries, NOW_NS)]
 
 
-def test_there_are_two_priorities() -> None:
-    assert PRIORITIES == ("lru", "cost")
+def test_there_are_two_priorities_and_cost_is_one_of_them() -> None:
+    assert PRIORITIES == ("lru", "value")
+    assert PRIORITY_WORDS == {"lru": "lru", "value": "value", "cost": "value"}
 
 
-def test_of_two_alike_the_cheaper_the_larger_and_the_longer_unused_goes_first() -> None:
+def test_of_two_alike_the_cheaper_the_larger_the_less_used_and_the_longer_unused_goes_first() -> None:
     assert order([found("a"), found("b")], {"a": 2, "b": 1}) == ["b", "a"]
     assert order([found("a"), found("b", size_bytes=2000)], {"a": 1, "b": 1}) == ["b", "a"]
+    assert order([found("a"), found("b")], {"a": 1, "b": 1}, {"a": 1}) == ["b", "a"]
     assert order([found("a"), found("b", idle_seconds=200)], {"a": 1, "b": 1}) == ["b", "a"]
 
 
-def test_cost_bytes_and_idle_time_weigh_the_same() -> None:
-    base = found("base", idle_seconds=100, size_bytes=1000)
-    assert order([base, found("x", idle_seconds=399, size_bytes=2000)], {"base": 10, "x": 80}) == ["base", "x"]
-    assert order([base, found("x", idle_seconds=401, size_bytes=2000)], {"base": 10, "x": 80}) == ["x", "base"]
+def test_cost_bytes_and_uses_weigh_the_same() -> None:
+    base = found("base")
+    for more, is_worth_more in ((7, True), (6, False)):
+        x = found("x", size_bytes=4000)
+        assert order([base, x], {"base": 20, "x": 10 * (more + 1)}) == (
+            ["base", "x"] if is_worth_more else ["x", "base"]
+        )
+        assert order([base, x], {"base": 20, "x": 10}, {"x": more}) == (
+            ["base", "x"] if is_worth_more else ["x", "base"]
+        )
 
 
 def test_an_entry_without_a_cost_is_taken_to_cost_the_median_of_the_others() -> None:
-    entries = [found("cheap"), found("middle"), found("dear"), found("unknown", idle_seconds=100.001)]
-    costs = {"cheap": 1, "middle": 50, "dear": 9999, "unknown": 0}
-    assert order(entries, costs) == ["cheap", "unknown", "middle", "dear"]
+    entries = [found("cheap"), found("middle"), found("expensive"), found("unknown", idle_seconds=101)]
+    costs = {"cheap": 1, "middle": 50, "expensive": 9999, "unknown": 0}
+    assert order(entries, costs) == ["cheap", "unknown", "middle", "expensive"]
 
 
-def test_where_nothing_has_a_cost_it_is_bytes_and_time() -> None:
-    entries = [found("a"), found("b", size_bytes=3000), found("c", idle_seconds=200)]
-    assert order(entries, dict.fromkeys("abc", 0)) == ["b", "c", "a"]
+def test_where_nothing_has_a_cost_all_cost_the_same() -> None:
+    entries = [found("a"), found("b", size_bytes=3000), found("c", idle_seconds=200), found("d", size_bytes=3000)]
+    assert order(entries, dict.fromkeys("abcd", 0), {"d": 5}) == ["b", "c", "a", "d"]
 
 
-def test_what_was_dear_and_is_used_no_more_goes_in_the_end() -> None:
-    assert order(
-        [found("dear", idle_seconds=99_000), found("cheap", idle_seconds=100)], {"dear": 1000, "cheap": 1}
-    ) == [
-        "cheap",
-        "dear",
-    ]
-    assert order(
-        [found("dear", idle_seconds=101_000), found("cheap", idle_seconds=100)], {"dear": 1000, "cheap": 1}
-    ) == ["dear", "cheap"]
+def test_what_was_expensive_and_is_used_no_more_goes_in_the_end() -> None:
+    entries = [found("expensive", idle_seconds=1000), found("cheap", idle_seconds=10)]
+    costs = {"expensive": 5_000_000, "cheap": 1000}
+    for age, first in ((4_000, "cheap"), (6_000, "expensive")):
+        ages = Ages((NOW_NS - 100 * SECOND_NS,), (age,))
+        assert order(entries, costs, ages=ages)[0] == first
+
+
+def test_a_large_new_entry_is_not_the_next_victim_but_in_its_turn() -> None:
+    entries = [found(name, idle_seconds=2) for name in "abcd"] + [found("new", idle_seconds=0.5, size_bytes=10**6)]
+    assert order(entries, dict.fromkeys([*"abcd", "new"], 10**6))[-1] == "new"
+    entries[-1] = found("new", idle_seconds=1.5, size_bytes=10**6)
+    assert order(entries, dict.fromkeys([*"abcd", "new"], 10**6))[0] == "new"
+
+
+def test_a_flood_of_cheap_entries_does_not_drive_out_what_is_worth_more() -> None:
+    flood = [found(f"{number:03}", idle_seconds=number / 1000) for number in range(800)]
+    kept = [found(f"kept {number}", idle_seconds=100) for number in range(100)]
+    costs = dict.fromkeys((entry.name for entry in flood), 10) | dict.fromkeys((entry.name for entry in kept), 1000)
+    ordered = order([*flood, *kept], costs)
+    assert all(name.isdigit() for name in ordered[:740])
+    assert set(ordered[-56:]) == {f"{number:03}" for number in range(56)}  # a sixteenth of the bytes
 
 
 @property_test
-@given(_entries)
-def test_it_orders_all_of_them_whatever_they_look_like_and_the_same_each_time(
-    entries: list[tuple[Found, int]],
-) -> None:
-    costs = {entry.name: cost for entry, cost in entries}
-    given_order = [entry for entry, _ in entries]
-    ordered = least_worth_first(given_order, lambda entry: costs[entry.name], NOW_NS)
-    assert sorted(ordered) == sorted(given_order)
-    assert ordered == least_worth_first(given_order[::-1], lambda entry: costs[entry.name], NOW_NS)
+@given(_entries, _ages, st.randoms())
+def test_the_order_is_that_of_the_formula_whatever_the_order_of_listing(entries, ages, random) -> None:
+    costs, hits = {e.name: cost for e, cost, _ in entries}, {e.name: count for e, _, count in entries}
+    older = [entry for entry, *_ in entries if entry.last_use_ns <= NOW_NS - SECOND_NS]
+    known = sorted(costs[entry.name] for entry in older if costs[entry.name])
+    typical = known[(len(known) - 1) // 2] if known else 10**8
 
+    def value(entry: Found) -> float:
+        age = max((age for at, age in zip(*ages, strict=True) if at <= entry.last_use_ns), default=0.0)
+        return age + (1 + hits[entry.name]) * (costs[entry.name] or typical) / max(1, entry.size_bytes)
 
-@pytest.mark.slow
-@property_test
-@given(_entries.filter(lambda entries: len(entries) > 1), st.data())
-def test_to_cost_more_never_makes_an_entry_go_earlier(entries: list[tuple[Found, int]], data: st.DataObject) -> None:
-    costs = {entry.name: cost + 1 for entry, cost in entries}
-    one = data.draw(st.sampled_from([entry for entry, _ in entries]))
-    before = order([entry for entry, _ in entries], costs).index(one.name)
-    costs[one.name] *= data.draw(st.integers(1, 1000))
-    assert order([entry for entry, _ in entries], costs).index(one.name) >= before
-
-
-@pytest.mark.parametrize("ahead_seconds", [0, 1, 10**6])
-def test_a_clock_that_is_ahead_makes_an_entry_stay_and_breaks_nothing(ahead_seconds: float) -> None:
-    ahead = found("ahead", idle_seconds=-ahead_seconds)
-    assert order([ahead, found("old")], {"ahead": 1, "old": 1000}) == ["old", "ahead"]
+    expected = [entry.name for entry in sorted(older, key=lambda entry: (value(entry), entry))]
+    assert order(older, costs, hits, ages) == expected
+    every = [entry for entry, *_ in entries]
+    shuffled = every.copy()
+    random.shuffle(shuffled)
+    assert sorted(order(every, costs, hits, ages)) == sorted(costs)
+    assert order(shuffled, costs, hits, ages) == order(every, costs, hits, ages)

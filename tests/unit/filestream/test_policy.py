@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream import admission
-from lockcache.filestream.accounting import StatedPolicy
+from lockcache.filestream.accounting import Head, StatedPolicy, decode_head, encode_head
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.space import Space
 from lockcache.filestream.inspect import accounted
@@ -67,10 +69,10 @@ def test_a_cap_that_could_not_be_published_comes_before_a_default_one(make):
 
 def test_what_goes_first_is_the_directorys_and_stays_when_a_program_sets_a_cap(make):
     cache = make()
-    assert cache._directory.policy.current().priority == "lru"
-    policy_file(cache).replace(Policy(None, priority="cost"))
+    assert cache._directory.policy.current().priority == "value"
+    policy_file(cache).replace(Policy(None, priority="lru"))
     make(700)
-    assert policy_file(cache).current() == Policy(700, by_operator=False, priority="cost")
+    assert policy_file(cache).current() == Policy(700, by_operator=False, priority="lru")
 
 
 @pytest.mark.parametrize("cap", [700, None])
@@ -153,7 +155,7 @@ def test_small_caps_are_the_entries_alone(cap):
     assert Policy(cap).entries_limit_bytes(Space(4096)) == cap
 
 
-@pytest.mark.parametrize("cap", [4 * 2**20, 10**9, 2**63 - 1])
+@pytest.mark.parametrize("cap", [8 * 2**20, 10**9, 2**63 - 1])
 def test_of_larger_caps_the_directorys_own_files_take_a_small_part(cap):
     assert 0.96 * cap < Policy(cap).entries_limit_bytes(Space(4096)) < cap
 
@@ -167,24 +169,36 @@ def test_the_environment_states_the_cap_for_a_program_that_states_none(make, mon
     monkeypatch.setenv("LOCKCACHE_MAX_SIZE", "50M")
     monkeypatch.setenv("LOCKCACHE_POLICY", "cost")
     assert make().max_size_bytes == 50_000_000
-    assert policy_file(make()).load() == Policy(50_000_000, priority="cost")
+    assert policy_file(make()).load() == Policy(50_000_000, priority="value")
     assert make(70_000_000).max_size_bytes == 70_000_000
     policy_file(make()).replace(Policy(20_000_000, by_operator=True))
     assert policy_file(make()).load() == Policy(20_000_000, by_operator=True)
 
 
 def test_a_program_does_not_change_back_what_is_evicted_first(make, monkeypatch):
-    policy_file(make()).replace(Policy(priority="cost"))
-    monkeypatch.setenv("LOCKCACHE_POLICY", "lru")
-    assert policy_file(make()).load().priority == "cost"
+    policy_file(make()).replace(Policy(priority="lru"))
+    monkeypatch.setenv("LOCKCACHE_POLICY", "value")
+    assert policy_file(make()).load().priority == "lru"
 
 
-def test_an_operators_lru_is_not_taken_for_nothing_said(make, monkeypatch):
+def test_an_operators_value_is_not_taken_for_nothing_said(make, monkeypatch):
     policy_file(make()).replace(Policy(states_priority=True))
-    monkeypatch.setenv("LOCKCACHE_POLICY", "cost")
-    assert policy_file(make(500)).current() == Policy(500, priority="lru")
+    monkeypatch.setenv("LOCKCACHE_POLICY", "lru")
+    assert policy_file(make(500)).current() == Policy(500, priority="value")
     policy_file(make()).replace(Policy())
-    assert policy_file(make()).current().priority == "cost"
+    assert policy_file(make()).current().priority == "lru"
+
+
+@pytest.mark.parametrize(
+    "code, states, priority",
+    [(0, False, "value"), (0, True, "lru"), (1, False, "value"), (1, True, "value"), (2, False, "lru")],
+)
+def test_heads_that_were_written_while_lru_was_the_default_and_cost_the_other_one_stay_valid(code, states, priority):
+    head = bytearray(encode_head(Head(1, Space(4096), Policy(10**6, priority="value", states_priority=states))))
+    assert head[24] == 1
+    head[24] = code
+    head[504:512] = struct.pack("<Q", xxh3_64_intdigest(bytes(head[:504])))
+    assert decode_head(bytes(head)).policy == Policy(10**6, priority=priority)
 
 
 @pytest.fixture

@@ -1,0 +1,90 @@
+"""The table of hits: never too few, bounded, aged, and any bytes are some counts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from hypothesis import given, strategies as st
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting.hit_counts import MOST_HITS, HitCounts, read_hits
+from lockcache.filestream.accounting.state import FILE_BYTES, HITS_AT, HITS_BYTES
+from lockcache.filestream.disk import Layout, entry_name
+from tests.state_pages import state_of
+from tests.unit.material import property_test
+
+
+def name_of(number: int) -> str:
+    return hashlib.sha256(b"%d" % number).hexdigest()
+
+
+@property_test
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 90)), max_size=60))
+def test_counts_are_those_of_a_dictionary_up_to_the_most(hits) -> None:
+    counts, exact = HitCounts(), dict[int, int]()
+    for number, more in hits:
+        counts.add(name_of(number), more)
+        exact[number] = exact.get(number, 0) + more
+    for number, count in exact.items():
+        assert counts.of(name_of(number)) == min(MOST_HITS, count)
+    assert bytes(HitCounts(bytes(counts))) == bytes(counts)
+
+
+def test_entries_that_share_counters_count_too_much_and_not_too_little() -> None:
+    counts = HitCounts()
+    for number in range(20_000):
+        counts.add(name_of(number), 1)
+    for number in range(100):
+        counts.add(name_of(number), 100)
+    found = [counts.of(name_of(number)) for number in range(20_000)]
+    assert min(found) >= 1
+    assert min(found[:100]) >= 100
+    assert sum(count < 10 for count in found[100:]) > 0.95 * 19_900
+
+
+def test_an_eviction_halves_and_after_many_hits_all_are_halved() -> None:
+    counts = HitCounts()
+    counts.add(name_of(1), 9)
+    counts.halve(name_of(1))
+    assert counts.of(name_of(1)) == 4
+    counts.add(name_of(2), 8 * 16376)
+    assert counts.of(name_of(1)) == 2
+    assert counts.of(name_of(2)) == MOST_HITS // 2
+
+
+@property_test
+@given(st.binary(max_size=200), st.integers(0, HITS_BYTES))
+def test_any_bytes_are_counts(blob, at) -> None:
+    counts = HitCounts(bytes(at) + blob)
+    for number in range(5):
+        counts.add(name_of(number), 1)
+        assert 0 <= counts.of(name_of(number)) <= MOST_HITS
+        counts.halve(name_of(number))
+    assert len(bytes(counts)) == HITS_BYTES
+
+
+def test_hits_are_counted_at_close_and_once_a_minute_without_a_put(cache_path, monkeypatch) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache[b"k"] = b"code"
+        for _ in range(3):
+            cache.get(b"k")
+        assert read_hits(Layout(cache.path)).of(entry_name(b"k")) == 0
+        cache._reader._report_at = 0  # a minute has passed
+        cache.get(b"k")
+        assert cache._reader._report_at > 60
+        assert read_hits(Layout(cache.path)).of(entry_name(b"k")) == 3
+    assert read_hits(Layout(cache.path)).of(entry_name(b"k")) == 4
+    assert os.path.getsize(state_of(cache.path)) == FILE_BYTES
+
+
+def test_a_table_that_cannot_be_read_or_is_full_of_anything_costs_no_entry(cache_path) -> None:
+    with FileStreamProgramCache(cache_path, max_size_bytes=2000) as cache:
+        cache[b"k"] = b"code"
+        with open(state_of(cache.path), "r+b") as file:
+            file.seek(HITS_AT)
+            file.write(os.urandom(HITS_BYTES))
+        for number in range(40):
+            cache[b"%d" % number] = bytes(100)
+            assert cache.get(b"%d" % number) == bytes(100)
+        assert cache.stats().bytes <= 2000
