@@ -24,7 +24,7 @@ DIST_STAMP := $(VENV)/stamp-dist
 PACKAGES := lockcache daemon/lockcache_start daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo shape quick test test-rest test-all frameworks frameworks-figures properties coverage mutants check docs format format-check lint words types layers deps dist sbom stress bench figures fleet man pictures clean distclean FORCE
+.PHONY: help venv demo shape quick test test-rest test-all frameworks frameworks-figures properties coverage mutants check docs format format-check lint words types layers deps dist sbom stress bench figures fleet eviction man pictures clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -179,6 +179,9 @@ fleet: $(STAMP) ## tables and picture of the page about fleets that start, simul
 
 man: $(STAMP) ## the manual pages, docs/man/*.1, from the programs' options
 	$(PY) docs/man.py
+
+eviction: $(STAMP) ## table and picture of the page about eviction: six orders on five traces, with real costs (two minutes)
+	$(BIN)/lockcache-stress simulate --seed 1 --markdown --svg docs/_static/eviction.svg | $(PY) docs/fleet.py eviction.md simulate
 
 pictures: $(STAMP) ## the pictures of the README, from real runs; an hour, and it needs Chromium (ARGS="--minutes 0" without)
 	PATH=$(CURDIR)/$(BIN):$$PATH $(PY) docs/pictures.py $(ARGS)

@@ -1,6 +1,6 @@
-"""The tables of the page about fleets: reads from stdin what ``lockcache-stress fleet --markdown`` prints.
+"""Tables of simulations in the documents: reads from stdin what lockcache-stress prints with ``--markdown``.
 
-``make fleet`` runs both, and the picture.
+``make fleet`` and ``make eviction`` run both, and the pictures. Arguments: a page below docs, and the name of a block.
 """
 
 from __future__ import annotations
@@ -8,20 +8,17 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Final
-
-_PAGE: Final = Path(__file__).parent / "guides" / "fleet.md"
-_BLOCK: Final = re.compile(r"(<!-- fleet -->\n).*?(<!-- end of fleet -->)", re.DOTALL)
 
 
-def main() -> None:
-    """Fill the page."""
+def main(page_name: str = "guides/fleet.md", block: str = "fleet") -> None:
+    """Fill a block of a page."""
+    page_path = Path(__file__).parent / page_name
     tables = sys.stdin.read()
     if not tables:
-        sys.exit("stdin is empty: lockcache-stress fleet --markdown prints what is wanted")
-    page = _PAGE.read_text()
-    _PAGE.write_text(_BLOCK.sub(lambda found: found[1] + tables + found[2], page))
+        sys.exit(f"stdin is empty: what lockcache-stress prints with --markdown for {block} is wanted")
+    found = re.compile(rf"(<!-- {block} -->\n).*?(<!-- end of {block} -->)", re.DOTALL)
+    page_path.write_text(found.sub(lambda match: match[1] + tables + match[2], page_path.read_text()))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

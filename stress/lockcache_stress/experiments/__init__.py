@@ -1,13 +1,14 @@
 """Experiments: proofs that are not a scenario with workers.
 
-Power cuts, file systems, planted bugs, simulated evictions. The fleet: a model of many nodes that start, in discrete
+Power cuts, file systems, planted bugs. The fleet: a model of many nodes that start, in discrete
 ``events``. The herd: many processes want the same templated kernels at once, and each is compiled once;
 ``herd_member`` is one process. MPI jobs on several hosts; ``mpi_rank`` is one rank. The kill table: what survives a
 SIGKILL at each step; ``kill_points`` dies at the n-th call, ``kill_actions`` is what dies. The GPU kit, a fleet on a
-real server (``remote``) and the keys of compilations (``keys``) are rooms of their own. Promises that no mount, process
+real server (``remote``), the keys of compilations (``keys``) and simulated evictions (``simulate``) are rooms of their
+own. Promises that no mount, process
 or file is left when one ends.
 
-May use: errors, gpu, judge, plan, processes, run, scenarios, trouble, zipf.
+May use: errors, gpu, judge, plan, processes, run, scenarios, trouble.
 """
 
 # mypy: implicit-reexport
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from lockcache_stress.experiments.mpi_hosts import HostsOptions, run_on_hosts
     from lockcache_stress.experiments.power_cut import KINDS, Cut, cut_once, why_no_power_cut
     from lockcache_stress.experiments.proofs import FILE_SYSTEMS, Proven, Tried, possible_bugs, prove, try_on
-    from lockcache_stress.experiments.simulate import Program, Request, load_programs, load_trace, make_trace
-    from lockcache_stress.experiments.simulate import measure_programs, replay, save_programs, save_trace, upper_bound
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(__name__)

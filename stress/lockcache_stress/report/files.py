@@ -23,7 +23,7 @@ _Make = Callable[[Written], bytes]
 
 
 class Files:
-    """The paths of the report, the results for CI, the numbers and a picture of a fleet; each may be ``None``.
+    """The paths of the report, the results for CI, the numbers and a picture of them; each may be ``None``.
 
     Raises :class:`UnusableError` at once if a library is missing, or no file can be made there.
     """
@@ -42,7 +42,7 @@ class Files:
             ("--report", report, _page_maker),
             ("--junit", junit, _junit_maker),
             ("--json-file", numbers, lambda: _as_json),
-            ("--svg", svg, _fleet_maker),
+            ("--svg", svg, _picture_maker),
         ]
         if out is not None:
             asked += _in_folder(*out)
@@ -94,10 +94,14 @@ def _junit_maker() -> _Make:
     return lambda written: render_junit(written).encode()
 
 
-def _fleet_maker() -> _Make:
-    from lockcache_stress.report.plots import fleet_svg
+def _picture_maker() -> _Make:
+    from lockcache_stress.report.plots import fleet_svg, orders_svg
 
-    return lambda written: fleet_svg((written.numbers or {})["starts"]).encode()
+    def make(written: Written) -> bytes:
+        numbers = written.numbers or {}
+        return (orders_svg(numbers["traces"]) if "traces" in numbers else fleet_svg(numbers["starts"])).encode()
+
+    return make
 
 
 def _as_json(written: Written) -> bytes:

@@ -55,6 +55,8 @@ class Worker:
         self.rng = random.Random(f"{plan.seed}/{plan.scenario}/{writer}")
         self.register = Register(plan, writer, epoch_us)
         self.counters = Counters(plan)
+        if "policy" in plan.extra:
+            os.environ["LOCKCACHE_POLICY"] = plan.extra["policy"]
         cap = None if plan.cap_from_daemon else plan.max_size_bytes
         # Made before the cache, because opening a cache that is over its cap evicts, which is recorded.
         self.history = History(plan, writer)

@@ -1,7 +1,7 @@
 """A few keys are read all the time while many others are written once: the few must outlive the many.
 
 Proves that a hit is a use, for evictors in other processes too. The cap has room for what is written in some seconds: a
-key that is not read for that long is evicted rightly.
+key that is not read for that long is evicted rightly. By last use: the order by value counts more than that.
 """
 
 from __future__ import annotations
@@ -42,5 +42,5 @@ SCENARIO = Scenario(
     processes=4,
     max_size_bytes=MIB // 2,
     keys=_KEYS,
-    extra={"hot_keys": _HOT},
+    extra={"hot_keys": _HOT, "policy": "lru"},
 )
