@@ -195,12 +195,20 @@ def test_a_job_compiles_for_all_sizes_on_a_node_that_did_not_see_them(programs: 
 
 
 @pytest.mark.parametrize("venv", [name for name in VENVS if name != "inductor-oldest"])  # 2.6 has none
-def test_the_artifacts_of_a_program_are_one_entry(venv: str, tmp_path: Path) -> None:
-    programs = Programs(venv, tmp_path)
-    for node, state in (("first", "miss"), ("second", "hit")):
-        variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / node)}
-        said = programs.call(str(PROGRAMS / "inductor_artifacts.py"), str(tmp_path / "artifacts"), **variables)
-        assert json.loads(said) == {f"fxgraph_cache_{state}": 1}
+def test_the_artifacts_of_a_program_are_one_entry_which_leaves_in_a_bundle(venv: str, tmp_path: Path) -> None:
+    programs, artifacts, bundle = Programs(venv, tmp_path), tmp_path / "artifacts", tmp_path / "artifacts.lcb"
+
+    def found(node: str, directory: Path, **variables: str) -> dict[str, int]:
+        variables["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / node)
+        said: dict[str, int] = json.loads(
+            programs.call(str(PROGRAMS / "inductor_artifacts.py"), str(directory), **variables)
+        )
+        return said
+
+    assert found("first", artifacts) == {"fxgraph_cache_miss": 1}
+    assert found("second", artifacts) == {"fxgraph_cache_hit": 1}
+    subprocess.run([sys.executable, "-m", "lockcache", "bundle", "make", "-o", bundle, artifacts], check=True)
+    assert found("third", tmp_path / "elsewhere", LOCKCACHE_SEED=str(bundle)) == {"fxgraph_cache_hit": 1}
 
 
 def test_a_compile_worker_has_the_adapters_too(programs: Programs, tmp_path: Path) -> None:
