@@ -2,8 +2,8 @@
 
 Promises the exit codes: 0 if every check passed, 1 if one failed, 2 for bad usage or something that cannot be had here.
 
-May use: bench, crash_states, errors, experiments, gpu, hosts, plan, report, run, scenarios, schedules, servers,
-trouble.
+May use: bench, crash_states, errors, experiments, gpu, hosts, model, plan, report, run, scenarios, schedules,
+servers, trouble.
 """
 
 # mypy: implicit-reexport

@@ -28,6 +28,7 @@ from lockcache_stress.commands.gpu import gpu_command
 from lockcache_stress.commands.hosts import hosts_command
 from lockcache_stress.commands.keys import keys_command
 from lockcache_stress.commands.kill_table import kill_table_command
+from lockcache_stress.commands.model import model_command
 from lockcache_stress.commands.power_cut import power_cut_command
 from lockcache_stress.commands.remote import remote_command
 from lockcache_stress.commands.schedules import schedules_command
@@ -221,6 +222,7 @@ cli.add_command(filesystems_command)
 cli.add_command(power_cut_command)
 cli.add_command(schedules_command)
 cli.add_command(crash_states_command)
+cli.add_command(model_command)
 cli.add_command(bugs_command)
 cli.add_command(keys_command)
 cli.add_command(gpu_command)

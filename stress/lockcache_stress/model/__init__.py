@@ -1,0 +1,22 @@
+"""A model of the protocol: page, names, locks, leases and death, explored whole; and SPIN, which checks it again.
+
+Promises that a model of two or three processes is explored to its last state.
+
+May use: nothing else of the package.
+"""
+
+# mypy: implicit-reexport
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_stress.model.protocol import FAULTS, PROGRAMS, Model
+    from lockcache_stress.model.states import MODELS, PLANTED, Searched, search
+    from lockcache_stress.model.spin import CLAIMS, Claimed, run_spin, why_no_spin
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(__name__)

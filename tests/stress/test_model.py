@@ -1,0 +1,43 @@
+"""The model of the protocol: explored whole, it keeps all promises, and it finds what is planted; SPIN agrees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockcache_stress.model.protocol import FAULTS, Model
+from lockcache_stress.model.spin import run_spin, why_no_spin
+from lockcache_stress.model.states import MODELS, PLANTED, search
+from tests.stress.support import stress_json
+
+
+def test_no_state_of_any_model_breaks_a_promise() -> None:
+    found = [search(model) for model in MODELS]
+    assert [each.model for each in found if not each.ok] == []
+    assert sum(each.states for each in found) > 10_000
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(fault: str) -> None:
+    assert search(PLANTED[fault]).ok
+    assert not search(PLANTED[fault]._replace(fault=fault)).ok
+
+
+def test_a_smaller_cap_does_not_reach_writes_that_have_their_room() -> None:
+    """Known, and in docs/proof.md: the next write or the daemon evicts."""
+    found = search(Model(("put", "put other", "policy"), 2, (0, 0)))
+    assert set(found.wrong) == {"over the cap"}
+
+
+@pytest.mark.skipif(why_no_spin() is not None, reason=str(why_no_spin()))
+def test_spin_finds_that_all_end_and_that_they_do_not_where_a_dead_holder_keeps_its_lease() -> None:
+    assert [each.errors for each in run_spin()] == [0, 0, 0]
+    assert {each.claim for each in run_spin(fault=True) if each.errors} == {"ends"}
+
+
+def test_the_command_says_how_many_states_there_are(run_path: Path) -> None:
+    found = stress_json("model", run_path=run_path)
+    assert found["ok"]
+    assert len(found["models"]) == len(MODELS)
+    assert stress_json("model", "--planted", run_path=run_path)["ok"]
