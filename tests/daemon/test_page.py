@@ -14,6 +14,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import entry_name
+from lockcache.lowlevel import Slot
 from lockcache.reports import Counters
 from lockcache_daemon.observe.board import Board, Limits
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
@@ -133,7 +134,33 @@ def test_a_page_of_a_thousand_directories_stays_small() -> None:
         board.update(f"/{number}", history=hour(), clients=Counters(hits=1), limits=Limits(10**9))
     page = render_page(board)
     assert len(page) < 2_000_000
-    assert Reader(page).tags["section"] == 1000
+    assert Reader(page).tags["section"] == 1001  # the overview too
+
+
+def test_several_directories_have_a_row_each_on_top_and_one_has_none() -> None:
+    board = Board()
+    board.update(
+        "/a", is_open=True, bytes=5 * 10**8, entries=70, clients=Counters(hits=3, misses=1), limits=Limits(10**9)
+    )
+    assert "overview" not in render_page(board).partition("<body>")[2]
+    board.update("/very/" + "deep/" * 10 + "kernels", bytes=10**6)
+    page = render_page(board).partition("<body>")[2]
+    overview, _, cards = page.partition("</section>")
+    assert 'class="overview"' in overview
+    assert Reader(overview).tags["tr"] == 3
+    for words in ("/a", "500.0 MB of 1.0 GB", "70", "75.0%", "deep/kernels"):
+        assert words in Reader(overview).text
+    assert [f'href="#d{number}"' in overview and f'id="d{number}"' in cards for number in range(2)] == [True, True]
+
+
+def test_sums_by_namespace_come_before_the_lists_and_say_that_not_all_is_read() -> None:
+    board = Board()
+    shown = (Standout("ab" * 32, 1, 1, 1, "", "", time.time(), "gemm"),)
+    for seen, words in ((100, True), (256, False)):
+        board.update("/a", namespaces={"triton": Slot(1000, 3)}, standouts=StandoutsSeen(shown, shown, shown, seen))
+        page = render_page(board)
+        assert page.index("by namespace") < page.index("<svg") < page.index("<h3>largest")
+        assert ("by namespace (not all read yet)" in page) == words
 
 
 @pytest.mark.long
@@ -156,7 +183,7 @@ def test_a_browser_shows_a_running_daemons_page_and_runs_nothing_of_it(tmp_path:
         read = Reader(dom)
         assert "<title>all well: lockcache-daemon on " in dom
         assert read.tags["script"] == 0
-        assert (read.tags["section"], read.tags["svg"], read.tags["table"]) == (2, 6, 6)
+        assert (read.tags["section"], read.tags["svg"], read.tags["table"]) == (3, 6, 7)
         for words in (str(plain), str(evil), "of 1.0 MB", "100.0%", "10 hits, 0 misses", "cubin sm_90"):
             assert words in read.text, words
         most_expensive = entry_name(b"299")[:12]

@@ -149,12 +149,15 @@ def _grid(frame: _Frame, values: Iterable[float], label: Callable[[int], str] | 
         y = frame.y(value)
         words = label(value if value <= 1 else int(value))  # type: ignore[arg-type]
         parts.append(f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{frame.width - _RIGHT}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick start" x="{_LEFT}" y="{y - 4:.1f}">{escape(words)}</text>')
+        # On a small screen the lowest label would lie on those of the times, and every other time is enough.
+        low = " zero" if not value else ""
+        parts.append(f'<text class="tick start{low}" x="{_LEFT}" y="{y - 4:.1f}">{escape(words)}</text>')
     for quarter in range(5):
         minutes = round(frame.seconds / 60 * (4 - quarter) / 4)
         x, anchor = frame.x(frame.now - minutes * 60), {0: "start", 4: "end"}.get(quarter, "middle")
         words = f"-{minutes} min" if minutes else "now"
-        parts.append(f'<text class="tick {anchor}" x="{x:.1f}" y="{frame.height - 5:.1f}">{words}</text>')
+        odd = " odd" if quarter % 2 else ""
+        parts.append(f'<text class="tick {anchor}{odd}" x="{x:.1f}" y="{frame.height - 5:.1f}">{words}</text>')
     return "".join(parts)
 
 

@@ -43,12 +43,12 @@ def render_page(board: Board) -> str:
     """Render the whole page."""
     now, views, problems = time.time(), board.directories, board.problems()
     is_full = len(views) <= _MOST_IN_FULL
-    cards = "".join(_card(view, now, is_full=is_full) for view in views)
+    cards = "".join(_card(view, number, now, is_full=is_full) for number, view in enumerate(views))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="{RELOAD_SECONDS}">'
         f"<title>{_text(_title(problems, views))}</title><style>{_STYLE}</style></head><body>"
-        f"{_header(board, problems, now)}{cards}{_footer()}</body></html>\n"
+        f"{_header(board, problems, now)}{_overview(views)}{cards}{_footer()}</body></html>\n"
     )
 
 
@@ -78,13 +78,39 @@ def _footer() -> str:
     )
 
 
-def _card(view: DirectoryView, now: float, *, is_full: bool) -> str:
+def _overview(views: Sequence[DirectoryView]) -> str:
+    """Render a row for each directory, where there are several: their cards take a screen each."""
+    if len(views) < 2:
+        return ""
+    rows = "".join(_overview_row(view, number) for number, view in enumerate(views))
+    head = "".join(f'<th class="number">{each}</th>' for each in ("held", "entries", "evicted", "hit ratio"))
+    return f'<section class="overview"><table><tr><th>directory</th><th></th>{head}</tr>{rows}</table></section>'
+
+
+def _overview_row(view: DirectoryView, number: int) -> str:
+    ratio = view.clients.hit_ratio
+    cells = (
+        _of_limit(view.bytes, view.limits.max_size_bytes),
+        f"{view.entries:,}",
+        format_size(view.evicted_bytes),
+        "-" if ratio is None else f"{ratio:.1%}",
+    )
+    figures = "".join(f'<td class="number">{_text(each)}</td>' for each in cells)
+    name = f'<td class="name"><a href="#d{number}" title="{_text(view.root)}">{_text(_end_of(view.root))}</a></td>'
+    return f"<tr>{name}<td>{_pill(*_PILLS[view.state])}</td>{figures}</tr>"
+
+
+def _end_of(path: str) -> str:
+    return path if len(path) <= _SHOWN_OF_A_PATH else f"…{path[-_SHOWN_OF_A_PATH:]}"
+
+
+def _card(view: DirectoryView, number: int, now: float, *, is_full: bool) -> str:
     head = (
-        f'<div class="head"><h2><code>{_text(view.root)}</code></h2>{_pill(*_PILLS[view.state])}'
+        f'<div class="head" id="d{number}"><h2><code>{_text(view.root)}</code></h2>{_pill(*_PILLS[view.state])}'
         f'<span class="dim">{_text(view.layout)}</span></div>'
     )
     limits = f'<p class="dim">{_text(_budgets(view.limits))}</p>'
-    full = _charts(view, now) + _lists(view.standouts, now) + _namespaces(view)
+    full = _namespaces(view) + _charts(view, now) + _lists(view.standouts, now)
     full = full if is_full else ""
     return f"<section>{head}{limits}{_tiles(view, now)}{full}</section>"
 
@@ -209,7 +235,9 @@ def _namespaces(view: DirectoryView) -> str:
         for name, slot in [*view.namespaces.items()][:_MOST_NAMESPACES]
     )
     head = '<tr><th>namespace</th><th class="number">entries</th><th class="number">size</th></tr>'
-    return f'<div class="lists"><div><h3>by namespace</h3><table>{head}{rows}</table></div></div>'
+    seen = view.standouts
+    so_far = " (not all read yet)" if seen.shards_seen < seen.shards else ""
+    return f'<div class="lists"><div><h3>by namespace{so_far}</h3><table>{head}{rows}</table></div></div>'
 
 
 def _of_limit(held: int, limit: int | None) -> str:
@@ -236,7 +264,7 @@ def _called(each: Standout) -> str:
     """Returns the entry's label; else the beginning of its hash, or the end of its path."""
     if each.label:
         return each.label
-    return f"…{each.name[-_SHOWN_OF_A_PATH:]}" if "/" in each.name else each.name[:12]
+    return _end_of(each.name) if "/" in each.name else each.name[:12]
 
 
 def _what(each: Standout) -> str:
@@ -277,14 +305,15 @@ header, .head { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: cent
 .tile b { display: block; font-size: 22px; font-weight: 600; font-variant-numeric: tabular-nums; }
 .meter { height: 6px; border-radius: 3px; background: var(--rule); margin-top: 6px; overflow: hidden; }
 .meter i { display: block; height: 100%; background: var(--accent); }
-.charts { display: grid; grid-template-columns: 1fr 1fr; gap: 12px 24px; } .charts .wide { grid-column: 1 / -1; }
+.charts { display: grid; grid-template-columns: 1fr 1fr; gap: 12px 24px; margin-top: 16px; } .charts .wide { grid-column: 1 / -1; }
 .lists { display: grid; grid-template-columns: repeat(3, 1fr); gap: 12px 24px; margin-top: 16px; }
 @media (max-width: 860px) { .charts, .lists { grid-template-columns: 1fr; } td.name { max-width: 15em; } }
 svg { width: 100%; height: auto; display: block; }
 .grid { stroke: var(--rule); stroke-width: 1; }
 .tick { fill: var(--dim); font-size: 12px; paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
-@media (max-width: 860px) { .wide .tick { font-size: 24px; } }
-@media (max-width: 500px) { .tick { font-size: 18px; } .wide .tick { font-size: 36px; } }
+@media (max-width: 860px) { .wide .tick { font-size: 24px; } .zero { display: none; } }
+@media (max-width: 500px) { .tick { font-size: 18px; } .wide .tick { font-size: 36px; } .odd { display: none; } }
+.overview { overflow-x: auto; } .overview :is(td, th) { padding-right: 16px; } .overview td.name { max-width: none; }
 .start { text-anchor: start; } .middle { text-anchor: middle; } .end { text-anchor: end; }
 .area { fill: var(--accent); opacity: .16; } .line { fill: none; stroke: var(--accent); stroke-width: 2; }
 .cap { fill: none; stroke: var(--cap); stroke-width: 1.5; stroke-dasharray: 6 4; }
