@@ -305,7 +305,8 @@ header, .head { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: cent
 .tile b { display: block; font-size: 22px; font-weight: 600; font-variant-numeric: tabular-nums; }
 .meter { height: 6px; border-radius: 3px; background: var(--rule); margin-top: 6px; overflow: hidden; }
 .meter i { display: block; height: 100%; background: var(--accent); }
-.charts { display: grid; grid-template-columns: 1fr 1fr; gap: 12px 24px; margin-top: 16px; } .charts .wide { grid-column: 1 / -1; }
+.charts { display: grid; grid-template-columns: 1fr 1fr; gap: 12px 24px; margin-top: 16px; }
+.charts .wide { grid-column: 1 / -1; }
 .lists { display: grid; grid-template-columns: repeat(3, 1fr); gap: 12px 24px; margin-top: 16px; }
 @media (max-width: 860px) { .charts, .lists { grid-template-columns: 1fr; } td.name { max-width: 15em; } }
 svg { width: 100%; height: auto; display: block; }
