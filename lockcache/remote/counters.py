@@ -128,7 +128,7 @@ class _HeldFile:
     """The counters of one server. Requires: the directory's lock."""
 
     def __init__(self, layout: Layout, folder: str) -> None:
-        self._layout, self._path = layout, f"{folder}/counters"
+        self._layout, self._folder, self._path = layout, folder, f"{folder}/counters"
 
     def add(self, delta: Numbers) -> None:
         """Add to each number. Raises :class:`OSError`."""
@@ -139,6 +139,7 @@ class _HeldFile:
         self._change(_SERVER.reset)
 
     def _change(self, change: Callable[[bytes], bytes]) -> None:
+        self._layout.reach.refuse_symlinks(self._folder)
         with self._layout.reach.open_or_create(self._path, UPDATE) as fd:
             if not is_alone(fd):
                 # Something else, or a second name of another file, which must not be written to.
@@ -208,8 +209,10 @@ def _folders(layout: Layout) -> Iterator[str]:
     names: list[str] = []
     with contextlib.suppress(OSError), layout.reach.open(layout.remote, FOLDER) as fd:
         names = sorted(os.listdir(fd))[:_MOST_SERVERS]
-    for name in names:
-        yield f"{layout.remote}/{name}"
+    for folder in (f"{layout.remote}/{name}" for name in names):
+        with contextlib.suppress(OSError):
+            layout.reach.refuse_symlinks(folder)
+            yield folder
 
 
 def _sector_in(layout: Layout, folder: str) -> bytes:

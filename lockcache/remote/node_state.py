@@ -50,6 +50,7 @@ def make_server_folder(layout: Layout, url: RemoteUrl) -> str:
     folder = server_folder(layout, url)
     for path in (layout.remote, folder):
         layout.reach.make_folder(path)
+        layout.reach.refuse_symlinks(path)
     return folder
 
 

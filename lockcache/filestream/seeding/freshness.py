@@ -16,7 +16,7 @@ import os
 import time
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk import READ, UPDATE, Layout
+from lockcache.filestream.disk import READ, UPDATE, Layout, is_alone
 
 __all__ = ["FreshnessCheck", "is_stuck", "was_checked", "was_refused"]
 
@@ -48,7 +48,8 @@ class FreshnessCheck(NamedTuple):
     def _state(self, layout: Layout, how: bytes) -> None:
         # If this cannot be stated, the next process looks again.
         with contextlib.suppress(OSError), layout.reach.open(layout.seed_lock, UPDATE) as fd:
-            os.pwrite(fd, self._of_path() + self._of_rest() + how, 0)
+            if is_alone(fd):  # else the file has another name, which somebody planted
+                os.pwrite(fd, self._of_path() + self._of_rest() + how, 0)
 
     def _of_path(self) -> bytes:
         return _digest(os.fsencode(self.path))
