@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.eviction import change_pins
 from lockcache.filestream.policy import Policy
+from lockcache.lowlevel import CacheDirectory, Layout, entry_name
 from tests.daemon.daemon_process import RunningDaemon, run_daemon
 from tests.daemon.directories import bytes_on_disk, make_directory
 from tests.state_pages import set_policy
@@ -64,3 +68,16 @@ def test_without_a_cap_and_a_policy_of_its_own_the_daemon_goes_by_the_directorys
     assert run_daemon("--once", cache_path).returncode == 0
     assert bytes_on_disk(cache_path) <= 950_000
     assert read(cache_path, keys) == keys
+
+
+@pytest.mark.parametrize("budget", [("--max-entries", "5"), ("--max-age", "1s")])
+def test_no_budget_of_the_daemon_takes_what_is_pinned(cache_path: Path, budget: tuple[str, str]) -> None:
+    keys = put_expensive(cache_path)
+    for key in keys:
+        os.utime(Layout(str(cache_path)).entry(entry_name(key.encode())), (1000, 1000))
+    with closing(CacheDirectory(str(cache_path), 5.0)) as directory:
+        change_pins(directory, add=[entry_name(key.encode()) for key in keys[:3]])
+    assert run_daemon("--once", *budget, cache_path).returncode == 0
+    left = read(cache_path, keys)
+    assert len(left) < EXPENSIVE
+    assert left[:3] == keys[:3]

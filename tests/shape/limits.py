@@ -42,8 +42,8 @@ LIMITS: Final[dict[str, Limit]] = {
     "conditions on a special case, lockcache": Limit(56, 40),
     "circles of imports, modules": Limit(0, 0),
     "circles of imports, packages": Limit(0, 0),
-    "code lines, lockcache": Limit(35114, 25010),
-    "code lines, daemon": Limit(4995, 4385),
+    "code lines, lockcache": Limit(35119, 25010),
+    "code lines, daemon": Limit(4996, 4385),
     "code lines, stress": Limit(18411, 12509),
-    "code lines, tests": Limit(52485, 43667),
+    "code lines, tests": Limit(52615, 43667),
 }
