@@ -38,6 +38,7 @@ VARIABLES = {
     "LOCKCACHE_READONLY": "1: directories are only read, unless the program sets read_only=False",
     "LOCKCACHE_COMPILE_ONCE": "1: of processes that miss a key one compiles, unless the program sets compile_once",
     "LOCKCACHE_LEASE_TIMEOUT": "how long others wait for a compiling process, such as 5m, unless the program sets it",
+    "LOCKCACHE_COMPILE_SERVER": "auto, on or off: compile with headers that are compiled once; lockcache run: auto",
     "LOCKCACHE_DISABLE": "1: every cache is empty and stores nothing",
     "LOCKCACHE_RECACHE": "1: each process compiles each kernel again, once, and replaces the stored entry",
     "LOCKCACHE_REMOTE": "the server behind every directory that is written to, such as redis://host",

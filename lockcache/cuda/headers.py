@@ -28,8 +28,16 @@ def examine_headers(
     is_named = "/" in (options.name or "")  # a directory, in which NVRTC looks for headers
     if not (is_named or options.include_path or options.pre_include or headers.may_include(code, options.define_macro)):
         return None
+    found = examine(code, options, target_type, store)
+    return Headers(found.digest, found.placed, found.paths, bool(found.parts))
+
+
+def examine(
+    code: str | bytes, options: ProgramOptions, target_type: str, store: headers.ClosureStore | None
+) -> headers.Closure:
+    """Returns the closure of a program's headers as it is now. Raises as :func:`examine_headers`."""
     name, include_path = _searched(options, target_type)
-    found = headers.examine(
+    return headers.examine(
         code,
         include_path,
         options.pre_include,
@@ -38,7 +46,6 @@ def examine_headers(
         no_source_include=options.no_source_include,
         store=store,
     )
-    return Headers(found.digest, found.placed, found.paths, bool(found.parts))
 
 
 def _searched(options: ProgramOptions, target_type: str) -> tuple[str | None, list[Any]]:

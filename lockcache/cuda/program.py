@@ -21,7 +21,7 @@ import cuda.core
 from cuda.core import ObjectCode, ProgramOptions
 
 from lockcache import serving
-from lockcache.arguments import is_disabled
+from lockcache.arguments import configured_text, is_disabled
 from lockcache.cuda import restrict
 from lockcache.cuda.headers import examine_headers
 from lockcache.cuda.lazy_program import LazyProgram
@@ -146,8 +146,8 @@ class _Compilation:
         self._target_type = str(target_type)
         self._names = name_expressions
         self._logs = logs
-        #: What the compiler wrote, if it ran.
-        self._written = ""
+        #: What the compiler wrote, here or in a compile server; ``None`` if neither was asked.
+        self._written: str | None = None
         self._is_cxx = program._source_type.lower() == "c++"
         #: The version of NVRTC that the key has, or an earlier one.
         self._nvrtc = versions.nvrtc() if self._is_cxx else b""
@@ -181,7 +181,7 @@ class _Compilation:
 
     def _wrap(self, entry: Entry) -> ObjectCode:
         """Returns a fresh ObjectCode, as cuda.core makes one, and hands on what the compilation wrote."""
-        log = self._written if self.has_compiled else entry.metadata.get(_LOG)
+        log = entry.metadata.get(_LOG) if self._written is None else self._written
         if log and self._logs is not None:
             self._logs.write(log)
         mapping = entry.metadata.get("symbol_mapping", {})
@@ -218,13 +218,19 @@ class _Compilation:
     def _why_not_to_keep(self, entry: Entry) -> str:
         if not entry.code:
             return _EMPTY if self._target_type.lower() == "ltoir" else "the compiler gave no code"
+        if self.has_compiled and (reason := self._why_not_as_others_would()):
+            return reason
+        return f"{self._label()}: a header changed while it was compiled" if self._has_new_headers() else ""
+
+    def _why_not_as_others_would(self) -> str:
+        """Returns why the NVRTC of this process may have given something else than that of another process."""
         if self._is_cxx and not self._options.restrict and restrict.is_tainted(str(self._options.arch)):
             return _TAINTED
         if self._is_cxx and (reason := self._why_another_nvrtc()):
             return reason
         if self._program._given_names - _names_in(self._names):
             return "it was compiled with other name expressions before, which NVRTC keeps"
-        return f"{self._label()}: a header changed while it was compiled" if self._has_new_headers() else ""
+        return ""
 
     def _why_another_nvrtc(self) -> str:
         try:
@@ -239,26 +245,54 @@ class _Compilation:
             return True
 
     def _compile(self) -> Entry:
+        served = self._served() if self._is_cxx and configured_text("LOCKCACHE_COMPILE_SERVER") else None
+        return self._compile_here() if served is None else served
+
+    def _served(self) -> Entry | None:
+        """Returns what a compile server compiled; ``None`` where this process has to."""
+        from lockcache.compile_server import Mode, configured_mode
+
+        mode = configured_mode()
+        if mode is Mode.OFF:
+            return None
+        from lockcache.cuda.served import compile_by_server
+
+        names = self._names if isinstance(self._names, tuple) else None
+        if names is None or _names_in(names) != set(names):
+            return None  # the compiler says what is wrong with them
+        source, options, nvrtc = self._program._source, self._options, self._nvrtc
+        answer = compile_by_server(source, options, self._target_type, names, nvrtc, mode, self._closures)
+        if answer is None:
+            return None
+        self._written = answer.written
+        mapping = dict(zip(names, answer.lowered, strict=True))
+        code = _WRAP[self._target_type.lower()](answer.code, name=self._options.name, symbol_mapping=mapping)
+        return self._entry(code, answer.release)
+
+    def _compile_here(self) -> Entry:
         log = io.StringIO()
         compiled = self._program._compile_now(self._target_type, self._names, log)
         self.has_compiled, self._written = True, log.getvalue()
+        return self._entry(compiled)
+
+    def _entry(self, compiled: ObjectCode, release: str = "") -> Entry:
         code, found = coerce_value(compiled) if compiled.code else (b"", {})
         if self._written:
             found[_LOG] = _bounded(self._written)
         if self._options.arch:
             found["arch"] = self._options.arch
-        compiler = self._compiler(found.get("compiler"))
+        compiler = self._compiler(found.get("compiler"), release)
         if compiler:
             found["compiler"] = compiler
         return Entry(code, found)
 
-    def _compiler(self, stated: str | None) -> str | None:
+    def _compiler(self, stated: str | None, release: str) -> str | None:
         """Returns the compiler with the version that it left in its output: ``nvrtc 13.5.37``."""
         tool = _COMPILERS.get(self._program._source_type.lower())
         if tool and stated:
             return f"{tool} {stated.split()[-1]}"
         # LTO-IR says nothing of its compiler.
-        return f"{tool} {versions.nvrtc_release()}" if tool == "nvrtc" else stated
+        return f"{tool} {release or versions.nvrtc_release()}" if tool == "nvrtc" else stated
 
     def _examine(self) -> Headers | None:
         if not self._is_cxx:

@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping
 
 from lockcache.arguments import SWITCHES, configured_file, configured_switch, unknown_variables
+from lockcache.compile_server import configured_mode, describe_state, read_state
 from lockcache.composition import coerce_arguments
-from lockcache.doctor.findings import NOTE, UNUSABLE, Finding
+from lockcache.doctor.findings import DEGRADED, NOTE, UNUSABLE, Finding
 from lockcache.remote import configured_url
 from lockcache.serving import configured_seal
 
@@ -36,6 +37,19 @@ def origin(given: str | None, root: str) -> Finding:
     advice = "lockcache config" if unknown else ""
     measured = {"source": source, "environment": environment, "unknown_variables": unknown}
     return Finding("path", NOTE, found, means, advice, measured)
+
+
+def compile_server() -> Finding:
+    """Report the compile server of this user on this node, and what it does not compile any more."""
+    state = read_state()
+    mode = configured_mode()
+    found = f"{describe_state(state)}; programs that are started here: {mode.value}"
+    off = [] if state is None else [each for each in state["prefixes"] if each["state"] == "off"]
+    if not off:
+        return Finding("compile server", NOTE, found, measured={"state": state, "mode": mode.value})
+    means = f"it does not compile programs that begin with {', '.join(off[0]['includes'])}: {off[0]['why']}"
+    advice = "report the program and the versions of its headers; LOCKCACHE_COMPILE_SERVER=off switches it off"
+    return Finding("compile server", DEGRADED, found, means, advice, {"state": state, "mode": mode.value})
 
 
 def check_variables() -> list[str]:

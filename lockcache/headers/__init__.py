@@ -8,9 +8,23 @@ output. Nothing of CUDA is imported.
 """
 
 from lockcache.headers.closure import Closure
+from lockcache.headers.files_seen import Facts, decode_facts, encode_facts, hold
 from lockcache.headers.fingerprint import examine, fingerprint
 from lockcache.headers.paths import PathUse
 from lockcache.headers.saved import ClosureStore, Evidence
 from lockcache.headers.source import clock_in, may_include
 
-__all__ = ["Closure", "ClosureStore", "Evidence", "PathUse", "clock_in", "examine", "fingerprint", "may_include"]
+__all__ = [
+    "Closure",
+    "ClosureStore",
+    "Evidence",
+    "Facts",
+    "PathUse",
+    "clock_in",
+    "decode_facts",
+    "encode_facts",
+    "examine",
+    "fingerprint",
+    "hold",
+    "may_include",
+]

@@ -10,6 +10,7 @@ is opened, but the directories that computed names made count are listed again.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from typing import NamedTuple
@@ -38,6 +39,31 @@ class Facts(NamedTuple):
     def weight(self) -> int:
         """The number of facts to remember."""
         return sum(map(len, self)) + sum(len(names) for _, names in self.listings)
+
+
+def encode_facts(facts: Facts) -> bytes:
+    """Returns the facts as text, for another process of the same host."""
+    files = [(os.fsdecode(path), *found) for path, found in facts.files]
+    directories = [(os.fsdecode(path), found) for path, found in facts.directories]
+    absent = [os.fsdecode(path) for path in facts.absent]
+    irregular = [(os.fsdecode(path), sort) for path, sort in facts.irregular]
+    listings = [(os.fsdecode(path), list(map(os.fsdecode, names))) for path, names in facts.listings]
+    return json.dumps([files, directories, absent, irregular, listings]).encode()
+
+
+def decode_facts(text: bytes) -> Facts:
+    """Returns the facts of :func:`encode_facts`. Raises :class:`ValueError` for anything else."""
+    try:
+        files, directories, absent, irregular, listings = json.loads(text)
+        return Facts(
+            tuple((os.fsencode(path), tuple(found)) for path, *found in files),
+            tuple((os.fsencode(path), None if found is None else tuple(found)) for path, found in directories),
+            tuple(map(os.fsencode, absent)),
+            tuple((os.fsencode(path), sort) for path, sort in irregular),
+            tuple((os.fsencode(path), list(map(os.fsencode, names))) for path, names in listings),
+        )
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"not the facts of headers: {error}") from None
 
 
 def hold(facts: Facts) -> bool:

@@ -36,6 +36,11 @@ def variables(target_type: str) -> list[object]:
     return [[name, value] for name in _VARIABLES[target_type] if (value := get(name)) is not None]
 
 
+def variable_names() -> list[str]:
+    """Returns the names of all variables that change the output of a compiler."""
+    return list(_ALL_VARIABLES)
+
+
 def all_variables() -> list[object]:
     """Returns the names and values of the set variables that change any kind of output."""
     # The dictionary in os.environ, if this Python has it there, knows at once that all are unset.

@@ -75,6 +75,20 @@ _found: bytes | None = None
 _NVRTC: Final = ("NVRTC", "install nvidia-cuda-nvrtc")
 
 
+def nvrtc_path() -> str | None:
+    """Returns the file of the NVRTC that is loaded, or would be; ``None`` where to know takes loading it."""
+    if _loaded is not None:
+        return _library_path("nvrtc")
+    found = _find_file()
+    return None if found is None else found[0]
+
+
+def nvrtc_build(path: str) -> bytes | None:
+    """Returns what :func:`nvrtc` says of the file at this path; ``None`` where to know takes loading it."""
+    found = _versioned(path)
+    return None if found is None else hashing.encode(_nvrtc(*found))
+
+
 def nvrtc_release() -> str:
     """Returns the version that NVRTC states, ``13.5``, for people to read. It is not part of a key."""
     from cuda.bindings import nvrtc as bindings
@@ -163,8 +177,12 @@ def _nvrtc(library: str | None, major: int, minor: int) -> list[object]:
 def _find_file() -> tuple[str, int, int] | None:
     """Returns the NVRTC that would be loaded, and its version; ``None`` where to know them takes loading it."""
     path = _find_path("nvrtc")
-    library = _LIBRARY.match(os.path.basename(path)) if path else None
-    if not path or library is None:
+    return _versioned(path) if path else None
+
+
+def _versioned(path: str) -> tuple[str, int, int] | None:
+    library = _LIBRARY.match(os.path.basename(path))
+    if library is None:
         return None
     path = os.path.realpath(path)
     try:

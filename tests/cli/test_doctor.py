@@ -42,7 +42,7 @@ def test_a_cache_in_order_on_a_good_disk_is_good_and_unchanged(filled: Path) -> 
     assert (code, verdicts(checks)) == (0, {} if os.geteuid() == 0 else {"group": UNTESTED})
     assert everything_in(filled) == before
     expected = "directory|file system|safety|policy|daemon|room|open files|accounting|leftovers|writing|locks|rename"
-    expected += "|exclusive creation|new names|attributes|times|group|clock|fsync|a real cache|path"
+    expected += "|exclusive creation|new names|attributes|times|group|clock|fsync|a real cache|path|compile server"
     assert set(checks) == set(expected.split("|"))
     assert checks["a real cache"]["measured"]["hit_us"] > 0
 

@@ -28,6 +28,7 @@ from lockcache.arguments import (
 from lockcache.cli import options
 from lockcache.cli.open_directory import no_cache
 from lockcache.cli.output import cap_in_words, in_one_word, plain, print_json, print_table, seed_in_words, size_in_words
+from lockcache.compile_server import configured_mode
 from lockcache.filestream import Seed, configured_priority
 from lockcache.lowlevel import Layout, Policy, StatedPolicy, is_cache
 from lockcache.remote import configured_url
@@ -153,10 +154,11 @@ def _sharing() -> list[_Setting]:
 def _turns() -> list[_Setting]:
     seconds = coerce_lease_timeout(None)
     shown = "a minute, or longer as compiling took" if seconds is None else f"{seconds:g} s"
-    is_on, default = coerce_compile_once(None), "the default"
+    is_on, server, default = coerce_compile_once(None), configured_mode(), "the default"
     return [
         _Setting("compile_once", is_on, str(in_one_word(is_on)), _variable("LOCKCACHE_COMPILE_ONCE") or default),
         _Setting("lease_timeout_seconds", seconds, shown, _variable("LOCKCACHE_LEASE_TIMEOUT") or default),
+        _Setting("compile_server", server.value, server.value, _variable("LOCKCACHE_COMPILE_SERVER") or default),
     ]
 
 

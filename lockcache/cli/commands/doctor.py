@@ -20,7 +20,7 @@ from lockcache.cli.tables import GAP, align
 from lockcache.doctor.examine import TIMEOUT_SECONDS, examine
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, Report
 from lockcache.doctor.pair import TIMEOUT_SECONDS as PAIR_TIMEOUT_SECONDS, WAITING, Certificate, certify, prints
-from lockcache.doctor.path_source import origin
+from lockcache.doctor.path_source import compile_server, origin
 from lockcache.doctor.server import examine_remote
 
 _STYLES: Final = {GOOD: "green", NOTE: "cyan", DEGRADED: "yellow", UNUSABLE: "bold red", UNTESTED: "yellow"}
@@ -100,7 +100,7 @@ def command(
 def _examine(root: str, directory: str | None, timeout: float | None) -> Report:
     with _watched() as watch:
         examined = examine(root, timeout or TIMEOUT_SECONDS, watch)
-    return Report(root, [origin(directory, root), *examined.findings])
+    return Report(root, [origin(directory, root), *examined.findings, compile_server()])
 
 
 def _certify(root: str, directory: str | None, timeout: float | None) -> Certificate:

@@ -335,6 +335,8 @@ def _variables(directory: str | None, max_size: str | None, behind: dict[str, st
     # Else JAX's own cache would be set for lockcache. A word that is not yes or no is reported later.
     frameworks = () if is_asked_for("LOCKCACHE_DISABLE") else FRAMEWORKS
     variables = variables_for(frameworks, directory, max_size, is_hooked=True) | behind
+    if frameworks:
+        variables["LOCKCACHE_COMPILE_SERVER"] = "auto"
     return {name: value for name, value in variables.items() if name in stated or name not in os.environ}
 
 

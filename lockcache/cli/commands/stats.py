@@ -15,6 +15,7 @@ from lockcache.cli.catalogue import Guest, Own, open_catalogue
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS
 from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, seed_in_words, size_in_words, span
 from lockcache.cli.progress import step_bar
+from lockcache.compile_server import describe_state, read_state
 from lockcache.filestream import Seed
 from lockcache.filestream.accounting import read_since, total_of
 from lockcache.filestream.bundle import SeedFile
@@ -67,8 +68,9 @@ def command(directories: tuple[str, ...], no_measure: bool, spread: bool, reset:
     Processes report hits and misses with a put, when they end, and when they ask for their own statistics. The cap
     limits the disk space of entries, in whole blocks. Drift is the difference between recorded and actual bytes;
     'lockcache recount' corrects it. A hit saves the compile time that its entry records. A server behind the
-    directory has its own line. Changes nothing, except with --reset, which resets the counts that every user of this
-    command sees, but not the metrics. With --json, several directories print an object each.
+    directory has its own line, and so has this user's compile server. Changes nothing, except with --reset, which
+    resets the counts that every user of this command sees, but not the metrics. With --json, several directories print
+    an object each.
 
     Works on every layout that the daemon manages. Directories of other programs are measured, and report no hits.
 
@@ -174,6 +176,7 @@ def _common(layout: Layout, total: Slot) -> dict[str, Any]:
         "programs": {**counters._asdict(), "hit_ratio": counters.hit_ratio},
         "since_reset": since and _counts_since(since),
         "remote": [_server(seen) for seen in read_servers(layout)],
+        "compile_server": read_state(),
         "daemon": {"who": keeper, **read_status(layout)} if keeper else None,
     }
 
@@ -233,6 +236,7 @@ def _facts(found: dict[str, Any], with_spread: bool) -> dict[str, str]:
         facts["remote" if number == 1 else f"remote {number}"] = _server_in_words(server)
     facts["drift"] = _drift(found)
     facts["daemon"] = found["daemon"]["who"] if found["daemon"] else "none running"
+    facts["compiler"] = describe_state(found["compile_server"])
     return facts
 
 

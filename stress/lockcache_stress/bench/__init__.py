@@ -16,7 +16,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_stress.bench.base import Line
     from lockcache_stress.bench.daemon import why_no_daemon
-    from lockcache_stress.bench.measurements import CURVES, MEASUREMENTS, BenchOutcome, run_bench
+    from lockcache_stress.bench.measurements import CURVES, MEASUREMENTS, ON_REQUEST, BenchOutcome, run_bench
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(__name__)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from lockcache_stress.bench import (
     boot,
+    compile_server,
     contention,
     curves,
     daemon,
@@ -47,11 +48,14 @@ MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
     "daemon-idle": daemon.measure_idle,
     "daemon-sweep": daemon.measure_sweep,
     "daemon-million": daemon_million.measure,
+    "compile-server": compile_server.measure,
     "curve-entries": curves.measure_entries,
     "curve-processes": curves.measure_processes,
 }
-#: The measurements that are run only on request, because they take long.
+#: The measurements that ``--curve`` asks for.
 CURVES: Final = ("curve-entries", "curve-processes")
+#: The measurements that are run only on request, because they take long.
+ON_REQUEST: Final = (*CURVES, "compile-server")
 
 
 def run_bench(

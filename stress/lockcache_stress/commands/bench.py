@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from lockcache_stress.bench import CURVES, MEASUREMENTS, BenchOutcome, run_bench, why_no_daemon
+from lockcache_stress.bench import CURVES, MEASUREMENTS, ON_REQUEST, BenchOutcome, run_bench, why_no_daemon
 from lockcache_stress.commands.shell import Shell, with_shell
 from lockcache_stress.gpu import describe_machine
 from lockcache_stress.report import Files, Ran, Written, print_bench
@@ -43,7 +43,7 @@ def bench_command(
     """Measure this cache and others in one run, print ratios, and say what must hold and whether it does.
 
     Others are cuda.core's, diskcache and JAX's LRU cache, as far as they are installed, and plain files. NAMES are the
-    measurements to run; all but the curves by default.
+    measurements to run; all but the curves and compile-server by default.
 
     \b
     Examples:
@@ -76,5 +76,5 @@ def bench_command(
 
 
 def _chosen(names: Sequence[str], curve: bool) -> list[str]:
-    chosen = list(names) or [name for name in MEASUREMENTS if name not in CURVES]
+    chosen = list(names) or [name for name in MEASUREMENTS if name not in ON_REQUEST]
     return chosen + [name for name in CURVES if curve and name not in chosen]

@@ -1,0 +1,189 @@
+"""Asking the server: what a process does that has something to compile, and what people ask.
+
+Keeps the promise that the server is never needed: whatever goes wrong, :func:`ask` returns ``None``. A server that is
+not there, or does not answer at once, costs 50 ms at most; one that dies while it compiles is reported by the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from lockcache.arguments import warn_once
+from lockcache.compile_server import wire
+from lockcache.compile_server.limits import ACKNOWLEDGED_SECONDS, STARTED_SECONDS
+from lockcache.compile_server.place import Place, open_place
+from lockcache.compile_server.prefix import Mode, Request
+from lockcache.compile_server.starting import reap, start
+from lockcache.sizes import counted
+
+_log: Final = logging.getLogger("lockcache")
+
+#: After a failure a process does not try again for so long: not each of its compilations loses time.
+_REST_SECONDS: Final = 5.0
+#: Between two looks for the socket that another process is making, which takes a millisecond. There is no event to wait
+#: for: that process holds the lock for the server, which keeps it.
+_BETWEEN_LOOKS_SECONDS: Final = 0.002
+_STATE_SECONDS: Final = 2.0
+
+_rests_until = 0.0
+
+
+class Answer(NamedTuple):
+    """What NVRTC left, in a process that has the headers."""
+
+    code: bytes
+    #: As NVRTC wrote it, with the NUL at its end.
+    log: bytes
+    #: The lowered names, in the order of the name expressions.
+    lowered: tuple[bytes, ...]
+    #: What NVRTC calls its version, ``13.5``.
+    release: str
+
+    @property
+    def written(self) -> str:
+        """The log as cuda.core hands it on: nothing, where it is only the NUL at its end."""
+        return self.log.decode(errors="backslashreplace") if len(self.log) > 1 else ""
+
+
+def ask(
+    request: Request, source: bytes, names: tuple[bytes, ...], mode: Mode, evidence: Callable[[], bytes]
+) -> Answer | None:
+    """Returns what the server compiled; ``None`` where the caller has to compile. Raises nothing.
+
+    ``evidence`` is called where the server does not have the headers yet: it returns the facts by which a change of
+    them is seen (:func:`lockcache.headers.encode_facts`), or nothing if they do not suffice.
+    """
+    global _rests_until
+    if time.monotonic() < _rests_until:
+        return None
+    try:
+        with open_place() as place:
+            return _Asking(place, request, source, names, evidence).ask(mode)
+    except (OSError, ValueError) as error:
+        _rests_until = time.monotonic() + _REST_SECONDS
+        _log.debug("the compile server is not used: %s", error)
+        return None
+    finally:
+        reap()
+
+
+class _Asking(NamedTuple):
+    """One request."""
+
+    place: Place
+    request: Request
+    source: bytes
+    names: tuple[bytes, ...]
+    evidence: Callable[[], bytes]
+
+    def ask(self, mode: Mode) -> Answer | None:
+        connection, patience = _connect(self.place)
+        with connection:
+            begun, said = time.monotonic(), None
+            wire.send(connection, {"ask": "compile", "mode": mode.value, **self.request._asdict()})
+            if mode is Mode.AUTO and patience > ACKNOWLEDGED_SECONDS:
+                # The first program of a prefix is its caller's, so that a server which is starting need not be waited
+                # for: it reads later what was sent, and counts.
+                with contextlib.suppress(TimeoutError):
+                    said = wire.receive_head(connection, begun + ACKNOWLEDGED_SECONDS)
+            else:
+                said = wire.receive_head(connection, begun + patience)
+            if said is None:
+                return None
+            if said.get("state") != "taken":
+                if said.get("off") is True:
+                    warn_once(f"the compile server is off for some programs: {said.get('why')}; see lockcache doctor")
+                return None
+            try:
+                return self._compile(connection, said, begun)
+            except OSError as error:  # a child that died, a header that changed: of this request, not of the server
+                _log.debug("the compile server did not compile: %s", error)
+                return None
+
+    def _compile(self, connection: socket.socket, said: dict[str, Any], begun: float) -> Answer | None:
+        until = begun + _seconds(said)
+        evidence = self.evidence() if said.get("evidence") is True else b""
+        names = json.dumps([os.fsdecode(name) for name in self.names]).encode()
+        connection.settimeout(max(0.001, until - time.monotonic()))
+        wire.send(connection, {}, names, self.source, evidence)
+        answer = wire.receive_head(connection, until)
+        if answer.get("state") != "compiled":
+            return None
+        blobs = wire.receive_blobs(connection, answer, until)
+        if len(blobs) != 3:
+            raise wire.BrokenMessageError("an answer of another kind")
+        code, log, lowered_blob = blobs
+        lowered = json.loads(lowered_blob)
+        if not code or not isinstance(lowered, list) or len(lowered) != len(self.names):
+            raise wire.BrokenMessageError("an answer to something else")
+        release = ".".join(str(number) for number in answer["release"])
+        return Answer(code, log, tuple(os.fsencode(name) for name in lowered), release)
+
+
+def _seconds(said: dict[str, Any]) -> float:
+    seconds = said.get("seconds")
+    if not isinstance(seconds, (int, float)) or not 0 <= seconds <= 3600:
+        raise wire.BrokenMessageError("a server without patience")
+    return float(seconds)
+
+
+def _connect(place: Place) -> tuple[socket.socket, float]:
+    """Returns a connection to the server, started if there is none, and how long it may be silent."""
+    until = time.monotonic() + ACKNOWLEDGED_SECONDS
+    while True:
+        try:
+            return place.connect(ACKNOWLEDGED_SECONDS), _patience(place)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if start(place):
+                return place.connect(ACKNOWLEDGED_SECONDS), STARTED_SECONDS
+        if time.monotonic() >= until:
+            raise TimeoutError("the lock of a server is held, and no server listens")
+        time.sleep(_BETWEEN_LOOKS_SECONDS)
+
+
+def _patience(place: Place) -> float:
+    """Returns for how long a server may be silent: longer, while its interpreter starts. Its socket says since when."""
+    age = time.time() - place.born()
+    return STARTED_SECONDS if 0 <= age < STARTED_SECONDS else ACKNOWLEDGED_SECONDS
+
+
+def read_state() -> dict[str, Any] | None:
+    """Returns what the server says of itself; ``None`` where none runs. Starts none. Raises nothing."""
+    return _say("state")
+
+
+def describe_state(state: dict[str, Any] | None) -> str:
+    """Returns what :func:`read_state` returned in a line."""
+    if state is None:
+        return "no compile server running"
+    ready = sum(prefix["state"] == "ready" for prefix in state["prefixes"])
+    words = f"compile server {state['pid']}: headers of {counted(ready, 'prefix', 'prefixes')} held"
+    words += f", {state['compiled']} compiled, {state['left']} left to their programs"
+    for count, what in (
+        (state["failed"], "failed here and compiled by their programs"),
+        (state["checked"], "compared with ordinary compilations"),
+        (state["differences"], "of them different"),
+    ):
+        words += f", {count} {what}" if count else ""
+    return words
+
+
+def stop() -> bool:
+    """Have the server end. Returns whether one did."""
+    return _say("stop") is not None
+
+
+def _say(what: str) -> dict[str, Any] | None:
+    try:
+        with open_place(makes=False) as place, place.connect(_STATE_SECONDS) as connection:
+            wire.send(connection, {"ask": what})
+            return wire.receive_head(connection, time.monotonic() + _STATE_SECONDS)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,43 @@
+"""Limits of a server: how many, how large, how long. A test or a starter may state others, as JSON."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+#: For how long a server that runs may leave a request without a word. All that a caller loses where one hangs.
+ACKNOWLEDGED_SECONDS: Final = 0.05
+#: The same for a server that is starting: its interpreter takes 0.1 s, and several times that on a busy machine.
+STARTED_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server grants itself."""
+
+    #: Prefixes whose headers are held at once. Each has some 100 MiB resident, and 310 MiB of disk for CUB.
+    holders: int = 4
+    #: What a holder may have resident; one that has more is not used.
+    resident_bytes: int = 200 << 20
+    #: Prefixes that are remembered, and requests that wait. What comes beyond is compiled by its caller.
+    prefixes: int = 1024
+    waiting: int = 256
+    #: Connections that have not said yet what they want.
+    unread: int = 256
+    #: Without a request for so long a holder ends, and the server once it has none.
+    idle_seconds: float = 300.0
+    #: For how long headers may be compiled, and a prefix is left alone for which that failed.
+    create_seconds: float = 60.0
+    refused_seconds: float = 60.0
+    #: A child is killed after so long, and four times what compiling the headers took.
+    child_seconds: float = 10.0
+    #: One compilation in so many is repeated without precompiled headers, and compared.
+    check_every: int = 128
+    #: How many compile at once; 0: as many as there are cores.
+    at_once: int = 0
+
+    @property
+    def slots(self) -> int:
+        """How many compile at once."""
+        return self.at_once or len(os.sched_getaffinity(0))

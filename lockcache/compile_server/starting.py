@@ -1,0 +1,66 @@
+"""Starting a server: a fresh interpreter, with nothing of the process that starts it but a socket and a lock."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import Any, Final
+
+from lockcache.compile_server.place import Place
+
+# Without site: its .pth files may load anything. The caller's own path comes along, since lockcache was found there.
+_PROGRAM: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from lockcache.compile_server.process import main; main(sys.argv[2:])"
+)
+
+#: Interpreters that were started and may not have been waited for: they end as soon as the server is on its own.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def start(place: Place, limits: dict[str, Any] | None = None) -> bool:
+    """Start a server unless one runs or is starting. Returns whether one was started. Raises :class:`OSError`.
+
+    From here on callers can connect: what they say waits in the socket until the server reads it, and if the server
+    does not get that far, the kernel tells them.
+    """
+    reap()
+    lock = place.try_lock()
+    if lock < 0:
+        return False
+    try:
+        listener = place.listen()
+        try:
+            _spawn(listener, lock, limits or {})
+        finally:
+            listener.close()
+    finally:
+        os.close(lock)
+    return True
+
+
+def reap() -> None:
+    """Take the interpreters that have ended off the table of processes."""
+    _started[:] = [process for process in _started if process.poll() is None]
+
+
+def _spawn(listener: socket.socket, lock: int, limits: dict[str, Any]) -> None:
+    if not sys.executable:
+        raise FileNotFoundError("no interpreter to start a server with")
+    path = [entry for entry in sys.path if os.path.isabs(entry)]
+    numbers = [str(listener.fileno()), str(lock)]
+    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, json.dumps(path), *numbers, json.dumps(limits)]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(listener.fileno(), lock),
+        start_new_session=True,
+        cwd="/",
+        env={name: value for name, value in os.environ.items() if not name.startswith("LOCKCACHE_")},
+    )
+    _started.append(process)

@@ -1,0 +1,194 @@
+"""Whatever goes wrong with a server, its holder or a child, every caller has its code."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache.compile_server import asking, open_place, read_state, wire
+from tests.cuda.compile_server.programs import children_of, compiled, is_running, kernel
+
+pytestmark = [pytest.mark.cuda, pytest.mark.slow]
+
+#: Compiles one kernel after another as many as it is asked for, each in a new cache.
+CALLER = """
+import pathlib, sys, tempfile
+from tests.cuda.compile_server.programs import compiled, kernel
+print("ready", flush=True)
+first = int(sys.argv[1])
+for number in range(first, first + int(sys.argv[2])):
+    with tempfile.TemporaryDirectory() as folder:
+        code = compiled(kernel(number), pathlib.Path(folder) / "c", "on").code
+        assert code[1:4] == b"ELF", code[:20]
+print("done", flush=True)
+"""
+
+
+def caller(first: int, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CALLER, str(first), str(count)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", *sys.path])},
+    )
+
+
+def held() -> int:
+    state = read_state()
+    assert state is not None
+    [holder] = children_of(state["pid"])
+    return holder
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("victim", ["server", "holder", "child"])
+def test_a_kill_at_any_time_costs_no_caller_its_code(place: Path, tmp_path: Path, victim: str) -> None:
+    compiled(kernel(0), tmp_path / "first", "on")
+    killed = 0
+    with caller(1000, 8) as one, caller(2000, 8) as other:
+        callers = [one, other]
+        for each in callers:
+            assert each.stdout is not None
+            assert each.stdout.readline() == "ready\n"
+        killed = kill_while(callers, victim)
+        for each in callers:
+            assert each.stdout is not None
+            assert each.stdout.read() == "done\n"
+            assert each.wait() == 0
+    assert killed
+
+
+def kill_while(callers: list[subprocess.Popen[str]], victim: str) -> int:
+    """Kill all processes of a kind again and again until the callers have ended. Returns how many."""
+    killed = 0
+    while any(each.poll() is None for each in callers):
+        state = read_state()
+        server = state["pid"] if state else 0
+        holders = children_of(server)
+        pids = {"server": [server], "holder": holders, "child": [pid for each in holders for pid in children_of(each)]}
+        for pid in filter(None, pids[victim]):
+            try:
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+            except ProcessLookupError:
+                pass
+        time.sleep(0.05)  # in between, others get some way
+    return killed
+
+
+def test_a_dead_server_is_replaced(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled(kernel(0), tmp_path / "first", "on")
+    before = read_state()
+    assert before is not None
+    holders = children_of(before["pid"])
+    os.kill(before["pid"], signal.SIGKILL)
+    plain = compiled(kernel(1), tmp_path / "off", "off")
+    monkeypatch.setattr(asking, "_rests_until", 0.0)
+    assert compiled(kernel(1), tmp_path / "second", "on") == plain
+    after = read_state()
+    assert after is not None
+    assert after["pid"] != before["pid"]
+    wait_until(lambda: not any(map(is_running, holders)))
+
+
+def test_a_hung_child_is_killed(place: Path, started: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    started(child_seconds=1.0)
+    compiled(kernel(0), tmp_path / "first", "on")
+    stopped: list[int] = []
+
+    def stop_child() -> bool:
+        for pid in children_of(held()):
+            os.kill(pid, signal.SIGSTOP)
+            stopped.append(pid)
+        return bool(stopped) or process.poll() is not None
+
+    with caller(5000, 1) as process:
+        wait_until(stop_child)
+        assert process.stdout is not None
+        assert process.stdout.read() == "ready\ndone\n"
+    wait_until(lambda: not any(map(is_running, stopped)))
+
+
+def test_a_hung_server_and_a_hung_holder_cost_little(place: Path, tmp_path: Path) -> None:
+    compiled(kernel(0), tmp_path / "first", "on")
+    state = read_state()
+    assert state is not None
+    os.kill(state["pid"], signal.SIGSTOP)
+    try:
+        assert compiled(kernel(1), tmp_path / "second", "on") == compiled(kernel(1), tmp_path / "off", "off")
+    finally:
+        os.kill(state["pid"], signal.SIGCONT)
+
+
+@pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE])
+def test_without_memory_disk_or_descriptors_callers_compile(
+    place: Path, started: Callable[..., dict[str, Any]], tmp_path: Path, limit: int
+) -> None:
+    state = started()
+    low = {resource.RLIMIT_AS: 200 << 20, resource.RLIMIT_FSIZE: 1 << 20, resource.RLIMIT_NOFILE: 9}[limit]
+    resource.prlimit(state["pid"], limit, (low, low))
+    served = compiled(kernel(1), tmp_path / "on", "on")
+    assert served == compiled(kernel(1), tmp_path / "off", "off")
+
+
+def test_a_flood_of_requests_is_bounded(place: Path, started: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    started(unread=8, waiting=2)
+    with open_place() as opened:
+        silent = [opened.connect(1.0) for _ in range(40)]
+        for text in (b"\0\0\0\2{}", b"\xff" * 8, b"\0\0\0\5[[[[[", b"\0\0\0\x10" + b'{"ask": "compile'):
+            with opened.connect(1.0) as connection:
+                connection.sendall(text)
+        served = compiled(kernel(1), tmp_path / "on", "on")
+    assert served == compiled(kernel(1), tmp_path / "off", "off")
+    for connection in silent:
+        connection.close()
+    assert read_state() is not None
+
+
+def test_a_request_that_is_none_is_refused(place: Path, started: Callable[..., dict[str, Any]]) -> None:
+    started()
+    for asked in ({"library": 5}, {"mode": "sometimes"}, {"ask": "else"}, {"options": [5]}, {"target": "exe"}):
+        with open_place() as opened, opened.connect(1.0) as connection:
+            wire.send(connection, {"ask": "compile", "mode": "on", **asked})
+            connection.settimeout(10)
+            assert connection.recv(1) == b""
+    state = read_state()
+    assert state is not None
+    assert state["prefixes"] == []
+
+
+def test_a_message_is_bounded(place: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall((wire.MOST_HEAD_BYTES + 1).to_bytes(4, "big"))
+        with pytest.raises(OSError, match="too long"):
+            wire.receive_head(theirs, time.monotonic() + 5)
+    with pytest.raises(OSError, match="too long"):
+        wire.pack_head({"text": "x" * wire.MOST_HEAD_BYTES})
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for lengths in ([-1], [1 << 40], [0] * 9, "five", [True]):
+            text = json.dumps({"blobs": lengths}).encode()
+            ours.sendall(len(text).to_bytes(4, "big") + text)
+            head = wire.receive_head(theirs, time.monotonic() + 5)
+            with pytest.raises(OSError, match="without lengths"):
+                wire.receive_blobs(theirs, head, time.monotonic() + 5)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.005)
