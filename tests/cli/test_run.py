@@ -244,7 +244,7 @@ def test_a_daemon_runs_for_as_long_as_the_command_and_dies_with_what_started_it(
     process = start("--daemon", "--dir", str(cache_path), "--max-size", "1G", "--", *program)
     assert "pid" in process.stdout.readline()
     if number is None:
-        assert process.communicate(timeout=60)[1].startswith("lockcache: no process found")
+        assert process.communicate(timeout=60)[1].startswith("lockcache: nothing here used lockcache: ")
         assert process.returncode == 0
     else:
         process.kill()
@@ -262,7 +262,7 @@ def test_the_cap_of_a_run_with_a_daemon_binds_no_later_program(
     program = (sys.executable, "-c", KEPT, str(cache_path))
     process = start("--daemon", "--dir", str(cache_path), *words, "--", *program, **variables)
     assert "pid" in process.stdout.readline()
-    assert process.communicate(timeout=60)[1].startswith("lockcache: no process found")
+    assert process.communicate(timeout=60)[1].startswith("lockcache: nothing here used lockcache: ")
     policy = policy_of(cache_path)
     assert (policy.max_size_bytes, policy.by_operator) == (1_000_000_000, False)
     with FileStreamProgramCache(cache_path, max_size_bytes=2_000_000_000) as cache:
