@@ -134,6 +134,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._arguments = {**arguments}
         del self._arguments["max_size_bytes"], self._arguments["priority"]
         self._directory, self._counts, self._report = parts.directory, parts.counts, parts.report
+        # What cannot be stored nobody needs to wait for.
+        self._is_off = self._directory.is_read_only
         self._implicit, self._renewed = parts.implicit, parts.renewed
         self._backing, self._backed, self._seeded = parts.backing, parts.backed, parts.seeded
         # Bound once: a hit spares the choice.
@@ -235,10 +237,7 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """Returns the entry, or the caller's turn to compute it; one across all processes that share the directory."""
-        if self._directory.is_read_only:  # what cannot be stored nobody needs to wait for
-            raw = coerce_key(key)
-            return self.get_entry(raw) or serving.unawaited(self, raw, label, partial(self._drop, raw))
-        if self._renewed is not None:
+        if self._is_off or self._renewed is not None:
             return super().begin(key, label=label, namespace=namespace)
         raw = key if type(key) is bytes else coerce_key(key)
         name = entry_name(raw)
@@ -269,13 +268,13 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """Returns the entry once the process or thread that has its turn stores it. Takes no turn."""
-        if self._directory.is_read_only or self._renewed is not None:
+        if self._is_off or self._renewed is not None:
             return super().wait(key, timeout_seconds)
         name, seconds = entry_name(coerce_key(key)), coerce_seconds("timeout_seconds", timeout_seconds)
         return self._entry(self._parts.once.load(name) or self._parts.once.wait(name, seconds))
 
     def __delitem__(self, key: bytes | str) -> None:
-        name = entry_name(key if type(key) is bytes else coerce_key(key))
+        name = _sha256(key if type(key) is bytes else coerce_key(key), usedforsecurity=False).hexdigest()
         if not self._parts.writer.remove(name):
             raise KeyError(key)
 
@@ -349,8 +348,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         finally:
             turn.end(was_stored=was_stored, was_dropped=was_dropped)
 
-    def _drop(self, key: bytes, value: object, cost_ns: int) -> Entry:
-        entry = computed_entry(value, cost_ns)
+    def _unstored(self, key: bytes, value: object, cost_ns: int) -> Entry:
+        entry = super()._unstored(key, value, cost_ns)
         put_into(self, key, entry)  # counted, and never read again through this object
         return entry
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, cast
 
-from lockcache.composition.parts import Parts, counted
+from lockcache.composition.parts import NOTHING_COUNTED, Parts, counted
 from lockcache.default_directory import NOWHERE
 from lockcache.filestream import CacheDirectory, Outcome, Writer, Written
 from lockcache.filestream.accounting import Slot, StatedPolicy
@@ -34,7 +34,7 @@ class NullStore(Parts):
         self.policy = StatedPolicy(self.layout)
         self.directory, self.writer = cast("CacheDirectory", self), cast("Writer", self)
         self.load = self.here = self._miss
-        self._begin(arguments)
+        self._arguments, self.counts = arguments, {**NOTHING_COUNTED}
         self.reader = EntryReader(self.layout, UnstatedRecency(NOWHERE))
         self.report = CountersReport(partial(counted, self.reader, self.counts), None)
 

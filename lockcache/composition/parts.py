@@ -70,6 +70,9 @@ _ARGUMENTS: Final[dict[str, tuple[Callable[[Any], Any], str, object, object]]] =
 }
 
 
+#: The counts of a cache object. Incremented without a lock, as in .entry.reader: a signal handler may count in the
+#: midst of anything.
+NOTHING_COUNTED: Final = dict.fromkeys(("puts", "evictions", "dropped_writes", "uncacheable"), 0)
 # The counts of a reader. By one call: each object that is opened and closed is asked for them three times.
 _READ: Final = attrgetter("hits", "misses", "corrupt_entries", "unverified_hits", "saved_ns", "waits")
 
@@ -121,7 +124,7 @@ class Parts:
         self.directory = directory
         # The names of entries that this object would have replaced, had it been allowed to.
         self._superseded: set[str] = set()
-        self._begin(arguments)
+        self._arguments, self.counts = arguments, {**NOTHING_COUNTED}
         if key_file := arguments["signing_key_file"]:
             self._keys = load_keys(key_file)
         is_seeded = self._apply_rules(arguments["max_size_bytes"], arguments["priority"])
@@ -135,11 +138,6 @@ class Parts:
         reports = [each.report for each in others if each is not None]
         self.report = CountersReport(counts, self.counting, keep, reports, uses=self.reader.uses)
         self.reader.report = weakref.ref(self.report)  # which refers to the reader
-
-    def _begin(self, arguments: Mapping[str, Any]) -> None:
-        self._arguments = arguments
-        # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
-        self.counts = dict.fromkeys(("puts", "evictions", "dropped_writes", "uncacheable"), 0)
 
     def _apply_rules(self, cap: int | None, priority: Priority | None) -> bool:
         """Bring the directory under the cap that the program states, and its seed up to date, if there is one.

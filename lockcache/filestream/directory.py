@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -63,6 +64,7 @@ _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NOT_WRITABLE: Final = (*_READ_ONLY, errno.ENOSPC, errno.EDQUOT)
 # Pages, each of which is replaced before it can be changed.
 _MOST_PAGES: Final = 3
+_EMPTY_SLOT: Final = bytes(16)
 
 
 class CacheDirectory:
@@ -253,29 +255,40 @@ class CacheDirectory:
             self.page = None
         self._close_locks()
 
-    def hold_shard(self, shard: int, timeout_seconds: float | None = None) -> tuple[Hold, StatePage]:
-        """Take a shard's lock, and the page that is in force under it. Raises :class:`OSError`.
+    def hold_shard(
+        self, shard: int, until: float | None = None, page: StatePage | None = None
+    ) -> tuple[Hold, StatePage, bytes]:
+        """Take a shard's lock, and the page that is in force under it, with what it states. Raises :class:`OSError`.
 
         A page that is made again counts each shard under its lock: so what was changed before is counted, and what is
-        changed from here on has to be accounted for on the new page. ``timeout_seconds``: by default the lock's own.
+        changed from here on has to be accounted for on the new page; but see :meth:`.NfsPage.was_at`.
+
+        ``until``: the end of the wait, in monotonic seconds; by default after the lock's own timeout. ``page``: the one
+        that has been in force so far, by default the directory's.
         """
-        lock, page = self.locks[shard], self.page or self.usage()
-        timeout = lock.timeout_seconds if timeout_seconds is None else timeout_seconds
-        for _ in range(_MOST_PAGES):
-            hold = lock.try_hold() or lock.hold(timeout)
+        lock, page, pages = self.locks[shard], page or self.page or self.usage(), 0
+        while True:
+            # Nearly always at once, and 1 us less than to begin with a deadline.
+            hold = lock.try_hold() or lock.hold(
+                lock.timeout_seconds if until is None else max(0.0, until - time.monotonic())
+            )
             try:
-                if page.was_at(self.layout.state) and page.is_own():
-                    # The first lock of a shard with nothing in it, or one in the place of another.
-                    lock.was_made = lock.was_made and page.slot(shard) != (0, 0)
-                    if lock.was_removed or lock.was_made:
+                image = page.read_if_at(self.layout.state, shard)
+                if image is not None:
+                    if lock.was_made:  # the first lock of a shard with nothing in it, or one in the place of another
+                        lock.was_made, lock.was_removed = False, lock.was_removed or not image.endswith(_EMPTY_SLOT)
+                    if lock.was_removed:
                         self.count_again_locked(shard, page)
-                    return hold, page
+                        image = page.image()
+                    return hold, page, image
             except BaseException:
                 hold.release()
                 raise
             hold.release()
+            pages += 1
+            if pages >= _MOST_PAGES and (until is None or time.monotonic() > until):
+                raise LockTimeoutError(f"{self.layout.state}: replaced again and again", self.layout.state)
             page = self.usage()
-        raise LockTimeoutError(f"{self.layout.state}: replaced again and again", self.layout.state)
 
     def count_again_locked(self, shard: int, page: StatePage) -> None:
         """Make a shard's slot say what its disk holds, once its lock's file was removed. Requires: shard lock.

@@ -12,6 +12,8 @@ import enum
 import errno
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from lockcache.errors import more_to_do
@@ -81,8 +83,9 @@ class Writer(Protocol):
     def store_copy(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
         """See :meth:`EntryWriter.store_copy`."""
 
-    def remove(self, name: str) -> bool:
-        """See :meth:`EntryWriter.remove`."""
+    @property
+    def remove(self) -> Callable[[str], bool]:
+        """See :attr:`EntryWriter.remove`."""
 
     def remove_all(self) -> None:
         """See :meth:`EntryWriter.remove_all`."""
@@ -91,7 +94,10 @@ class Writer(Protocol):
 class EntryWriter:
     """Stores and removes the entries of one directory."""
 
-    __slots__ = ("_puts", "directory", "fsync", "pack", "placement", "timeout_seconds")
+    __slots__ = ("_puts", "directory", "fsync", "pack", "placement", "remove", "timeout_seconds")
+
+    #: Removes an entry, also for good from the seed, if there is one. Returns whether there was one.
+    remove: Callable[[str], bool]
 
     def __init__(
         self,
@@ -104,6 +110,7 @@ class EntryWriter:
     ) -> None:
         self.pack: Pack = pack if keys is None else keys.pack
         self.directory = directory
+        self.remove = partial(remove_entry, directory, timeout_seconds=timeout_seconds, for_good=True)
         self.timeout_seconds = timeout_seconds
         self.fsync = fsync
         self.placement = RecordPlacement(use_files=use_record_files)
@@ -131,10 +138,6 @@ class EntryWriter:
     def store_copy(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
         """Store an entry of a source, its payload and record, unless there is one by then: a copy replaces nothing."""
         return self.store(name, loaded[0], unpack(loaded[1]), replaces=False)
-
-    def remove(self, name: str) -> bool:
-        """Remove an entry, also for good from the seed, if there is one. Returns whether there was one."""
-        return remove_entry(self.directory, name, self.timeout_seconds, for_good=True)
 
     def remove_all(self) -> None:
         """Remove all entries that are there. Those that are published meanwhile stay or go."""

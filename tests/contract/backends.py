@@ -85,7 +85,7 @@ def _signed(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -
 
 def _network(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
+        patch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "lustre")
         return kind(path, **arguments)
 
 

@@ -45,7 +45,7 @@ def test_its_rows_are_what_a_hit_passes(
     if "server" in words:
         monkeypatch.setenv("LOCKCACHE_REMOTE", "redis://127.0.0.1:1")  # no hit asks it
     if "network" in words:
-        monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
+        monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "lustre")
     group, turns, reads = "share" in words, "turns" in words, "only reads" in words or "auto"
     FileStreamProgramCache(cache_path, group=group)[b"k"] = b"x"
     with FileStreamProgramCache(cache_path, group=group, read_only=reads, compile_once=turns) as cache:

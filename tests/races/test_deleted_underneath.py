@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting.network_pages import NfsPage
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.entry.staging import StagedEntry
 from tests.matrix_sampling import diagonals
@@ -49,8 +50,8 @@ def test_whatever_is_deleted_in_the_middle_of_a_write_it_ends_and_is_read(make, 
 
 @pytest.mark.parametrize("kind", ["", "nfs4"])
 def test_a_page_that_is_made_again_has_what_is_written_meanwhile(cache_path, monkeypatch, kind):
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
-    monkeypatch.setattr("lockcache.filestream.accounting.pages._DIRECT", 0)  # a local disk takes whole blocks only
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: kind)
+    monkeypatch.setattr(NfsPage, "ways", NfsPage.ways[1:])  # a local disk takes whole blocks only
     stop, has_written = threading.Event(), threading.Event()
     with FileStreamProgramCache(cache_path) as writer:
 

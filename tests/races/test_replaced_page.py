@@ -82,7 +82,7 @@ def test_a_change_is_accounted_for_on_the_page_that_is_in_force_under_its_lock(
 
 def test_on_a_network_file_system_a_write_that_saw_no_cap_is_counted_by_the_first_one(cache_path, monkeypatch):
     """Such a write reads the page once, before it reserves, and does not look for a cap again."""
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "lustre")
     with Cache(cache_path) as writer:
         writer["older"] = b"x" * 20_000
         stop = stop_before(monkeypatch, StatePage, "add_locked", lambda page, shard, bytes_, *_: bytes_ > 20_000)

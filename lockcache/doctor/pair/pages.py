@@ -47,7 +47,7 @@ class _Page:
         with contextlib.suppress(LockTimeoutError), self._lock:
             self.ways["locked"] = True
         self._reopened = ReopenedPage(self._file)
-        if side.layout.is_fuse:
+        if side.layout.hosts.is_fuse:
             self.ways["reopened"] = True
             return
         with contextlib.suppress(OSError):

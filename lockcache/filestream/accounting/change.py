@@ -23,8 +23,8 @@ _NO_FILE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 class Account(Protocol):
     """An object by which a shard is accounted for: the state page, or a reservation on it."""
 
-    def add_locked(self, shard: int, bytes_: int, entries: int) -> object:
-        """Change a slot by so much. Requires: shard lock."""
+    def add_locked(self, shard: int, bytes_: int, entries: int, known: bytes | tuple[int, int]) -> tuple[int, int]:
+        """See :meth:`.StatePage.add_locked`."""
 
 
 class ShardChange:
@@ -34,16 +34,25 @@ class ShardChange:
     folders. It is accounted for when the block ends, also by an error. Another block may follow.
     """
 
-    def __init__(self, layout: Layout, account: Account, shard: int, *, makes: bool = False) -> None:
-        """See what other hosts did to the shard. ``makes``: a missing folder of entries will be wanted."""
+    def __init__(
+        self, layout: Layout, account: Account, shard: int, known: bytes = b"", *, makes: bool = False
+    ) -> None:
+        """See what other hosts did to the shard.
+
+        ``known``: what :meth:`.CacheDirectory.hold_shard` returned. ``makes``: a missing folder of entries will be
+        wanted.
+        """
         self.layout = layout
         self._account = account
+        self._known: bytes | tuple[int, int] = known
         self.shard = shard
         #: How files count here.
         self.space = layout.space or space_of(layout)
         #: Whether the folder of entries was just made, so that there is nothing in it.
         self.is_new = layout.hosts.look_at_shard_locked(shard, makes=makes)
         folders: tuple[str, ...] = layout.shard_folders(shard)
+        #: The folder of entries.
+        self.entries_folder = folders[0]
         # Mostly there are no records, and no views either: then each change asks for one folder, and not for three.
         #: Whether there is a folder of records.
         self.has_records = os.access(folders[1], os.F_OK, effective_ids=True)
@@ -52,6 +61,10 @@ class ShardChange:
     def make_records(self) -> None:
         """Have the next block make the folder of records, which is measured then."""
         self._measured = self.layout.shard_folders(self.shard)
+
+    def account_for(self, bytes_: int, entries: int = 0) -> None:
+        """Account for so much more, within the block or outside of it."""
+        self._known = self._account.add_locked(self.shard, bytes_, entries, self._known)
 
     def bytes_of(self, name: str, path: str) -> int | None:
         """Returns the bytes that an entry counts for; ``None`` if there is no entry that a scan would count.
@@ -86,4 +99,4 @@ class ShardChange:
     ) -> None:
         bytes_ = self.bytes + self.space.of_shard_folders(self._measured) - self._before_bytes
         if bytes_ or self.entries:
-            self._account.add_locked(self.shard, bytes_, self.entries)
+            self._known = self._account.add_locked(self.shard, bytes_, self.entries, self._known)

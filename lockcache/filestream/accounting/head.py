@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from lockcache.filestream.disk import FORMAT_MAGIC, FORMAT_VERSION, Space, is_sane, parse_json
+from lockcache.filestream.disk import FORMAT_MAGIC, FORMAT_VERSION, SPACES, Space, is_sane, parse_json
 from lockcache.filestream.policy import Policy, Priority, Seed
 
 #: What states who may do what: it changes with the policy alone.
@@ -83,7 +83,7 @@ def decode_head(page: bytes) -> Head | None:
     if _DIGEST.unpack_from(page, len(sector))[0] != xxh3_64_intdigest(sector):
         return None
     _, _, folder, block, inode, shows, flags, priority, cap = _HEAD.unpack_from(sector)
-    space = Space(block, inode, bool(shows))
+    space = SPACES[bool(shows)](block, inode, bool(shows))
     if not is_sane(space) or priority not in (_UNSTATED_OR_LRU, *_PRIORITIES) or cap < 0:
         return None
     policy = Policy(

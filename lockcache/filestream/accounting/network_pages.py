@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from lockcache.filestream.accounting.state import PAGE_BYTES, Slot, StatePage
-from lockcache.filestream.disk import Descriptor, KeptDescriptor, Layout, is_fresh, opened
+from lockcache.filestream.disk import UPDATE, Descriptor, Hosts, KeptDescriptor, is_fresh, opened
 
 __all__ = ["DirectPage", "NfsPage", "ReopenedPage"]
 
@@ -25,20 +25,29 @@ class DirectPage(StatePage):
 
     __slots__ = ()
 
-    def __init__(self, file: KeptDescriptor) -> None:
+    # The client of such a file system caches reads and writes of an open file, even if another file is locked.
+    ways = (UPDATE | _DIRECT, UPDATE)
+
+    def __init__(self, file: KeptDescriptor, hosts: Hosts) -> None:
         """Raises :class:`OSError` where it does."""
-        super().__init__(file)
+        super().__init__(file, hosts)
         self.slot(1)
+
+    def read_if_at(self, path: str, shard: int) -> bytes | None:
+        """Returns the whole page. A server says of one that another host has replaced that it has no name."""
+        return self.image() if self.is_at(path) else None
 
 
 class NfsPage(StatePage):
-    """The page on NFS, where each look at its path is a call to the server."""
+    """The page on NFS, where each look at its path is a call to the server. O_DIRECT takes any part of a file there."""
 
-    __slots__ = ("_layout", "_was_there_at")
+    __slots__ = ("_hosts", "_was_there_at")
 
-    def __init__(self, file: KeptDescriptor, layout: Layout) -> None:
-        super().__init__(file)
-        self._layout = layout
+    ways = DirectPage.ways
+
+    def __init__(self, file: KeptDescriptor, hosts: Hosts) -> None:
+        super().__init__(file, hosts)
+        self._hosts = hosts
         self._was_there_at = -math.inf
 
     def is_at(self, path: str) -> bool:
@@ -57,20 +66,20 @@ class NfsPage(StatePage):
             return True
         asked_at = time.monotonic()
         # The client may remember that the page has its name, and not ask the server.
-        self._layout.hosts.look(self._layout.own)
+        self._hosts.look(os.path.dirname(path))
         is_there = self.is_at(path)
         if is_there:
             self._was_there_at = asked_at
         return is_there
 
+    def read_if_at(self, path: str, shard: int) -> bytes | None:
+        return self.whole() if self.was_at(path) else None
+
     def whole(self) -> bytes:
         image = self.image()
         if len(image) < PAGE_BYTES:
-            self._note_cut()
+            raise OSError(errno.ESTALE, "the accounting page was cut")
         return image
-
-    def _note_cut(self) -> None:
-        raise OSError(errno.ESTALE, "the accounting page was cut")
 
 
 class ReopenedPage(StatePage):
@@ -87,8 +96,11 @@ class ReopenedPage(StatePage):
     def slot(self, shard: int) -> Slot:
         return self.slots()[shard]
 
-    def add_locked(self, shard: int, bytes_: int, entries: int, known: tuple[int, int] | None = None) -> Slot:
-        old = self.slot(shard) if known is None else known
+    read_if_at = DirectPage.read_if_at
+
+    def add_locked(self, shard: int, bytes_: int, entries: int, known: bytes | tuple[int, int] = b"") -> Slot:
+        # Of a page that was read whole the slot is in the midst.
+        old = self.slot(shard) if isinstance(known, bytes) else known
         slot = Slot(old[0] + bytes_, old[1] + entries)
         self.set_locked(shard, slot)
         return slot

@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.head import NOT_COUNTED, Head, decode_head
@@ -34,9 +33,12 @@ from lockcache.filestream.accounting.stated_policy import StatedPolicy
 from lockcache.filestream.disk import (
     DISK_FULL,
     SHARDS,
-    UPDATE,
+    FuseHosts,
+    Hosts,
     KeptDescriptor,
     Layout,
+    Nfs3Hosts,
+    NfsHosts,
     ShardLocks,
     leave_tag,
     probe_space,
@@ -46,9 +48,15 @@ from lockcache.filestream.policy import Policy
 
 _log = logging.getLogger("lockcache")
 
-_DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 # Errors of a mount that does not support O_DIRECT, or only for whole blocks.
 _NOT_DIRECT: Final = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+# Of the file systems whose pages are not those of any server.
+_KINDS: Final[dict[type[Hosts], type[StatePage]]] = {
+    Hosts: StatePage,
+    NfsHosts: NfsPage,
+    Nfs3Hosts: NfsPage,
+    FuseHosts: ReopenedPage,
+}
 _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
 
@@ -81,23 +89,17 @@ def open_page(layout: Layout, policy: StatedPolicy) -> StatePage | None:
 
 
 def _opened(layout: Layout) -> StatePage:
-    make: Callable[[KeptDescriptor], StatePage] = StatePage
-    ways = [UPDATE]
-    if layout.is_fuse:
-        make = ReopenedPage
-    elif layout.is_network:
-        # The client of such a file system caches reads and writes of an open file, even if another file is locked.
-        ways.append(UPDATE | _DIRECT)
-        make = partial(NfsPage, layout=layout) if layout.is_nfs else DirectPage
-    while True:
-        file, flags = KeptDescriptor(), ways.pop()
+    kind = _KINDS.get(type(layout.hosts), DirectPage)
+    for flags in kind.ways:
+        file = KeptDescriptor()
         try:
             layout.reach.open(layout.state, flags, file)
-            return make(file)
+            return kind(file, layout.hosts)
         except OSError as error:
             # After any other error (a stale handle), this process would not see others change the page.
-            if not ways or error.errno not in _NOT_DIRECT:
+            if flags == kind.ways[-1] or error.errno not in _NOT_DIRECT:
                 raise
+    raise AssertionError("unreachable")
 
 
 class FirstCount(NamedTuple):

@@ -28,7 +28,8 @@ import stat
 import struct
 import time
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from operator import attrgetter
+from typing import ClassVar, Final, NamedTuple
 
 from lockcache.filestream.accounting.head import (
     AGES_END,
@@ -40,8 +41,10 @@ from lockcache.filestream.accounting.head import (
     encode_head,
 )
 from lockcache.filestream.disk import (
+    NO_OTHERS,
     SHARDS,
     UPDATE,
+    Hosts,
     KeptDescriptor,
     Layout,
     Space,
@@ -68,6 +71,7 @@ _ANY_FOLDER: Final = 2**64 - 1
 
 # Looked up once, for the write path.
 _lstat, _pread, _pwrite, _pack, _unpack = os.lstat, os.pread, os.pwrite, _SLOT.pack, _SLOT.unpack_from
+_identify: Final = attrgetter("st_dev", "st_ino", "st_size")
 # Of all slots at once.
 _all_bytes: Final = struct.Struct("<" + "q8x" * SHARDS).unpack_from
 _all_entries: Final = struct.Struct("<" + "8xq" * SHARDS).unpack_from
@@ -90,7 +94,11 @@ class StatePage:
 
     __slots__ = ("__weakref__", "_beginning", "_changed_at", "_fd", "_file", "identity", "is_ours_alone")
 
-    def __init__(self, file: KeptDescriptor) -> None:
+    #: The flags to open it by; the first that the mount takes are right.
+    ways: ClassVar[tuple[int, ...]] = (UPDATE,)
+
+    def __init__(self, file: KeptDescriptor, _: Hosts = NO_OTHERS) -> None:
+        """``file`` is the open page. The other hosts matter to some kinds of it."""
         self._file = file
         self._fd = file.number
         status = os.fstat(self._fd)
@@ -121,6 +129,28 @@ class StatePage:
 
     # What a write asks; see :class:`.NfsPage`.
     was_at = is_at
+
+    def read_if_at(self, path: str, shard: int) -> bytes | None:
+        """Returns the page up to a shard's slot; ``None`` where :meth:`was_at` is false, or the number the program's.
+
+        Requires: shard lock.
+        """
+        # is_at, written out: each put asks twice. From the beginning on, which costs less than to ask whose file it is.
+        try:
+            if _identify(_lstat(path)) != self.identity:
+                return None
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            image = _pread(self._fd, _SLOTS_AT + (shard + 1) * _SLOT_BYTES, 0)
+        except OSError:  # a folder or a pipe may have the number, or nothing
+            if self.is_own():
+                raise
+            return None
+        if image.startswith(self._beginning):
+            return image
+        self.is_own()
+        return None
 
     def begin_use(self, image: bytes) -> None:
         """Have each later read find these first bytes: magic, version and folder, which stay as long as the page.
@@ -155,36 +185,28 @@ class StatePage:
             raise OSError(errno.ESTALE, "the program closed the descriptor of the state page")
 
     def slot(self, shard: int) -> Slot:
+        """Returns a slot; what is missing of a page that was cut counts for nothing."""
         self.refuse_other_file()
         blob = os.pread(self._fd, _SLOT.size, _SLOTS_AT + shard * _SLOT.size)
         return Slot(*_SLOT.unpack(blob)) if len(blob) == _SLOT.size else Slot(0, 0)
 
     def add_locked(
-        self, shard: int, bytes_: int, entries: int, known: tuple[int, int] | None = None
+        self, shard: int, bytes_: int, entries: int, known: bytes | tuple[int, int] = b""
     ) -> tuple[int, int]:
         """Change a slot by so much. Never out of range: what would be is drift, or damage, that a recount repairs.
 
-        Returns what the slot is now. ``known``: what it was, from an earlier call under the same hold of the lock.
-        Requires: shard lock.
+        Returns what the slot is now. ``known``: what :meth:`read_if_at` or an earlier call returned under the same hold
+        of the lock. Requires: shard lock.
         """
         # Written out, twice in every put: by way of slot() and set_locked() it is 2 us more, and a Slot 0.3.
         offset = _SLOTS_AT + shard * _SLOT_BYTES
-        if known is None:
-            blob = _pread(self._fd, offset + _SLOT_BYTES, 0)
-            # From the beginning on, which costs less than to ask whose file it is.
-            if not blob.startswith(self._beginning):
-                self.refuse_other_file()
-            try:
-                known = _unpack(blob, offset)
-            except struct.error:
-                self.refuse_other_file()  # a short file may be the program's
-                self._note_cut()
-                known = 0, 0
+        if not isinstance(known, tuple):
+            known = _unpack(known, offset) if known else self.slot(shard)
         bytes_, entries = bytes_ + known[0], entries + known[1]
-        if 0 <= bytes_ <= _LARGEST and 0 <= entries <= _LARGEST:
-            _pwrite(self._fd, _pack(bytes_, entries), offset)
-        else:
+        if (bytes_ | entries) >> 63:  # one of them is negative, or too large
             self.set_locked(shard, Slot(bytes_, entries))
+        else:
+            _pwrite(self._fd, _pack(bytes_, entries), offset)
         return bytes_, entries
 
     def set_locked(self, shard: int, slot: Slot) -> None:
@@ -217,9 +239,6 @@ class StatePage:
 
     def total(self) -> Slot:
         return total_in(self.whole())
-
-    def _note_cut(self) -> None:
-        """Do nothing about a page that is too short: what is missing counts for nothing, until the next look at it."""
 
 
 def total_of(slots: Iterable[Slot]) -> Slot:
@@ -288,7 +307,7 @@ def read_state(layout: Layout) -> bytes:
 
 def folder_of(layout: Layout) -> int:
     """Returns what a page of this directory states as its folder. Raises :class:`OSError`."""
-    return os.lstat(layout.own).st_ino if layout.has_lasting_inodes else _ANY_FOLDER
+    return os.lstat(layout.own).st_ino if layout.hosts.has_lasting_inodes else _ANY_FOLDER
 
 
 def is_of(layout: Layout, folder: int) -> bool:
@@ -296,7 +315,7 @@ def is_of(layout: Layout, folder: int) -> bool:
 
     A directory may be on a FUSE file system for some processes, and not for others.
     """
-    if folder in (NOT_COUNTED, _ANY_FOLDER) or not layout.has_lasting_inodes:
+    if folder in (NOT_COUNTED, _ANY_FOLDER) or not layout.hosts.has_lasting_inodes:
         return folder != NOT_COUNTED
     return folder == os.lstat(layout.own).st_ino
 

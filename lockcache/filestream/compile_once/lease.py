@@ -193,7 +193,7 @@ class LeaseTurn:
                 return  # the program closed it, and the lock with it; the number is that of a file of its own
             if failed_ns:
                 os.ftruncate(fd, 0)
-                _write(fd, holder._replace(failed_ns=failed_ns))
+                os.pwrite(fd, json.dumps({**holder._asdict(), "failed_ns": failed_ns}).encode(), 0)
             elif _is_at(status, self._path):
                 if is_published and self._layout.hosts.keep_what_is_open:
                     # Else it is renamed and removed later, which is two calls more. Who locks the file in between finds
@@ -241,7 +241,8 @@ class LeaseTurn:
             os.ftruncate(fd, 0)
         me = myself()
         holder = Holder(socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns(), 0, folder_of(layout))
-        _write(fd, holder)
+        # What a full disk cuts short is a record that says nothing.
+        os.pwrite(fd, json.dumps(holder._asdict()).encode(), 0)
         self._held.append(holder)
         later = self.generation + 1
         if later < GENERATIONS and os.access(layout.lease(self.name, later), os.F_OK, effective_ids=True):
@@ -320,11 +321,6 @@ def _is_at(status: os.stat_result, path: str) -> bool:
         return os.path.samestat(os.lstat(path), status)
     except FileNotFoundError:
         return False
-
-
-def _write(fd: int, holder: Holder) -> None:
-    # What a full disk cuts short is a record that says nothing.
-    os.pwrite(fd, json.dumps(holder._asdict()).encode(), 0)
 
 
 def _parse(blob: bytes) -> Holder | None:

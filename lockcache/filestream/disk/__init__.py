@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.layout import parse_quarantined_name
     from lockcache.filestream.disk.layout import parse_staged_name, parse_view_name, version_of
     from lockcache.filestream.disk.locks import Hold, Mark, ProcessLock, ShardLocks
-    from lockcache.filestream.disk.mounts import FRESH_SECONDS, Mount, is_fresh, is_kind, is_network, is_network_mount
+    from lockcache.filestream.disk.mounts import FRESH_SECONDS, NO_OTHERS, FuseHosts, Hosts, Mount, Nfs3Hosts, NfsHosts
+    from lockcache.filestream.disk.mounts import is_fresh, is_kind, is_network, is_network_mount
     from lockcache.filestream.disk.mounts import mount_of
     from lockcache.filestream.disk.output import WAIT_FOR_TURN_SECONDS, Turn, open_output, turn_to_replace
     from lockcache.filestream.disk.owners import FOREIGN_GRACE_SECONDS, YOUNG_SECONDS, Owner, forget_given_up, give_up
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.reach import BY_PATH, Reach
     from lockcache.filestream.disk.recency import ReadRecency, Recency, UnstatedRecency, last_use_ns
     from lockcache.filestream.disk.recency import present_ns, restate
-    from lockcache.filestream.disk.space import FOLDER_BLOCKS, Space, is_sane, probe_space
+    from lockcache.filestream.disk.space import SPACES, Space, is_sane, probe_space
     from lockcache.filestream.disk.waiting import LOCAL, REMOTE, WOKEN, Pace, Waiter, ring
 else:
     __getattr__, __dir__ = door(__name__)

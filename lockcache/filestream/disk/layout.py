@@ -7,16 +7,16 @@ keys), and that nothing found on disk is trusted for its name: what these parser
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import re
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lockcache.asked_once import AskedOnce
 from lockcache.filestream.disk.folders import is_shared
-from lockcache.filestream.disk.mounts import hosts_of, is_kind, network_kind
+from lockcache.filestream.disk.mounts import hosts_of
 from lockcache.filestream.disk.reach import FromRoot, reach_of
 
 if TYPE_CHECKING:
@@ -145,46 +145,16 @@ def parse_view_name(shard: int, folder_name: str) -> ViewName | None:
     return ViewName(f"{shard:02x}{match[1]}", match[2], int(match[3]))
 
 
-class _ByKind:
-    """An attribute of a layout that the kind of its file system decides. The first one that is asked decides all.
-
-    What stands in a layout already stays: it was asked for before.
-    """
-
-    def __set_name__(self, owner: type[Layout], name: str) -> None:
-        self._name = name
-
-    def __get__(self, layout: Layout, owner: type[Layout]) -> bool:
-        vars(layout).update(_decided_by(network_kind(layout.root)) | vars(layout))
-        return bool(vars(layout)[self._name])
-
-
-@functools.cache
-def _decided_by(kind: str) -> dict[str, bool]:
-    return {
-        "is_network": bool(kind),
-        "is_nfs": is_kind(kind, "nfs"),
-        "is_nfs_3": kind == "nfs",
-        "is_fuse": is_kind(kind, "fuse"),
-        "has_lasting_inodes": not is_kind(kind, "fuse", "cifs", "smb", "9p"),
-    }
-
-
 class Layout:
     """The paths of one cache directory, as plain strings: the read path builds one with a single format expression."""
 
-    #: Whether other hosts may change the directory, and this one's kernel remembers what it saw there.
-    is_network = _ByKind()
-    #: Whether this host's client is Linux's NFS, whose O_DIRECT reads and writes any part of a file.
-    is_nfs = _ByKind()
-    #: Whether its server numbers no changes, as NFS 4 does: a changed folder shows by its time.
-    is_nfs_3 = _ByKind()
-    #: Whether a process serves the file system to the kernel, and may remember more than that.
-    is_fuse = _ByKind()
-    #: Whether all hosts and mounts see a folder by the same inode, however often it is looked up.
-    has_lasting_inodes = _ByKind()
+    #: Whether other hosts may change the directory, and this one's kernel remembers what it saw there. A property
+    #: without a function: each put asks for it.
+    is_network = property(attrgetter("hosts.is_network"))
     #: The way to what is below the root. Raises :class:`OSError` where the root has to be asked and is missing.
     reach = AskedOnce(reach_of)
+    #: The other hosts that may change what is there.
+
     #: The other hosts that may change what is there.
     hosts = AskedOnce(hosts_of)
 

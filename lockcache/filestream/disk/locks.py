@@ -21,6 +21,7 @@ import resource
 import threading
 import time
 import weakref
+from operator import attrgetter
 from types import TracebackType
 from typing import Final, Protocol, TypeAlias
 
@@ -42,7 +43,7 @@ _LONGEST_PAUSE_SECONDS: Final = 0.02
 Mark: TypeAlias = "weakref.ref[Hold]"
 
 # Looked up once, for the write path.
-_fstat, _get_ident = os.fstat, threading.get_ident
+_fstat, _get_ident, _identify = os.fstat, threading.get_ident, attrgetter("st_dev", "st_ino")
 
 # What was done under a lock file that was removed has ended after so long, unless its process was stopped.
 _DOUBT_SECONDS: Final = 10.0
@@ -323,25 +324,21 @@ class ProcessLock:
         """Requires: that this thread is the one of this process that has it."""
         refusal = "the lock file is unlinked again and again"
         for _ in range(_MOST_OPENS):
-            fd = self._fd
-            if fd < 0:
-                self._named_at = time.monotonic() if self._layout is not None and self._layout.is_network else None
-                fd = self._fd = self._open()
-                self._keeps_open = _is_in_lower_half(fd)
+            fd = self._fd = self._fd if self._fd >= 0 else self._open()
             try:
                 # Looked at first: it may be the number of a file of the program's by now, with a lock of its own, which
                 # locking would take over and unlocking end. A file that is removed between the two is noticed the next
                 # time, as is one that is removed later.
                 if self._named_at is None:
                     status = _fstat(fd)
-                    is_own = (status.st_dev, status.st_ino) == self._file.identity or self._file.is_own(status)
-                    if is_own and not lock_descriptor(fd, blocking=False):
-                        return False
-                    says_so = status.st_size == 1 and (self._is_new or _is_settled(status))
-                    self.was_removed |= is_own and (says_so or not status.st_nlink)
-                    self._is_new = False
-                    if is_own and status.st_nlink:
-                        return True
+                    if _identify(status) == self._file.identity or self._file.is_own(status):
+                        if not lock_descriptor(fd, blocking=False):
+                            return False
+                        if status.st_size or not status.st_nlink:
+                            self._note_doubt(status)
+                        self._is_new = False
+                        if status.st_nlink:
+                            return True
                 elif _path_of(fd) == self._path_seen:  # which asks no server
                     is_locked = lock_descriptor(fd, blocking=False)
                     if self._had_name(fd, self._named_at):
@@ -353,6 +350,10 @@ class ProcessLock:
             # The file was unlinked, or this is a stale NFS handle: a process that opens the path now gets another file.
             self._close_locked()
         raise LockTimeoutError(f"{self.path}: {refusal}", self.path)
+
+    def _note_doubt(self, status: os.stat_result) -> None:
+        if not status.st_nlink or (status.st_size == 1 and (self._is_new or _is_settled(status))):
+            self.was_removed = True
 
     def _had_name(self, fd: int, named_at: float) -> bool:
         if not is_fresh(named_at):
@@ -369,6 +370,7 @@ class ProcessLock:
     def _open(self) -> int:
         # UPDATE: NFS refuses an exclusive flock on a read-only descriptor.
         reach = BY_PATH if self._layout is None else self._layout.reach
+        self._named_at = time.monotonic() if self._layout is not None and self._layout.is_network else None
         self._file = KeptDescriptor()  # an interrupt may have come before the number of the older one was noted
         if self._named_at is None:
             self._is_new, self.was_made = True, not os.access(self.path, os.F_OK, effective_ids=True)
@@ -378,6 +380,7 @@ class ProcessLock:
             reach.make_folder(os.path.dirname(self.path))
             reach.open_or_create(self.path, UPDATE, self._file)
         fd = self._file.number
+        self._keeps_open = _is_in_lower_half(fd)
         if self._named_at is not None:
             self._file.is_own(os.fstat(fd))  # while the client knows that from the opening
             self._path_seen = _path_of(fd)

@@ -133,6 +133,12 @@ class Hosts:
 
     __slots__ = ()
 
+    #: Whether this one's kernel remembers what it saw in the directory.
+    is_network = False
+    #: Whether a process serves the file system to the kernel, and may remember more than that.
+    is_fuse = False
+    #: Whether all hosts and mounts see a folder by the same inode, however often it is looked up.
+    has_lasting_inodes = True
     #: Whether a put looks for a cap only once, so that the first cap has to count what is being written.
     look_once_for_cap = False
     #: Whether a file that is unlinked while it is open is renamed instead, and removed when it is closed.
@@ -199,6 +205,7 @@ class ServerHosts(Hosts):
 
     __slots__ = ("_layout", "_looked")
 
+    is_network = True
     look_once_for_cap = True
     keep_what_is_open = True
 
@@ -324,13 +331,38 @@ class Nfs3Hosts(NfsHosts):
         return super()._has_records() or self.look(self._layout.records)
 
 
-_NO_OTHERS: Final = Hosts()
+class FuseHosts(ServerHosts):
+    """The hosts of a file system that a process serves to the kernel."""
+
+    __slots__ = ()
+
+    is_fuse = True
+    has_lasting_inodes = False
+
+
+class UnnumberedHosts(ServerHosts):
+    """The hosts of a server that sends no inodes: each client makes up its own."""
+
+    __slots__ = ()
+
+    has_lasting_inodes = False
+
+
+NO_OTHERS: Final = Hosts()
+# By the beginnings of Linux's names, in this order. NFS 4 is nfs4.
+_KINDS: Final[tuple[tuple[str, type[ServerHosts]], ...]] = (
+    ("nfs4", NfsHosts),
+    ("nfs", Nfs3Hosts),
+    ("fuse", FuseHosts),
+    ("cifs", UnnumberedHosts),
+    ("smb", UnnumberedHosts),
+    ("9p", UnnumberedHosts),
+)
 
 
 def hosts_of(layout: Layout) -> Hosts:
     """Returns the other hosts that may change what is below the root of ``layout``."""
-    if not layout.is_network:
-        return _NO_OTHERS
-    if layout.is_nfs:
-        return Nfs3Hosts(layout) if layout.is_nfs_3 else NfsHosts(layout)
-    return ServerHosts(layout)
+    kind = network_kind(layout.root)
+    if not kind:
+        return NO_OTHERS
+    return next((hosts for names, hosts in _KINDS if is_kind(kind, names)), ServerHosts)(layout)

@@ -131,6 +131,17 @@ class Reach:
         """Remove a file."""
         os.unlink(path)
 
+    def remove(self, path: str) -> bool:
+        """Remove a file, if there is one. Returns whether there was one.
+
+        A planted folder is not an entry, and what is behind a symlink is not the cache's: none of that is a file.
+        """
+        try:
+            os.unlink(path)
+        except OSError as error:
+            return _refuse_unless_gone(error)
+        return True
+
     def rmdir(self, path: str) -> None:
         """Remove an empty folder."""
         parent, _, name = path.rpartition("/")
@@ -199,6 +210,13 @@ class FromRoot(Reach):
         with self.at(parent) as folder:
             folder.unlink(name)
 
+    def remove(self, path: str) -> bool:
+        try:
+            self.unlink(path)
+        except OSError as error:
+            return _refuse_unless_gone(error)
+        return True
+
     def refuse_symlinks(self, *folders: str) -> None:
         """Do nothing: no symlink is followed on the way."""
 
@@ -229,6 +247,13 @@ class GroupReach(FromRoot):
     def _make_at(self, parent: Folder, name: str) -> bool:
         make_shared_at(parent.number, name)
         return False  # its rename may have replaced a folder into which somebody puts a file now
+
+
+def _refuse_unless_gone(error: OSError) -> bool:
+    """Raise an error of unlinking a file, unless it says that there is none. Returns ``False``."""
+    if error.errno not in (*NOT_THERE, errno.EISDIR):
+        raise error
+    return False
 
 
 #: The way to a path that is not below the root of a cache.

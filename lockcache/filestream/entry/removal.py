@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
@@ -54,15 +55,16 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float, *
     reap corrects the accounting.
     """
     layout, shard = directory.layout, int(name[:2], 16)
-    was_in_seed = for_good and hide(layout, name)  # first: else it is read from there once the entry is gone
+    # First: else it is read from there once the entry is gone.
+    was_in_seed = for_good and os.access(layout.seed, os.F_OK, effective_ids=True) and hide(layout, name)
     try:
-        hold, usage = directory.hold_shard(shard, timeout_seconds)
+        hold, usage, known = directory.hold_shard(shard, time.monotonic() + timeout_seconds)
     except OSError as error:
         if error.errno in _MISCONFIGURED:
             raise
         return _remove_without_lock(layout, name) or was_in_seed
     try:
-        return remove_locked(ShardChange(layout, usage, shard), name) or was_in_seed
+        return remove_locked(ShardChange(layout, usage, shard, known), name) or was_in_seed
     finally:
         hold.release()
 
@@ -71,9 +73,9 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
     shard = int(name[:2], 16)
     try:
         layout.reach.refuse_symlinks(layout.entries, layout.entry_shard(shard))
-        removed = unlink_entry_file(layout, layout.entry(name))
+        removed = layout.reach.remove(layout.entry(name))
         layout.reach.refuse_symlinks(layout.own, layout.records, layout.record_shard(shard))
-        unlink_entry_file(layout, layout.record(name))
+        layout.reach.remove(layout.record(name))
     except PlantedFolderError:
         # A file behind a symlink is not an entry; it is never served, and is left alone.
         return False
@@ -96,15 +98,15 @@ def remove_locked(change: ShardChange, name: str) -> bool:
 
     Requires: shard lock.
     """
-    layout, path = change.layout, change.layout.entry(name)
+    layout, path = change.layout, f"{change.entries_folder}/{name[2:]}"
     size = change.bytes_of(name, path)
     if size is None:
         return False
     with change:
-        if not unlink_entry_file(layout, path):
+        if not layout.reach.remove(path):
             return False
         if change.has_records:
-            unlink_entry_file(layout, layout.record(name))
+            layout.reach.remove(layout.record(name))
             size += remove_views_locked(layout, name).bytes
         change.bytes, change.entries = -size, -1
     return True
@@ -182,16 +184,3 @@ def unlink_counted(space: Space, folder: Folder, file: str) -> int:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return 0  # gone; or somebody's directory, which is left alone
     return space.of_file(status) if stat.S_ISREG(status.st_mode) else 0
-
-
-def unlink_entry_file(layout: Layout, path: str) -> bool:
-    """Unlink a file of an entry. Returns whether there was one."""
-    try:
-        layout.reach.unlink(path)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return False  # a planted directory is not an entry; what is behind a symlink is not the cache's
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return False  # a symlink to itself for a folder
-    return True

@@ -19,8 +19,7 @@ from typing import Final, Protocol
 
 from filelock import lock_descriptor
 
-from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import StatePage, slots_in
+from lockcache.filestream.accounting import StatePage
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import give_up, staged_path, truncate_below
 from lockcache.filestream.entry.removal import leave_to_reap
@@ -42,7 +41,7 @@ class _Held(Protocol):
 class Reservation:
     """The reservation of one staged write, and the path of what is staged. See :data:`RESERVATIONS`."""
 
-    __slots__ = ("_deadline", "_directory", "_lock", "is_standing", "page", "path", "shard", "size_bytes")
+    __slots__ = ("_deadline", "_directory", "is_standing", "known", "page", "path", "shard", "size_bytes")
 
     _abandon_seconds = _ABANDON_SECONDS
 
@@ -58,8 +57,9 @@ class Reservation:
         self.size_bytes = size_bytes
         #: The page that holds the reservation.
         self.page: StatePage = directory.page or directory.attached()
-        self._lock = lock = directory.locks[shard]
-        self._deadline = time.monotonic() + lock.timeout_seconds if deadline is None else deadline
+        #: What the page stated when the shard's lock was taken.
+        self.known = b""
+        self._deadline = time.monotonic() + directory.lock_timeout_seconds if deadline is None else deadline
         #: Of what is staged; empty before, and once it is in its place.
         self.path = ""
         #: Whether it is still to be given back. Cleared just before what is staged takes its place: an interrupt from
@@ -73,18 +73,15 @@ class Reservation:
         which cannot check our pid, see that its owner lives. A folder has no lock that a reaper could try.
         """
         path = staged_path(self._directory.layout, self.shard, self.size_bytes)
-        hold = self.hold()
+        # self.hold, written out.
+        hold, self.page, self.known = self._directory.hold_shard(self.shard, self._deadline, self.page)
         try:
             self.path = path  # before there is such a file: an interrupt must not leave it
             fd = make(path)
             if fd is not None:
                 lock_descriptor(fd, blocking=False)  # closing the file releases the lock, and so does death
-            held = self.page.add_locked(self.shard, self.size_bytes, 0)
+            self.page.add_locked(self.shard, self.size_bytes, 0, self.known)
             self.is_standing = True
-            if self._lock.was_made:  # the first lock of a shard with nothing in it, or one in the place of another
-                self._lock.was_made = False
-                if held != (self.size_bytes, 0):
-                    self._directory.count_again_locked(self.shard, self.page)
             return -1 if fd is None else fd
         finally:
             hold.release()
@@ -93,29 +90,10 @@ class Reservation:
         """Let other processes have the shard's lock, before a wait. Requires: nothing written yet."""
 
     def hold(self, deadline: float | None = None) -> _Held:
-        """Take the shard's lock, and the current accounting page.
-
-        The page is read under the lock, because a page that is replaced is measured under it: so a reservation is on
-        the new page, or was measured for it; but see :meth:`.NfsPage.was_at`.
-        """
-        lock, page = self._lock, self._directory.layout.state
+        """Take the shard's lock, and the page that is in force under it. See :meth:`.CacheDirectory.hold_shard`."""
         until = self._deadline if deadline is None else deadline
-        while True:
-            # Nearly always at once, and 1 us less than to begin with a deadline.
-            hold = lock.try_hold() or lock.hold(max(0.0, until - time.monotonic()))
-            try:
-                if self.page.was_at(page):
-                    if lock.was_removed:
-                        self._directory.count_again_locked(self.shard, self.page)
-                        self.is_standing |= bool(self.path)  # what is staged has been counted
-                    return hold
-            except BaseException:
-                hold.release()
-                raise
-            hold.release()
-            if time.monotonic() > until:
-                raise LockTimeoutError(f"{page}: replaced again and again", page)
-            self.page = self._directory.usage()
+        hold, self.page, self.known = self._directory.hold_shard(self.shard, until, self.page)
+        return hold
 
     def give_back(self, remove: Callable[[str], bool]) -> None:
         """Remove what is staged, by ``remove`` with its path, and account for it no more.
@@ -123,29 +101,33 @@ class Reservation:
         ``remove`` returns whether it was there. Does nothing for what is in its place. Raises nothing: an error is
         being handled.
         """
-        path, page = self.path, self.page
+        path, directory = self.path, self._directory
         if not path:
             return
         try:
-            hold = self.hold(time.monotonic() + min(self._lock.timeout_seconds, self._abandon_seconds))
+            hold = self.hold(time.monotonic() + min(directory.lock_timeout_seconds, self._abandon_seconds))
         except OSError:
             # Without the lock the page is not to be changed. What stays of the file says so to the next reap.
             give_up(os.path.basename(path))
             with contextlib.suppress(OSError):
-                truncate_below(self._directory.layout, path, 0)
+                truncate_below(directory.layout, path, 0)
             return
         try:
-            # A page that was replaced was measured with what is staged: there it is given back.
-            self.is_standing |= self.page is not page
             # A missing file was taken for a dead owner's, and its reservation was given back with it.
-            if discard(path, remove) and self.is_standing:
+            if discard(path, remove):
                 try:
-                    self.account.add_locked(self.shard, -self.size_bytes, 0)
+                    if self.is_standing:
+                        self.account.add_locked(self.shard, -self.size_bytes, 0, self.known)
+                    else:  # it was cut short, or counted from the disk since
+                        self._count_again_locked()
                 except OSError:  # by now another host may have replaced the page, with this on it
-                    leave_to_reap(self._directory.layout, self.shard)
+                    leave_to_reap(directory.layout, self.shard)
         finally:
             hold.release()
         self.path = ""
+
+    def _count_again_locked(self) -> None:
+        self._directory.count_again_locked(self.shard, self.page)
 
 
 class NetworkReservation(Reservation):
@@ -154,7 +136,7 @@ class NetworkReservation(Reservation):
     Giving the lock back and taking it again is eight calls to the server of twenty. See :meth:`give_way`.
     """
 
-    __slots__ = ("_ahead", "_fd", "_hold", "_image", "_slot")
+    __slots__ = ("_ahead", "_fd", "_hold", "_slot")
 
     _abandon_seconds = _REMOTE_ABANDON_SECONDS
 
@@ -165,8 +147,6 @@ class NetworkReservation(Reservation):
         self._hold: _Held | None = None
         # The shard's slot, while the lock is kept.
         self._slot: tuple[int, int] | None = None
-        # The page just before the reservation.
-        self._image = b""
         # An entry that is accounted for already, while the lock is kept: so one that is new needs no change at the end.
         self._ahead = 0
 
@@ -175,8 +155,7 @@ class NetworkReservation(Reservation):
         self.hold()
         self.path = path
         self._fd = make(path)
-        self._image = image = self.page.whole()
-        self._slot = self.page.add_locked(self.shard, self.size_bytes, 1, slots_in(image)[self.shard])
+        self._slot = self.page.add_locked(self.shard, self.size_bytes, 1, self.known)
         self._ahead, self.is_standing = 1, True
         if self.size_bytes > _MOST_KEPT_BYTES:
             self.give_way()
@@ -187,7 +166,7 @@ class NetworkReservation(Reservation):
 
         Before a first cap is in force, each shard is counted under its lock, and this write's with it.
         """
-        image = self._image
+        image = self.known
         return image if self._directory.policy.stated_in(image).limit_bytes is None else self.page.whole()
 
     def give_way(self) -> None:
@@ -210,11 +189,16 @@ class NetworkReservation(Reservation):
     def account(self) -> NetworkReservation:
         return self
 
-    def add_locked(self, shard: int, bytes_: int, entries: int) -> None:
+    def add_locked(self, shard: int, bytes_: int, entries: int, _: bytes | tuple[int, int] = b"") -> tuple[int, int]:
         """Account for so much more. Requires: shard lock."""
         ahead, self._ahead = self._ahead, 0
         if bytes_ or entries != ahead:
-            self._slot = self.page.add_locked(shard, bytes_, entries - ahead, self._slot)
+            self._slot = self.page.add_locked(shard, bytes_, entries - ahead, self._slot or self.known)
+        return self._slot or (0, 0)
+
+    def _count_again_locked(self) -> None:
+        self._ahead, self._slot = 0, None
+        super()._count_again_locked()
 
     def release(self) -> None:
         """Give the lock back. An entry that is not there is not accounted for any more: a recount finds what is."""

@@ -17,7 +17,6 @@ from typing import Final
 from lockcache.filestream.accounting import ShardChange
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
-    FOLDER_BLOCKS,
     WRITE,
     Descriptor,
     Layout,
@@ -30,7 +29,7 @@ from lockcache.filestream.disk import (
 )
 from lockcache.filestream.entry.codec import LARGEST_RECORD_BYTES, NOTE_XATTR, XATTR, AttributeRefusedError
 from lockcache.filestream.entry.locate import read_record_file
-from lockcache.filestream.entry.removal import remove_views_locked, unlink_entry_file
+from lockcache.filestream.entry.removal import remove_views_locked
 from lockcache.filestream.entry.reservation import RESERVATIONS, discard
 
 _log = logging.getLogger("lockcache")
@@ -52,7 +51,7 @@ class StagedEntry:
         #: How files count here.
         self.space: Space = directory.layout.space or directory.space
         # The part of the reservation that the entry itself will not count for.
-        self._surplus = FOLDER_BLOCKS * self.space.block_bytes if self.space.shows_blocks else 0
+        self._surplus = self.space.folder_blocks * self.space.block_bytes
         self._record_path = ""
         # Whether each step has to be on the disk before the next one, because a power cut may leave them in any order.
         self._syncs = False
@@ -111,10 +110,10 @@ class StagedEntry:
         Returns whether that was done: without ``replaces``, not if there is an entry.
         """
         layout, reserved = self._directory.layout, self.reservation
-        path = layout.entry(self._name)
         hold = reserved.hold()
         try:
-            change = ShardChange(layout, reserved.account, reserved.shard, makes=replaces)
+            change = ShardChange(layout, reserved.account, reserved.shard, reserved.known, makes=replaces)
+            path = f"{change.entries_folder}/{self._name[2:]}"
             # Most puts are of a key that missed, and asking is cheaper than an exception (1.2 us).
             is_there = not change.is_new and os.access(path, os.F_OK, effective_ids=True)
             replaced = change.bytes_of(self._name, path) if is_there else None
@@ -136,7 +135,9 @@ class StagedEntry:
             # The record first, and with the older one behind it, so that a reader between the two renames, or
             # after a death there, finds the record of either payload. The other order would leave a payload without a
             # record, which is served unverified.
-            record_bytes = self._publish_record_locked(has_older=replaced_bytes is not None) if record_path else None
+            record_bytes = (
+                self._publish_record_locked(change, has_older=replaced_bytes is not None) if record_path else None
+            )
             reserved.is_standing = False
             try:
                 _rename(layout, reserved.path, path, layout.entries)
@@ -150,7 +151,7 @@ class StagedEntry:
             if record_bytes is not None:
                 truncate_below(layout, layout.record(self._name), record_bytes)
             elif change.has_records and not record_path:
-                unlink_entry_file(layout, layout.record(self._name))
+                layout.reach.remove(layout.record(self._name))
             reserved.path = self._record_path = ""
             change.entries = int(replaced_bytes is None)
             change.bytes = -self._surplus - (replaced_bytes or 0)
@@ -163,10 +164,10 @@ class StagedEntry:
         self._file.close()
         if self._record_path:
             self._discard_record()
-        self.reservation.give_back(partial(unlink_entry_file, self._directory.layout))
+        self.reservation.give_back(self._directory.layout.reach.remove)
 
     def _discard_record(self) -> None:
-        discard(self._record_path, partial(unlink_entry_file, self._directory.layout))
+        discard(self._record_path, self._directory.layout.reach.remove)
 
     def _write_record(self, record: bytes, *, fsync: bool) -> None:
         # Under a name that reserves nothing: its bytes are reserved with the payload's.
@@ -179,7 +180,7 @@ class StagedEntry:
                 os.fsync(fd)
             file.end_writing()
 
-    def _publish_record_locked(self, *, has_older: bool) -> int | None:
+    def _publish_record_locked(self, change: ShardChange, *, has_older: bool) -> int | None:
         """Put the record file into place, the older record behind it; its own length if there was an older one.
 
         Requires: shard lock.
@@ -190,7 +191,7 @@ class StagedEntry:
             older = b""  # one that two publishes were cut off in; with the new one in front it would pass for damage
         older_bytes = self.space.of_bytes(len(older)) if older else 0
         if older:  # until the rename both files hold it
-            reserved.account.add_locked(reserved.shard, older_bytes, 0)
+            change.account_for(older_bytes)
         try:
             record_bytes = append_below(layout, self._record_path, older, fsync=self._syncs) if older else None
             reserved.is_standing = False  # the record's bytes are reserved with the payload's
@@ -203,7 +204,7 @@ class StagedEntry:
             raise
         finally:
             if older:
-                reserved.account.add_locked(reserved.shard, -older_bytes, 0)
+                change.account_for(-older_bytes)
         return record_bytes
 
 

@@ -41,11 +41,8 @@ from lockcache.filestream.entry.locate import find_records
 from lockcache.filestream.entry.removal import remove_views_locked
 from lockcache.filestream.entry.reservation import RESERVATIONS
 
-# Of ext4: what a name takes in its folder in addition to its bytes, and what a folder has that is not names.
+# What a name takes in a folder of ext4 in addition to its bytes.
 _NAME_BYTES: Final = 11
-_HEADER_BYTES: Final = 36
-# Of an ext4 folder of more than a block: its index.
-_INDEX_BLOCKS: Final = 4
 
 
 class ViewPath(str):
@@ -71,12 +68,7 @@ def name_view(space: Space, entry: str, files: Mapping[str, bytes]) -> ViewName:
 def _view_bytes(space: Space, files: Mapping[str, bytes]) -> int:
     """Returns the bytes that a view counts for: its files, and at most what their folder takes (exactly, on ext4)."""
     taken = sum(space.of_bytes(len(content)) for content in files.values()) + space.inode_bytes
-    if not space.shows_blocks:
-        return taken
-    names = sum(len(name.encode()) + _NAME_BYTES for name in files)
-    block = space.block_bytes
-    # Beyond a block the names lie in a tree, whose leaves are at least half full.
-    return taken + (block if names + _HEADER_BYTES <= block else 2 * space.of_bytes(names) + _INDEX_BLOCKS * block)
+    return taken + space.of_folder_of(sum(len(name.encode()) + _NAME_BYTES for name in files))
 
 
 def find_view(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> ViewPath | None:
@@ -171,7 +163,8 @@ class StagedView:
         layout = self._layout
         hold = self.reservation.hold()
         try:
-            change = ShardChange(layout, self.reservation.account, self.reservation.shard)
+            reserved = self.reservation
+            change = ShardChange(layout, reserved.account, reserved.shard, reserved.known)
             if not _is_stored(layout, view.entry, blob):
                 return None
             # Rarely, another process was faster. Otherwise nothing is compared, which would take long under this lock.

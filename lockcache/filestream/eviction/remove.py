@@ -109,7 +109,7 @@ class _Removal(NamedTuple):
             if (goal and goal.surplus(total_in(self.usage.whole())) == (0, 0)) or self.should_stop():
                 break
             try:
-                hold, page = self.directory.hold_shard(int(victims[0].name[:2], 16), 0.0)
+                hold, page, known = self.directory.hold_shard(int(victims[0].name[:2], 16), 0.0)
             except PlantedFolderError:
                 break  # a symlink for a folder of the shard: nothing is removed through it
             except OSError:  # busy; or no inode or descriptor left for a lock file, which is as good as busy
@@ -118,7 +118,7 @@ class _Removal(NamedTuple):
             try:
                 if page is not self.usage:
                     break  # the goal is that of a page which is in force no longer
-                done += self._remove_locked(victims[start : start + _REMOVALS_PER_LOCK])
+                done += self._remove_locked(victims[start : start + _REMOVALS_PER_LOCK], known)
             except OSError as error:
                 if error.errno not in DISK_FULL:
                     raise
@@ -130,9 +130,9 @@ class _Removal(NamedTuple):
                 hold.release()
         return done
 
-    def _remove_locked(self, victims: list[Found]) -> Evicted:
+    def _remove_locked(self, victims: list[Found], known: bytes) -> Evicted:
         """Remove victims of one shard: two system calls each, and one give-back for all. Requires: shard lock."""
-        change = ShardChange(self.directory.layout, self.usage, int(victims[0].name[:2], 16))
+        change = ShardChange(self.directory.layout, self.usage, int(victims[0].name[:2], 16), known)
         reach, has_records, of_file = change.layout.reach, change.has_records, change.space.of_file
         entries, records, _ = change.layout.shard_folders(change.shard)
         # The folder is gone, or a symlink is in its place: nothing there is an entry now.
@@ -179,11 +179,11 @@ def remove_empty_folders(directory: CacheDirectory) -> None:
         if slot.entries or not slot.bytes:
             continue
         try:
-            hold, usage = directory.hold_shard(shard, 0.0)
+            hold, usage, known = directory.hold_shard(shard, 0.0)
         except OSError:
             continue  # busy; a symlink for a folder; no inode or descriptor left for a lock file: as good as busy
         try:
-            with ShardChange(layout, usage, shard):
+            with ShardChange(layout, usage, shard, known):
                 remove_empty_folders_locked(layout, shard)
         finally:
             hold.release()
@@ -201,11 +201,11 @@ def remove_orphan_views(directory: CacheDirectory) -> None:
         if not orphan_views(layout, shard):
             continue
         try:
-            hold, usage = directory.hold_shard(shard, 0.0)
+            hold, usage, known = directory.hold_shard(shard, 0.0)
         except OSError:
             continue  # busy, or as good as that
         try:
-            with ShardChange(layout, usage, shard) as change:
+            with ShardChange(layout, usage, shard, known) as change:
                 change.bytes = -remove_orphan_views_locked(layout, shard).bytes
         finally:
             hold.release()

@@ -153,7 +153,7 @@ def _trim(directory: CacheDirectory, most_bytes: int, most_entries: int, *, wait
 def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> bool:
     """Remove one, unless its shard is busy."""
     try:
-        hold, usage = directory.hold_shard(name.shard, None if waits else 0.0)
+        hold, usage, _ = directory.hold_shard(name.shard, None if waits else 0.0)
     except OSError:
         return False  # busy; or no inode or descriptor left for a lock file, which is as good as busy
     try:

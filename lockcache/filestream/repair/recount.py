@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import Slot, bytes_beside, measure_shard, scan_records, staged_files
+from lockcache.filestream.accounting import Slot, bytes_beside, measure_shard, scan_records, slots_in, staged_files
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     SHARDS,
@@ -57,14 +58,16 @@ def recount_shard(
     ``between`` is called after every thousand files, and may raise to give up; nothing is half done then. Raises
     :class:`LockTimeoutError` if the shard's lock is not free in time (``None``: the lock's own timeout).
     """
-    hold, usage = directory.hold_shard(shard, timeout_seconds)
+    until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    hold, usage, known = directory.hold_shard(shard, until)
     try:
+        before = slots_in(known)[shard]
         directory.refuse_planted(shard)
         if not reap_shard_locked(directory.layout, shard, in_a_moment=in_a_moment):
-            return Repair(shard, usage.slot(shard), usage.slot(shard))
+            return Repair(shard, before, before)
         _remove_orphan_records_locked(directory.layout, shard, between)
         remove_orphan_views_locked(directory.layout, shard)
-        before, after = usage.slot(shard), measure_shard(directory.layout, shard, between=between)
+        after = measure_shard(directory.layout, shard, between=between)
         if after != before:
             usage.set_locked(shard, after)
     finally:

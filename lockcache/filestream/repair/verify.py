@@ -193,7 +193,7 @@ def _confirm(
     lock, usage = directory.locks[int(found.name[:2], 16)], None
     try:
         if repair:
-            hold, usage = directory.hold_shard(int(found.name[:2], 16))
+            hold, usage, _ = directory.hold_shard(int(found.name[:2], 16))
         else:
             hold = lock.hold(lock.timeout_seconds)
     except OSError as error:

@@ -20,6 +20,7 @@ from lockcache.filestream.accounting import Found
 from lockcache.filestream.compile_once import LeaseTurn, lease
 from lockcache.filestream.disk import Folder, Pace, Recency, Waiter, myself
 from lockcache.filestream.entry import StagedEntry, as_entry, reader
+from lockcache.filestream.entry.reservation import Reservation
 from lockcache.filestream.eviction import remove
 from lockcache.resource import join_metadata
 from lockcache_stress.judge import Stamp, make_value
@@ -120,13 +121,6 @@ def _no_reservation() -> None:
 
 
 class _NoLock:
-    timeout_seconds = 5.0
-    was_removed = False
-
-    def try_hold(self) -> _NoLock:
-        """Hold no lock, so that no process is kept out."""
-        return self
-
     def release(self) -> None:
         """Do nothing: there is no lock to release."""
 
@@ -135,11 +129,12 @@ def _no_lock_in_publish() -> None:
     publish = StagedEntry.publish
 
     def publish_unlocked(self: StagedEntry, **options: Any) -> bool:
-        real, self.reservation._lock = self.reservation._lock, _NoLock()  # type: ignore[assignment]
+        real = Reservation.hold
+        Reservation.hold = lambda *_: _NoLock()  # type: ignore[method-assign]
         try:
             return publish(self, **options)
         finally:
-            self.reservation._lock = real
+            Reservation.hold = real  # type: ignore[method-assign]
 
     _replace(StagedEntry, "publish", publish_unlocked)
 
@@ -151,7 +146,11 @@ def _no_recency() -> None:
 
 def _record_apart() -> None:
     publish_record = StagedEntry._publish_record_locked
-    _replace(StagedEntry, "_publish_record_locked", lambda self, *, has_older: publish_record(self, has_older=False))
+    _replace(
+        StagedEntry,
+        "_publish_record_locked",
+        lambda self, change, *, has_older: publish_record(self, change, has_older=False),
+    )
 
 
 def _lease_kept() -> None:

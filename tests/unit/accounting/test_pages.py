@@ -164,7 +164,7 @@ def test_only_a_mount_that_refuses_it_has_the_page_opened_in_the_clients_cache(
                 raise OSError(error, os.strerror(error))
         return opened(reach, path, flags & ~os.O_DIRECT, file)  # not every file system below a test takes it
 
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "nfs4")
     monkeypatch.setattr(Reach, "open", open_unless_refused)
     assert FileStreamProgramCache(cache_path).stats().entries == 1
     assert direct == ([True, False] if number == errno.EINVAL else [True] * (times + 1))

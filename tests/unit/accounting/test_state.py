@@ -22,7 +22,8 @@ from lockcache.filestream.accounting.state import (
     encode_page,
 )
 from lockcache.filestream.disk.descriptors import KeptDescriptor
-from lockcache.filestream.disk.layout import SHARDS, Layout
+from lockcache.filestream.disk.layout import SHARDS
+from lockcache.filestream.disk.mounts import NO_OTHERS
 from lockcache.filestream.disk.space import Space
 from lockcache.filestream.policy import Policy
 from tests.unit.material import descriptors, descriptors_to_begin_with, property_test
@@ -139,7 +140,7 @@ def test_a_page_on_nfs_is_looked_for_once_a_second_by_writers(file, monkeypatch)
         return status
 
     monkeypatch.setattr(state_module, "_lstat", look)
-    page = NfsPage(kept(file), Layout(str(file.parent)))
+    page = NfsPage(kept(file), NO_OTHERS)
     for now[0] in (100.0, 100.9, 101.0, 101.9):
         assert page.was_at(file)
     assert looks == [100.0, 101.0], "by the age of the question"

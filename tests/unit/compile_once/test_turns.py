@@ -57,7 +57,7 @@ def test_a_waiter_on_a_network_file_system_looks_once_before_it_asks_and_not_aga
     cache_path, monkeypatch
 ):
     """Each look is one or two calls to the server, and each question some six."""
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "nfs4")
     name, steps = entry_name(b"k"), []
 
     def noted(step, call):

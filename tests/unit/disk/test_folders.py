@@ -202,7 +202,7 @@ def test_on_a_network_file_system_a_folder_is_looked_at_and_its_parent_where_it_
 ):
     tmp_path.chmod(0o700)
     layout = Layout(str(tmp_path))
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "nfs")
     shard = f"{layout.entries}/ab"
     os.makedirs(shard)
     assert layout.hosts.look(shard)
@@ -221,7 +221,7 @@ def test_a_folder_that_will_be_wanted_is_made_where_it_is_missing_and_its_parent
     """Its maker on another host is answered for by ``mkdir``, which a client sends whatever it remembers."""
     tmp_path.chmod(0o700)
     layout = Layout(str(tmp_path))
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "nfs4")
     shard = layout.entry_shard(0xAB)
     assert not layout.hosts.look_at_shard_locked(0xAB, makes=True), "its parent is made with it, later"
     os.makedirs(layout.entries)
@@ -245,7 +245,7 @@ def test_on_nfs_3_a_missing_folder_of_records_is_looked_for_since_its_entries_ha
 ):
     tmp_path.chmod(0o700)
     layout = Layout(str(tmp_path))
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: kind)
     for folder in (layout.entry_shard(0xAB), layout.own):
         os.makedirs(folder)
     layout.hosts.look_at_shard_locked(0xAB)
@@ -262,7 +262,7 @@ def _made_by_another_host(mkdir):
 
 
 def test_on_a_local_file_system_no_folder_is_looked_at(tmp_path, monkeypatch, opened_folders):
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "")
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "")
     assert Layout(str(tmp_path)).hosts.look(f"{tmp_path}/entries/ab")
     assert not opened_folders
 

@@ -94,7 +94,7 @@ def test_every_mount_of_this_machine_is_told_as_psutil_tells_it() -> None:
 def test_on_a_network_file_system_a_vanished_lock_file_is_noticed_after_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "nfs4")
     path, now = str(tmp_path / "lock"), [100.0]
     looks: list[float] = []
 

@@ -46,7 +46,7 @@ def test_on_nfs_a_name_that_the_client_takes_for_missing_is_looked_for_in_its_fo
     """A client that did not notice a change, as the two of ``lockcache-stress hosts --nfs`` may not."""
     tmp_path.chmod(0o700)
     layout = Layout(str(tmp_path))
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: kind)
     path = layout.entry("ab" * 32)
     folder, fresh = os.path.dirname(path), set[int]()
     known = {layout.entries, folder} if is_folder_known else {layout.entries}
@@ -104,9 +104,9 @@ def test_a_record_that_this_client_takes_for_missing_is_looked_for_on_the_server
     monkeypatch.setattr(os, "open", open_seen)
     monkeypatch.setattr(os, "listdir", list_seen)
     monkeypatch.setattr(os, "access", lambda path, *_, **how: not any(path.startswith(each) for each in hidden))
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "")
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "")
     assert read_record_file(Layout(layout.root), name) is None
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "nfs")
     assert read_record_file(Layout(layout.root), name) == expected
 
 

@@ -173,7 +173,7 @@ assert cache.get("k") is None
 def test_on_a_network_file_system_each_hit_looks_at_the_folder_and_a_miss_once_a_second(
     cache_path, monkeypatch, kind, hosts, look
 ):
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: kind)
     looked, now = [], [1000.0]
     with FileStreamProgramCache(cache_path) as cache:
         cache["k"] = b"v"

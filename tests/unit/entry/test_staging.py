@@ -10,7 +10,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache, LockTimeoutError
 from lockcache.filestream.accounting import StatePage
-from lockcache.filestream.disk import Space
+from lockcache.filestream.disk import SPACES
 from lockcache.filestream.disk.layout import StagedName, entry_name, parse_staged_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.owners import myself
@@ -42,7 +42,7 @@ NAME = entry_name(b"k")
 @pytest.fixture(params=["local", "network"])
 def directory(cache_path, request, monkeypatch):
     if request.param == "network":
-        monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
+        monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "lustre")
     directory = open_directory(cache_path)
     yield directory
     directory.close()
@@ -313,7 +313,7 @@ def test_removing_without_the_lock_follows_no_symlink_to_a_shard(directory, tmp_
 
 
 def test_what_was_reserved_for_folders_is_given_back_by_publishing(directory):
-    directory.layout.space = Space(4096, 0, True)
+    directory.layout.space = SPACES[True](4096, 0, True)
     payload = bytes(4096)
     staged = StagedEntry(directory, NAME, 5 * 4096)
     staged.reserve()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.disk import Space
+from lockcache.filestream.disk import SPACES
 from lockcache.filestream.eviction.remove import remove_empty_folders
 from tests.unit.material import open_directory
 
@@ -25,7 +25,7 @@ def shard_folder(cache_path: Path) -> Path:
 
 def _opened(cache_path: Path, *shards: int):
     directory = open_directory(cache_path)
-    directory.layout.space = Space(1, 0, True)
+    directory.layout.space = SPACES[True](1, 0, True)
     for shard in shards or (0xAB,):
         directory.usage().set_locked(shard, directory.usage().slot(shard)._replace(bytes=4096))
     return directory

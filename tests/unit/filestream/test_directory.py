@@ -218,7 +218,7 @@ def test_a_tag_alone_is_left_of_a_directory_that_may_be_made_again(cache_path: P
 def test_on_a_network_file_system_a_folder_that_is_missing_at_opening_is_made_by_the_write_that_lacks_it(
     folder: str, cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "lustre")
     FileStreamProgramCache(cache_path)["k"] = b"x"
     shutil.rmtree(cache_path / folder)
     cache = FileStreamProgramCache(cache_path)
@@ -230,7 +230,7 @@ def test_on_a_network_file_system_a_folder_that_is_missing_at_opening_is_made_by
 def test_the_first_write_gives_back_what_the_dead_had_reserved(
     kind: str, cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: kind)
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: kind)
     FileStreamProgramCache(cache_path)["k"] = b"x"
     me = myself()
     staged = Path(cache_path, "tmp", str(StagedName(0, 500, me.host, 2**22 + 1, 1, 0)))

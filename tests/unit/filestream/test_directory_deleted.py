@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting.network_pages import NfsPage
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import StagedEntry
 from tests.matrix_sampling import diagonals
@@ -24,8 +25,8 @@ def remove(path):
 
 
 def pretend_nfs(monkeypatch):
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
-    monkeypatch.setattr("lockcache.filestream.accounting.pages._DIRECT", 0)  # a local disk takes whole blocks only
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "nfs4")
+    monkeypatch.setattr(NfsPage, "ways", NfsPage.ways[1:])  # a local disk takes whole blocks only
 
 
 @pytest.mark.slow

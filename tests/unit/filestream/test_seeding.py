@@ -241,7 +241,7 @@ def test_a_seed_that_cannot_be_had_is_a_line_in_the_log(
 def test_a_network_file_system_takes_none(
     cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
+    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "lustre")
     with FileStreamProgramCache(cache_path, seed=bundle) as cache:
         assert cache.get(KEYS[0]) is None
     assert "on a network file system" in caplog.text
