@@ -12,38 +12,32 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, Literal, TypeVar, overload
 
 from lockcache import serving
-from lockcache.arguments import coerce_seconds, default_cap
+from lockcache.arguments import default_cap
+from lockcache.composition.computing import SharedComputations
 from lockcache.composition.modes import open_in_mode, renew
 from lockcache.composition.null_store import NullStore
 from lockcache.composition.only_read import ReadOnlyParts
 from lockcache.composition.parts import Parts, coerce_arguments, reopen
-from lockcache.explain import Stated, key_in_words, known_statement, statement_of
+from lockcache.explain import Stated, known_statement, statement_of
 from lockcache.filestream import Outcome
 from lockcache.filestream.accounting import Slot, count_shard
-from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
-from lockcache.filestream.entry import Record, as_entry
+from lockcache.filestream.entry import Load, Record, as_entry
 from lockcache.filestream.repair import Repair, empty_quarantine
 from lockcache.filestream.seeding import detach_seed
 from lockcache.reports import reports
 from lockcache.resource import (
     CacheStats,
     Entry,
-    ProgramCacheResource,
     coerce_entry,
     coerce_key,
     coerce_value,
-    computed_entry,
-    in_namespace,
-    put_into,
     split_metadata,
 )
 from lockcache.serving import unreported, watch
-from lockcache.single_flight import Turn, refuse_reentrance
 
 _T = TypeVar("_T")
 
@@ -54,7 +48,7 @@ _access, _sha256 = os.access, hashlib.sha256
 _EXISTS: Final = os.F_OK
 
 
-class FileStreamProgramCache(ProgramCacheResource):
+class FileStreamProgramCache(SharedComputations):
     """Compiled programs in a directory that any number of threads and processes share.
 
     A read takes no lock and returns only bytes that some writer stored under that key, proven by a digest. Once a write
@@ -139,7 +133,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._implicit, self._renewed = parts.implicit, parts.renewed
         self._backing, self._backed, self._seeded = parts.backing, parts.backed, parts.seeded
         # Bound once: a hit spares the choice.
-        self._reader, self._load = parts.reader, parts.load
+        self._reader, self._load, self._here = parts.reader, parts.load, parts.here
         self._entries = f"{self._directory.layout.entries}/"
         self._held = Slot(0, 0)
         reports.add(self, self._report, counted=self._report.counted)
@@ -208,7 +202,7 @@ class FileStreamProgramCache(ProgramCacheResource):
     def _load_without_turn(self, name: str) -> tuple[bytes, bytes] | None:
         if self._implicit is None:
             return self._load(name)
-        return self._parts.here(name) or (None if self._backed is None else self._backed.found(name))
+        return self._here(name) or (None if self._backed is None else self._backed.found(name))
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
         raw = key if type(key) is bytes else coerce_key(key)
@@ -233,45 +227,13 @@ class FileStreamProgramCache(ProgramCacheResource):
         ``None`` if there are no files under ``key``, or they cannot be shown: there is no room for them twice, the
         directory may not be written, the disk is full. Then there is :meth:`get_files`.
         """
-        return self._parts.viewer.view(entry_name(coerce_key(key)), self._load_without_turn)
+        return self._view(entry_name(coerce_key(key)), self._load_without_turn)
 
-    def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
-        """Returns the entry, or the caller's turn to compute it; one across all processes that share the directory."""
-        if self._is_off or self._renewed is not None:
-            return super().begin(key, label=label, namespace=namespace)
-        raw = key if type(key) is bytes else coerce_key(key)
-        name = entry_name(raw)
-        if self._implicit is not None:
-            self._implicit.end_mine()
-        reader, loaded = self._reader, None
-        if reader.expects_miss and not _access(self._directory.layout.entry(name), _EXISTS):  # as in get
-            reader.misses += 1
-        else:
-            loaded = self._parts.once.load(name)
-        if loaded is None:
-            refuse_reentrance(self, raw)
-            outcome = self._parts.once.wait_or_turn(name, label, partial(key_in_words, key))
-            if isinstance(outcome, LeaseTurn) and self._backed is not None:
-                outcome = self._backed.joined(outcome)
-            if isinstance(outcome, LeaseTurn):
-                stated = statement_of(raw, label) if label else known_statement(raw)
-                publish = partial(self._publish_in, outcome, stated)
-                turn = Turn(publish if namespace == "" else in_namespace(namespace, publish), outcome.end)
-                outcome.begin()
-                return serving.watched(self, raw, label, turn) if watch.is_on else turn
-            loaded = outcome
-        # An entry of a newer version, whose metadata cannot be read here, stays as it is.
-        return self._entry(loaded) or serving.unawaited(self, raw, label, computed_entry)
+    def _view(self, name: str, load: Load) -> str | None:
+        return self._parts.viewer.view(name, load)
 
     def _missed(self, key: bytes) -> serving.Missed:
         return self._parts.missed(entry_name(key), statement_of(key))
-
-    def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
-        """Returns the entry once the process or thread that has its turn stores it. Takes no turn."""
-        if self._is_off or self._renewed is not None:
-            return super().wait(key, timeout_seconds)
-        name, seconds = entry_name(coerce_key(key)), coerce_seconds("timeout_seconds", timeout_seconds)
-        return self._entry(self._parts.once.load(name) or self._parts.once.wait(name, seconds))
 
     def __delitem__(self, key: bytes | str) -> None:
         name = _sha256(key if type(key) is bytes else coerce_key(key), usedforsecurity=False).hexdigest()
@@ -330,28 +292,6 @@ class FileStreamProgramCache(ProgramCacheResource):
         if self._seeded is not None:
             self._seeded.close()
         self._directory.close()
-
-    def _publish_in(self, turn: LeaseTurn, stated: Stated | None, value: object, cost_ns: int) -> Entry:
-        was_stored = was_dropped = False
-        try:
-            entry = computed_entry(value, cost_ns)
-            code, tail, cost_ns = split_metadata(entry.code, {**entry.metadata})
-            # Another process has taken the turn over while this one was overdue.
-            if (loaded := self._parts.once.look(turn.name)) is not None:
-                # Not counted as a hit: this one computed it, and was counted as a miss.
-                self._parts.once.counts.take_back_computed(turn.name, loaded)
-                if (published := self._entry(loaded)) is not None:
-                    return published
-            was_dropped = not (was_stored := self._write(turn.name, code, tail, cost_ns, stated))
-            self._parts.once.costs.remember(turn.name, cost_ns)
-            return entry
-        finally:
-            turn.end(was_stored=was_stored, was_dropped=was_dropped)
-
-    def _unstored(self, key: bytes, value: object, cost_ns: int) -> Entry:
-        entry = super()._unstored(key, value, cost_ns)
-        put_into(self, key, entry)  # counted, and never read again through this object
-        return entry
 
     def _entry(self, loaded: tuple[bytes, bytes] | None) -> Entry | None:
         return None if loaded is None else as_entry(self.path, *loaded)

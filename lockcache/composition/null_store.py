@@ -23,7 +23,6 @@ from lockcache.reports import CountersReport
 class NullStore(Parts):
     """The parts of a cache that keeps nothing: this object has what a cache asks of its directory and its writer."""
 
-    is_nowhere = True
     is_read_only: Final = True
     is_shared: Final = False
     #: Nothing is kept of headers either.

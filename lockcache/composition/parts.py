@@ -104,8 +104,6 @@ def reopen(kind: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 class Parts:
     """The parts of one cache object. What a program that only reads never needs is made at its first use."""
 
-    #: Whether there is no directory.
-    is_nowhere = False
     #: The turns of a cache for callers that only look up and store, if it is one.
     implicit: ImplicitTurns | None = None
     #: The names that this process stored, if nothing else is to be read.

@@ -100,7 +100,7 @@ class Shared:
             if (value := self._stored_here(key)) is not None:
                 return value
             with waiting():
-                found = self.cache.begin(self._prefix + key, label=self._labelled(key, label, parts))
+                found = self.cache.begin(self._prefix + key, label=self._labelled(key, label, parts), missed=True)
             if isinstance(found, Turn):
                 self._stated(key, label, parts)
                 scopes[-1][key] = found
@@ -112,15 +112,11 @@ class Shared:
         return None
 
     def _stored_here(self, key: str) -> bytes | None:
-        """Returns what the directory has, without what only a miss needs, which is a third of the time of a hit.
-
-        A miss counts nowhere yet: it does when the caller asks for a turn.
-        """
+        """Returns what the directory has, without what only a miss needs, which is a third of the time of a hit."""
         cache = self.cache
-        if cache._renewed is not None or cache._is_only_read:  # some of it is hidden
+        if cache._renewed is not None or cache._is_only_read:  # some of it is hidden, and begin looks
             return None
-        loaded = cache._parts.here(entry_name((self._prefix + key).encode()))
-        cache._reader.misses -= loaded is None
+        loaded = cache._here(entry_name((self._prefix + key).encode()))
         return None if loaded is None else loaded[0]
 
     def look(self, key: str, compiles: str = "", parts: Parts | None = None) -> bytes | None:
@@ -205,7 +201,8 @@ class Shared:
     def view_again(self, key: str) -> ViewPath | None:
         """As :meth:`view`, of what this process has just stored or found, which is not another hit."""
         with _NeverRaising(self):
-            return self.cache._parts.viewer.view(entry_name((self._prefix + key).encode()), self._load_uncounted)
+            name = entry_name((self._prefix + key).encode())
+            return cast("ViewPath | None", self.cache._view(name, self._load_uncounted))
         return None
 
     def _load_uncounted(self, name: str) -> tuple[bytes, bytes] | None:
@@ -356,7 +353,7 @@ def open_shared(
     stated = coerce_lease_timeout(None)
     patience = patience_seconds if stated is None else stated
     cache = FileStreamProgramCache(path, max_size_bytes=cap_bytes, compile_once=False, lease_timeout_seconds=patience)
-    if cache._parts.is_nowhere:
+    if cache._closures is None:  # nor anything else
         raise UnsupportedError(f"{cache.path} has no place to store anything")
     if runs_code and cache.is_forgeable:
         why = "is shared with a group, and loading its values runs code: sign them (lockcache key new)"

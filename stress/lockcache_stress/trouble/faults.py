@@ -20,7 +20,6 @@ from lockcache.filestream.accounting import Found
 from lockcache.filestream.compile_once import LeaseTurn, lease
 from lockcache.filestream.disk import Folder, Pace, Recency, Waiter, myself
 from lockcache.filestream.entry import StagedEntry, as_entry, reader
-from lockcache.filestream.entry.reservation import Reservation
 from lockcache.filestream.eviction import remove
 from lockcache.resource import join_metadata
 from lockcache_stress.judge import Stamp, make_value
@@ -129,12 +128,12 @@ def _no_lock_in_publish() -> None:
     publish = StagedEntry.publish
 
     def publish_unlocked(self: StagedEntry, **options: Any) -> bool:
-        real = Reservation.hold
-        Reservation.hold = lambda *_: _NoLock()  # type: ignore[method-assign]
+        kind = type(self.reservation)
+        real, kind.hold = kind.hold, lambda *_: _NoLock()  # type: ignore[method-assign]
         try:
             return publish(self, **options)
         finally:
-            Reservation.hold = real  # type: ignore[method-assign]
+            kind.hold = real  # type: ignore[method-assign]
 
     _replace(StagedEntry, "publish", publish_unlocked)
 

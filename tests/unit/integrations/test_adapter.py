@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import grp
 import importlib
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, Turn
+from lockcache.filestream.entry import EntryReader
 from lockcache.filestream.inspect import read_misses
 from lockcache.integrations import adapter, framework_doors
 from lockcache.integrations.adapter import Shared, UnsupportedError, install, installed, looking_for_doors, open_shared
@@ -61,6 +63,26 @@ def test_a_lookup_in_a_compilation_has_the_turn_until_the_store(shared: Shared) 
     assert shared.cache.stats().misses == 1
     assert shared.look("k") == b"code"
     assert not shared.has_failed
+
+
+def test_a_miss_looks_into_the_directory_once_before_it_has_the_turn(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    load = EntryReader.load
+
+    def look(reader: EntryReader, name: str) -> tuple[bytes, bytes] | None:
+        looks.append(name)
+        return load(reader, name)
+
+    def compile_() -> None:
+        assert shared.look_up("k") is None
+
+    monkeypatch.setattr(shared.cache, "_here", functools.partial(look, shared.cache._reader))
+    monkeypatch.setattr(shared.cache._parts.once, "load", functools.partial(look, shared.cache._reader))
+    shared.compiling(compile_)()
+    assert len(looks) == 1
+    assert shared.cache.stats().misses == 1
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError])
