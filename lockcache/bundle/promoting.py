@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from lockcache.bundle.gathering import Choice, Gatherer
 from lockcache.bundle.merging import Merge, Source
 from lockcache.errors import ArchiveError
-from lockcache.filestream import Place
+from lockcache.filestream import WAIT_FOR_TURN_SECONDS, Place, open_output, turn_to_replace
 from lockcache.filestream.bundle import BundleFile, RefusedEntryError
-from lockcache.filestream.disk import WAIT_FOR_TURN_SECONDS, open_output, turn_to_replace
 from lockcache.lowlevel import Found, KeyRing, Layout, load_keys
 
 __all__ = ["Promoted", "promote"]

@@ -5,8 +5,9 @@ whole, the last write wins, the cap is a cap, readers never wait, death is free,
 them, the cache never takes the job down. It knows nothing of servers. Programs that inspect, keep or repair directories
 use :mod:`lockcache.lowlevel`.
 
-Rooms, each of which uses only those before it: disk, bundle_format, policy, accounting, seed_marks, directory, entry,
-bundle, compile_once, repair, eviction, admission, seeding, writer, viewer, inspect.
+Rooms, each of which uses only those before it: disk, bundle_format, policy, accounting, seed_marks, directory_policy,
+directory, entry, bundle, compile_once, repair, eviction, admission, seeding, writer, viewer, inspect. Next to them is
+output: files that users name.
 """
 
 # mypy: implicit-reexport
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.closures import ClosureFile
     from lockcache.filestream.directory import CacheDirectory
     from lockcache.filestream.entry import ViewPath
+    from lockcache.filestream.output import WAIT_FOR_TURN_SECONDS, open_output, turn_to_replace
     from lockcache.filestream.policy import PRIORITIES, PRIORITY_WORDS, Policy, Priority, Seed, configured_priority
     from lockcache.filestream.seed_marks import has_seed
     from lockcache.filestream.seeding import attach_seed, detach_if_too_large, detach_seed, largest_bundle_bytes

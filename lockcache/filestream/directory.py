@@ -21,21 +21,17 @@ from lockcache.asked_once import AskedOnce
 from lockcache.errors import LockTimeoutError, in_words
 from lockcache.filestream.accounting import (
     FirstCount,
-    Head,
     HeldCounters,
     Slot,
-    StatedPolicy,
     StatePage,
     bytes_beside,
-    decode_head,
-    encode_head,
-    folder_of,
     measure_shard,
     measure_shard_in_full,
     open_page,
     space_of,
     total_of,
 )
+from lockcache.filestream.directory_policy import DirectoryPolicy
 from lockcache.filestream.disk import (
     PRIVATE,
     SHARDS,
@@ -98,7 +94,7 @@ class CacheDirectory:
         self.layout = Layout(root, is_shared=self._sharing.is_shared)
         #: Whether a group shares it, so that files must be made for all of its members.
         self.is_shared = self._sharing.is_shared
-        self.policy = _OwnPolicy(self.layout)
+        self.policy = DirectoryPolicy(self.layout)
         self.policy.directory = weakref.ref(self)
         #: The shard locks, by shard number.
         self.locks = ShardLocks(self.layout, lock_timeout_seconds)
@@ -394,34 +390,3 @@ class CacheDirectory:
         if page is None:
             raise FileNotFoundError(errno.ENOENT, "the directory is being deleted underneath", self.layout.state)
         return page
-
-
-class _OwnPolicy(StatedPolicy):
-    """The policy of an open directory, read and published by way of its page."""
-
-    #: Weak: the directory's descriptors are closed once nothing else refers to it.
-    directory: weakref.ref[CacheDirectory]
-
-    def _image(self) -> bytes:
-        directory = self.directory()
-        usage = None if directory is None else directory.page
-        is_there = usage is not None and usage.is_at(self._layout.state)
-        return usage.image() if usage is not None and is_there else super()._image()
-
-    def _change(self, change: Callable[[Policy], Policy]) -> None:
-        directory = self.directory()
-        if directory is None:
-            raise ReferenceError(f"{self._layout.root}: the directory is gone that this is the policy of")
-        with directory.locked() as usage:
-            image = usage.image()
-            policy, head = change(self.stated_in(image).policy), decode_head(image)
-            had_cap = head is not None and head.policy.max_size_bytes is not None
-            if policy.max_size_bytes is not None and not had_cap and self._layout.hosts.look_once_for_cap:
-                # A write on a network file system that found no cap does not look again after it has reserved. So each
-                # shard is counted under its lock before there is one.
-                directory.count_again_all_locked(policy)
-                self.load()
-                return
-            head = head or Head(folder_of(self._layout), space_of(self._layout), policy)
-            usage.write(0, written := encode_head(head._replace(policy=policy)), fsync=True)
-            self.stated_in(written)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockcache.bundle import promote
-from lockcache.filestream.disk import open_output, turn_to_replace
+from lockcache.filestream import open_output, turn_to_replace
 from lockcache.lowlevel import Layout
 from tests.access.group_members import ALICE, BOB, GROUP, MALLORY, as_member, run_as
 from tests.access.keys import OLD, write_keys

@@ -12,7 +12,7 @@ import pytest
 
 from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
 from lockcache.explain import state
-from lockcache.filestream.disk import turn_to_replace
+from lockcache.filestream import turn_to_replace
 from tests.cli.command import run
 from tests.processes.provable_values import value_for
 

@@ -20,8 +20,8 @@ from lockcache.cli.output import entry_lines, plain, print_facts, print_json, si
 from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import end_in_order
 from lockcache.errors import ArchiveError
+from lockcache.filestream import open_output, turn_to_replace
 from lockcache.filestream.bundle import BundleFile
-from lockcache.filestream.disk import open_output, turn_to_replace
 from lockcache.filestream.inspect import describe_bytes
 from lockcache.lowlevel import Described, Selection, load_keys
 from lockcache.remote.manifest import read_manifest

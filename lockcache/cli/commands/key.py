@@ -13,7 +13,8 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.output import print_json
-from lockcache.filestream.disk import naming, open_output, write_all
+from lockcache.filestream import open_output
+from lockcache.filestream.disk import naming, write_all
 from lockcache.filestream.entry import encode_key, new_key, read_key_file
 
 _FILE: Final = click.argument("file", type=click.Path(dir_okay=False))

@@ -18,9 +18,8 @@ from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, look, recounted_w
 from lockcache.cli.output import entry_lines, plain, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.cli.signals import end_in_order
-from lockcache.filestream import EntryWriter
+from lockcache.filestream import EntryWriter, open_output
 from lockcache.filestream.bundle import BundleFile, SeedFile, is_bundle
-from lockcache.filestream.disk import open_output
 from lockcache.filestream.inspect import Census, describe_bytes
 from lockcache.lowlevel import CacheDirectory, Described, Layout, Selection, describe_entry, find_entry, load_keys
 from lockcache.remote import Backing, Fetched, RemoteUrl, fetch_missing

@@ -30,8 +30,9 @@ from lockcache.cli.open_directory import are_swapped, look
 from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import end_in_order
+from lockcache.filestream import open_output
 from lockcache.filestream.bundle import is_bundle
-from lockcache.filestream.disk import naming, open_output
+from lockcache.filestream.disk import naming
 from lockcache.lowlevel import Layout, Selection, load_keys
 from lockcache.remote.manifest import is_manifest
 from lockcache.sizes import counted

@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.files import leave_tag, naming, parse_json, read_all, read_json, read_small
     from lockcache.filestream.disk.files import remove_files
     from lockcache.filestream.disk.files import replace_file, replacing, truncate_below, write_all
-    from lockcache.filestream.disk.folders import Folder, PlantedFolderError, is_shared, make_private_folder
+    from lockcache.filestream.disk.folders import PRIVATE_FILE, Folder, PlantedFolderError, create_shared, is_shared
+    from lockcache.filestream.disk.folders import make_private_folder
     from lockcache.filestream.disk.folders import open_folder, refuse_symlink, share_file
+    from lockcache.filestream.disk.holds import Hold, Mark
     from lockcache.filestream.disk.layout import FORMAT_MAGIC, FORMAT_VERSION, SHARDS, GuestLayout, Layout
     from lockcache.filestream.disk.layout import QuarantinedName, StagedName
     from lockcache.filestream.disk.layout import ViewName, entry_name, is_entry_file, next_serial
     from lockcache.filestream.disk.layout import parse_quarantined_name
     from lockcache.filestream.disk.layout import parse_staged_name, parse_view_name, version_of
-    from lockcache.filestream.disk.locks import Hold, Mark, ProcessLock, ShardLocks
+    from lockcache.filestream.disk.locks import ProcessLock, ShardLocks
     from lockcache.filestream.disk.mounts import FRESH_SECONDS, NO_OTHERS, FuseHosts, Hosts, Mount, Nfs3Hosts, NfsHosts
     from lockcache.filestream.disk.mounts import is_fresh, is_kind, is_network, is_network_mount
     from lockcache.filestream.disk.mounts import mount_of
-    from lockcache.filestream.disk.output import WAIT_FOR_TURN_SECONDS, Turn, open_output, turn_to_replace
     from lockcache.filestream.disk.owners import FOREIGN_GRACE_SECONDS, YOUNG_SECONDS, Owner, forget_given_up, give_up
     from lockcache.filestream.disk.owners import is_abandoned, is_alive, is_given_up, myself, staged_path
     from lockcache.filestream.disk.permissions import PRIVATE, Sharing, check_directory, check_folders, check_format

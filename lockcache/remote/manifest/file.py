@@ -12,7 +12,8 @@ import errno
 import os
 import stat
 
-from lockcache.filestream.disk import READ, open_output, opened, turn_to_replace
+from lockcache.filestream import open_output, turn_to_replace
+from lockcache.filestream.disk import READ, opened
 from lockcache.remote.manifest.text import LARGEST_BYTES, MOST_KEYS, begins, format_manifest, parse_manifest
 
 __all__ = ["add_to_manifest", "is_manifest", "read_manifest"]

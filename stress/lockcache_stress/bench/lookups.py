@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from lockcache import BundleProgramCache, FileStreamProgramCache
 from lockcache.bundle import make_bundle
-from lockcache.filestream.disk import open_output
+from lockcache.filestream import open_output
 from lockcache.lowlevel import Layout
 from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, interleaved, open_lockcache, ratio_line
 from lockcache_stress.bench.peers import CUDA_CORE, Store, compare, opened

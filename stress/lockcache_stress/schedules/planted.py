@@ -237,9 +237,7 @@ PLANTED: Final = {
     "page-without-locks": Planted(
         "a new page is counted without the locks of shards", _page_without_locks, ("replace", "count"), "too little"
     ),
-    "record-last": Planted(
-        "a record is published after its payload", _record_last, ("record", "get"), "have no order"
-    ),
+    "record-last": Planted("a record is published after its payload", _record_last, ("record", "get"), "have no order"),
     "sum-first": Planted(
         "the sum is looked at before the own reservation stands", _sum_first, ("put", "put-far"), "over the cap"
     ),

@@ -12,7 +12,7 @@ from lockcache import BundleProgramCache, FileStreamProgramCache
 from lockcache.bundle import Promoted, promote, promoting
 from lockcache.bundle.gathering import Gatherer
 from lockcache.errors import ArchiveError, LockTimeoutError
-from lockcache.filestream.disk import turn_to_replace
+from lockcache.filestream import turn_to_replace
 from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.unit.bundle.bundles import bundle_of, write
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.disk.locks import Hold, ProcessLock
+from lockcache.filestream.disk.holds import Hold
+from lockcache.filestream.disk.locks import ProcessLock
 from tests.crash.interrupted import count_steps, interrupt_at, interrupts, run_to
 from tests.unit.material import descriptors, descriptors_to_begin_with
 

@@ -41,9 +41,10 @@ NAME = entry_name(b"k")
 
 @pytest.fixture(params=["local", "network"])
 def directory(cache_path, request, monkeypatch):
-    if request.param == "network":
-        monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "lustre")
-    directory = open_directory(cache_path)
+    with monkeypatch.context() as patch:
+        if request.param == "network":
+            patch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: "lustre")
+        directory = open_directory(cache_path)
     yield directory
     directory.close()
 

@@ -230,13 +230,14 @@ def test_on_a_network_file_system_a_folder_that_is_missing_at_opening_is_made_by
 def test_the_first_write_gives_back_what_the_dead_had_reserved(
     kind: str, cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: kind)
     FileStreamProgramCache(cache_path)["k"] = b"x"
     me = myself()
     staged = Path(cache_path, "tmp", str(StagedName(0, 500, me.host, 2**22 + 1, 1, 0)))
     staged.touch()
     os.utime(staged, (10**9, 10**9))
-    cache = FileStreamProgramCache(cache_path)
+    with monkeypatch.context() as patch:  # and not for the age of the file
+        patch.setattr("lockcache.filestream.disk.mounts.network_kind", lambda root: kind)
+        cache = FileStreamProgramCache(cache_path)
     assert cache.get("absent") is None
     assert staged.exists(), "opening looks for none, and a program that only reads pays nothing for it"
     cache["k"] = b"newer"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.disk import turn_to_replace
+from lockcache.filestream import turn_to_replace
 from lockcache.remote.manifest import MOST_KEYS, Recorder, add_to_manifest, format_manifest, read_manifest
 
 _FORK = multiprocessing.get_context("fork")
@@ -102,7 +102,7 @@ def test_a_symlink_that_is_planted_while_it_is_written_is_replaced_and_not_follo
         path.symlink_to(target)
         rename(source, destination)
 
-    monkeypatch.setattr("lockcache.filestream.disk.output.os.rename", planting)
+    monkeypatch.setattr("lockcache.filestream.output.os.rename", planting)
     add_to_manifest(str(path), _keys(1), 1.0)
     assert target.read_text() == "before"
     assert read_manifest(str(path)) == _keys(1)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk import entry_name, turn_to_replace
+from lockcache.filestream import turn_to_replace
+from lockcache.filestream.disk import entry_name
 from lockcache.remote.manifest import read_manifest, recorder, recorder_of
 
 _FORK = multiprocessing.get_context("fork")

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.disk import locks, output
+from lockcache.filestream import output
+from lockcache.filestream.disk import locks
 
 
 class Interrupt(BaseException):

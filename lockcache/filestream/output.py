@@ -19,10 +19,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.disk.descriptors import UPDATE, opened
-from lockcache.filestream.disk.files import naming
-from lockcache.filestream.disk.folders import PRIVATE_FILE, create_shared
-from lockcache.filestream.disk.locks import Hold, ProcessLock
+from lockcache.filestream.disk import PRIVATE_FILE, UPDATE, Hold, ProcessLock, create_shared, naming, opened
 
 #: For how long a process that adds to a file waits for others, each of which writes the whole file.
 WAIT_FOR_TURN_SECONDS: Final = 600.0
