@@ -46,6 +46,13 @@ def test_a_lease_excludes_a_second_taker_of_the_same_key_only(layout):
     assert os.listdir(layout.leases) == []
 
 
+def test_a_turn_that_nobody_has_any_more_gives_its_lease_back(layout):
+    lease = take(layout)
+    assert lease is not None
+    del lease
+    assert os.listdir(layout.leases) == [], "not only its lock, which its descriptor gives back by itself"
+
+
 def test_a_lease_that_is_removed_before_it_is_locked_is_made_again(layout, monkeypatch):
     lock, path = lease_module.lock_descriptor, layout.lease(NAME, 0)
 

@@ -10,6 +10,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache, LockTimeoutError
 from lockcache.filestream.accounting import StatePage
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SPACES
 from lockcache.filestream.disk.layout import StagedName, entry_name, parse_staged_name
 from lockcache.filestream.disk.locks import ProcessLock
@@ -299,6 +300,15 @@ def test_no_lock_is_waited_for_past_the_deadline(cache_path):
         staged.reserve()
     busy.close()
     directory.close()
+
+
+def test_where_nothing_may_be_changed_removing_raises_and_leaves_the_entry(cache_path):
+    directory = open_directory(cache_path)
+    put(directory, b"k", b"x" * 10)
+    directory.close()
+    with pytest.raises(PermissionError):
+        remove_entry(CacheDirectory(str(cache_path), 5.0, is_read_only=True), NAME, 0.0)
+    assert os.path.exists(entry_path(cache_path))
 
 
 def test_removing_without_the_lock_follows_no_symlink_to_a_shard(directory, tmp_path):

@@ -11,8 +11,10 @@ import time
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting import Slot
 from lockcache.filestream.admission import Admission
-from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.disk.layout import Layout, StagedName, entry_name
+from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.eviction import Evicted
 from tests.unit.material import on_disk, put, set_last_use
@@ -69,6 +71,21 @@ def test_while_others_write_more_makes_way_than_is_needed(directory, others, evi
         each.abandon()
 
 
+def test_a_name_alone_reserves_nothing(directory):
+    """Other members of a group can make files of any name."""
+    for number in range(10):
+        put(directory, b"%d" % number, b"x" * 100)
+    me = myself()
+    with open(f"{directory.layout.tmp}/{StagedName(0xEE, 10**6, *me, 0)}", "w"):
+        pass
+    staged = StagedEntry(directory, "ab" + "0" * 62, 100)
+    staged.reserve()
+    mine = admission(directory)
+    assert mine.make_room(1000, 100) is True
+    assert mine.evicted == Evicted(1, 100), "and not a batch for a writer that is none"
+    staged.abandon()
+
+
 def test_where_all_that_is_left_is_reserved_by_the_living_it_gives_way(directory):
     put(directory, b"a", b"x" * 100)
     theirs, mine = StagedEntry(directory, "ab" + "0" * 62, 400), StagedEntry(directory, "cd" + "0" * 62, 400)
@@ -110,6 +127,14 @@ def test_entries_deleted_by_hand_do_not_keep_the_cache_shut(cache_path):
         cache["k"] = b"y" * 1000
         assert cache["k"] == b"y" * 1000
         assert cache.stats().dropped_writes == 0
+
+
+@pytest.mark.parametrize("seconds, drift", [(30.0, 0), (0.0, 4000)])
+def test_past_its_deadline_a_write_recounts_no_further_shards(directory, seconds, drift):
+    for shard in range(4):
+        directory.usage().set_locked(shard, Slot(1000, 1))
+    admission(directory, seconds).make_room(1000, 0)
+    assert directory.usage().total_bytes() == drift
 
 
 def test_a_full_cache_makes_room_however_short_the_timeout(directory):
