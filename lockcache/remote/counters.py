@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from lockcache.filestream.accounting import SECTOR_BYTES, CountersCodec
 from lockcache.filestream.disk import (
@@ -73,33 +73,17 @@ class RemoteCounts:
     refused_puts: int = 0
 
 
-class ServerCounters(NamedTuple):
-    """The counts for one server of all programs of a directory that reported. The names are those of
-    :class:`RemoteCounts`."""
+@dataclass
+class ServerCounters(RemoteCounts):
+    """The counts for one server of all programs of a directory that reported."""
 
-    hits: int = 0
-    misses: int = 0
-    puts: int = 0
-    lost_puts: int = 0
-    errors: int = 0
-    corrupt_entries: int = 0
-    refused_entries: int = 0
-    stale_entries: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-    #: Lookups that were answered, and the time that they took together, in ns.
-    answers: int = 0
-    answers_ns: int = 0
     #: How often a program added something, and when it last did, in ns since the epoch. 0: never.
     reports: int = 0
     last_report_ns: int = 0
-    #: Entries that were fetched because a manifest lists them. Not among the hits.
-    prefetched: int = 0
-    #: Among ``hits``: look-ups that waited until another host had compiled.
-    waits: int = 0
-    lost_removals: int = 0
-    #: Among ``lost_puts``: entries that it refused.
-    refused_puts: int = 0
+
+    def _asdict(self) -> dict[str, int]:
+        """Returns the counts by their names, as :class:`.Counters` does."""
+        return {**vars(self)}
 
     @property
     def hit_ratio(self) -> float | None:
@@ -121,7 +105,8 @@ class ServerSeen:
     is_resting: bool
 
 
-_SERVER: Final = CountersCodec(ServerCounters, ServerCounters._fields)
+_NOTHING: Final = tuple(vars(ServerCounters()).values())
+_SERVER: Final = CountersCodec(ServerCounters, tuple(vars(ServerCounters())))
 
 
 class _HeldFile:
@@ -167,11 +152,11 @@ def report_of(layout: Layout, folder: str, url: RemoteUrl, counted: Callable[[],
     Without a folder nothing is written.
     """
 
-    def counts() -> ServerCounters:
-        return ServerCounters(**vars(counted()))
+    def counts() -> Numbers:
+        return (*vars(counted()).values(), 0, 0)
 
     if not folder:
-        return CountersReport(counts, None, nothing=ServerCounters())
+        return CountersReport(counts, None, nothing=_NOTHING)
     shown = url.shown if url.prefix == "lockcache:" else f"{url.shown}?prefix={url.prefix}"
     name = shown.encode(errors="replace")[:_LONGEST_NAME]
     try:
@@ -179,7 +164,7 @@ def report_of(layout: Layout, folder: str, url: RemoteUrl, counted: Callable[[],
             replace_file(layout, f"{folder}/name", name, fsync=False)
     except OSError as error:
         _log.debug("%s: it does not say which server it is: %s", folder, error)
-    return CountersReport(counts, partial(_held, layout, folder), nothing=ServerCounters())
+    return CountersReport(counts, partial(_held, layout, folder), nothing=_NOTHING)
 
 
 def read_servers(layout: Layout) -> tuple[ServerSeen, ...]:

@@ -284,7 +284,7 @@ def _server(seen: ServerSeen) -> dict[str, Any]:
 
 
 def _server_in_words(found: dict[str, Any]) -> str:
-    counters = ServerCounters(**{name: (found["since_reset"] or found).get(name, 0) for name in ServerCounters._fields})
+    counters = ServerCounters(**{name: (found["since_reset"] or found).get(name, 0) for name in vars(ServerCounters())})
     words = f"{found['server']}: "
     if counters.hit_ratio is None:
         words += "no lookups reported yet"

@@ -25,7 +25,7 @@ from lockcache.reports import Counters, Numbers, difference, total
 
 __all__ = ["SECTOR_BYTES", "CountersCodec", "HeldCounters", "read_counters", "read_since"]
 
-_T = TypeVar("_T", bound=tuple[int, ...])
+_T = TypeVar("_T")
 
 _MOST: Final = 31
 _NUMBERS: Final = struct.Struct(f"<{2 * _MOST}q8x")
