@@ -109,7 +109,7 @@ def test_of_another_host_only_what_is_old_and_locked_by_nobody_goes(directory, a
 @pytest.mark.parametrize("age, stays", [(100, True), (3500, True), (4000, False)])
 def test_a_staged_file_of_another_host_that_cannot_be_opened_goes_after_an_hour(directory, age, stays):
     path = f"{directory.layout.tmp}/{StagedName(SHARD, 500, FOREIGN_HOST, 1, 1, 0)}"
-    os.symlink("nowhere", path)  # what no process may open, whoever asks
+    os.symlink("nowhere", path)  # which no process opens
     then = os.lstat(path).st_mtime - age
     os.utime(path, (then, then), follow_symlinks=False)
     recount_shard(directory, SHARD)
