@@ -160,7 +160,7 @@ def _put_far(actor: Actor) -> None:
 
 def tidy(directory: CacheDirectory) -> None:
     """Remove the folder of the far key, if it is empty."""
-    hold, _ = directory.hold_shard(FAR_SHARD)
+    hold = directory.hold_shard(FAR_SHARD)[0]
     try:
         remove_empty_folders_locked(directory.layout, FAR_SHARD)
     finally:

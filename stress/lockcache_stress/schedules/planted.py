@@ -76,8 +76,8 @@ def _slot_without_lock() -> None:
 
 
 def _unlink_first() -> None:
-    def remove_locked(self: Any, victims: list[Any]) -> Evicted:
-        change = ShardChange(self.directory.layout, self.usage, int(victims[0].name[:2], 16))
+    def remove_locked(self: Any, victims: list[Any], known: bytes) -> Evicted:
+        change = ShardChange(self.directory.layout, self.usage, int(victims[0].name[:2], 16), known)
         entries, _, _ = change.layout.shard_folders(change.shard)
         with change, change.layout.reach.at(entries) as folder:
             for victim in victims:
@@ -147,8 +147,8 @@ def _record_last() -> None:
     rename, publish = staging._rename, StagedEntry._publish_record_locked
     later: list[Callable[[], object]] = []
 
-    def publish_later(self: StagedEntry, *, has_older: bool) -> int | None:
-        later.append(partial(publish, self, has_older=False))
+    def publish_later(self: StagedEntry, change: ShardChange, *, has_older: bool) -> int | None:
+        later.append(partial(publish, self, change, has_older=False))
         return None
 
     def rename_first(layout: Layout, source: str, path: str, parent: str) -> None:
@@ -182,7 +182,7 @@ def _sum_first() -> None:
 def _count_without_lock() -> None:
     def recount_shard(directory: Any, shard: int, *_: Any, **__: Any) -> Any:
         after = measure_shard(directory.layout, shard)
-        hold, usage = directory.hold_shard(shard)
+        hold, usage, _known = directory.hold_shard(shard)
         try:
             before = usage.slot(shard)
             usage.set_locked(shard, after)

@@ -127,9 +127,13 @@ class _NoLock:
 def _no_lock_in_publish() -> None:
     publish = StagedEntry.publish
 
+    def hold_nothing(reserved: Any, *_: float) -> _NoLock:
+        reserved.known = reserved.page.image()
+        return _NoLock()
+
     def publish_unlocked(self: StagedEntry, **options: Any) -> bool:
         kind = type(self.reservation)
-        real, kind.hold = kind.hold, lambda *_: _NoLock()  # type: ignore[method-assign]
+        real, kind.hold = kind.hold, hold_nothing  # type: ignore[method-assign, assignment]
         try:
             return publish(self, **options)
         finally:
