@@ -116,6 +116,7 @@ shape: $(STAMP) ## what operations pass, how long functions are, circles of impo
 
 format: $(STAMP) ## format, and fix what can be fixed without thought
 	$(BIN)/ruff check --fix-only --quiet .
+	-$(PY) tests/layers/words.py --add-licences
 	$(BIN)/ruff format .
 
 docs: $(DOCS_STAMP) ## the documents as pages, in build/docs; every warning is an error, and so is a figure of another run

@@ -15,8 +15,7 @@ and a server, is asked for what it lacks, and is one tier with it in all that fo
   on, so two values under one key are both right. A program that stores other things under its own keys, and must not
   see an old one, passes ``recheck_seconds=0``: then every read asks the last tier.
 
-Asking again is what tells the last tier, too, that its hottest entries are in use; without that it would see the first
-read of each only, and evict them first.
+Asking again shows the last tier, too, which entries are in use; without that it would evict the hottest ones first.
 
 Keeps invariant 7 (never take the job down): an upper tier that takes no copy makes no read fail; that key is read from
 below from then on. A signal handler may use the cache during a write, in the same thread, and waits for nobody: locks

@@ -5,8 +5,7 @@ the key's turn, the store ends it, and :meth:`Shared.compiling`, around what the
 what was left open, because compiling raised or the framework does not store. Outside of it a look-up takes no turn.
 
 Keeps invariant 7 (never take the job down) for programs that did not ask for lockcache: a directory that cannot be
-used, a framework whose doors have changed and any error of lockcache is one warning, and the framework's own cache from
-then on.
+used, changed doors of a framework and any error of lockcache are one warning, and then the framework's own cache.
 """
 
 from __future__ import annotations

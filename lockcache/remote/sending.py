@@ -1,11 +1,11 @@
 """Sending in the background: what is stored goes to the server while the program goes on.
 
 Decides how much may wait (64 MiB of all caches on a server, and beyond them a cache's even share of as much, so that
-one which has much to send takes nothing from the others; more is dropped, and counted), and how long the end of a process is delayed: for five
-seconds at most, and only while the server answers or its host receives something. Where the latter is not known, a
-value is waited for as long as a link of 40 Mbit/s takes for it. The jobs of one cache run one after the other in the
-order in which they came, so a lease that is given back after a value is stored is given back after it is there. Only
-removals, for which somebody waits, come before writes of other entries.
+one which has much to send takes nothing from the others; more is dropped, and counted), and how long the end of a
+process is delayed: for five seconds at most, and only while the server answers or its host receives something. Where
+the latter is not known, a value is waited for as long as a link of 40 Mbit/s takes for it. The jobs of one cache run
+one after the other in the order in which they came, so a lease that is given back after a value is stored is given back
+after it is there. Only removals, for which somebody waits, come before writes of other entries.
 
 An interpreter that is ending refuses much: threads (Python 3.12), and what a client library registers when it is first
 imported. So the thread starts with the first call of a server, and stays for as long as one of its caches is open; the

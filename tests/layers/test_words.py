@@ -97,3 +97,22 @@ def test_a_fault_that_is_allowed_is_none_and_one_that_is_not_there_is_one(
 def test_a_page_for_users_names_its_subjects(tmp_path: Path) -> None:
     text = "# What it is\n\nIt works. What is missing\nis compiled.\n\n- One process waits.\n- One that is not, goes.\n"
     assert [found.split(":")[0] for found in whys(tmp_path, text, "page.md")] == ["3", "7"]
+
+
+def test_each_python_file_begins_with_its_licence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert words.unlicensed_files() == []
+    files = {
+        "with.py": f"{words.LICENCE}\n",
+        "run.py": f"#!/usr/bin/python\n{words.LICENCE}\n",
+        "without.py": "import os\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "empty.py").touch()
+    (tmp_path / "hatch_build.py").write_text(files["with.py"])
+    monkeypatch.setattr(words, "PROJECT", tmp_path)
+    monkeypatch.setattr(words, "checked_files", lambda: [tmp_path / name for name in (*files, "empty.py")])
+    assert [fault.file for fault in words.unlicensed_files()] == ["without.py"]
+    words.add_licences()
+    assert words.unlicensed_files() == []
+    assert (tmp_path / "without.py").read_text() == f"{words.LICENCE}\nimport os\n"

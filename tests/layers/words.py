@@ -11,6 +11,8 @@
 - No function of the programs is named by a preposition alone (``among``): its name says what it does.
 - None of :data:`BANNED`, words that only the authors of this project understand at once.
 
+- A Python file begins with its licence, as SPDX writes it.
+
 Code in the text (between backticks, or in a block) is not prose, and does not count. How many files a folder may have
 is the contract "doors" (:mod:`tests.layers.doors`).
 """
@@ -33,6 +35,11 @@ CHECKED: Final = ("lockcache", "daemon", "stress", "tests", "docs", "README.md",
 
 #: A file of faults, by which the check is tested.
 UNCHECKED: Final = "tests/layers/test_words.py"
+
+#: The first line of each Python file.
+LICENCE: Final = "# SPDX-License-Identifier: Apache-2.0"
+#: A recipe for Spack begins as Spack has it.
+OF_OTHERS: Final = (PROJECT / "docs" / "recipes" / "spack" / "package.py",)
 
 #: Exceptions, as (file, message), each with its reason. None is needed now.
 ALLOWED: Final[frozenset[tuple[str, str]]] = frozenset()
@@ -233,9 +240,32 @@ def checked_files() -> Iterator[Path]:
         yield from (path for path in files if path.suffix in (".py", ".md") and path != PROJECT / UNCHECKED)
 
 
+def unlicensed_files() -> list[Fault]:
+    """Returns each Python file that does not begin with its licence; behind ``#!``, if that is its first line."""
+    checked = [path for path in checked_files() if path.suffix == ".py"]
+    paths = sorted({*checked, *PROJECT.glob("*.py"), *(PROJECT / "scripts").glob("*.py")})
+    found = []
+    for path in paths:
+        lines = [line for line in path.read_text().splitlines()[:2] if not line.startswith("#!")]
+        if path.stat().st_size and lines[0] != LICENCE and path not in OF_OTHERS:
+            found.append(Fault(path.relative_to(PROJECT).as_posix(), 1, f"begin with: {LICENCE}"))
+    return found
+
+
+def add_licences() -> None:
+    """Give each Python file that lacks it its first line."""
+    for fault in unlicensed_files():
+        path = PROJECT / fault.file
+        first, rest = path.read_text().split("\n", 1)
+        path.write_text(f"{first}\n{LICENCE}\n{rest}" if first.startswith("#!") else f"{LICENCE}\n{first}\n{rest}")
+
+
 def main() -> int:
-    """Print every fault. Returns 1 if there is any."""
+    """Print every fault, after licences were added with ``--add-licences``. Returns 1 if there is any."""
+    if sys.argv[1:] == ["--add-licences"]:
+        add_licences()
     found = [fault for path in checked_files() for fault in faults_in(path, path.relative_to(PROJECT).as_posix())]
+    found += unlicensed_files()
     faults: list[object] = [fault for fault in found if (fault.file, fault.why) not in ALLOWED]
     faults += [f"{file}: {why} is allowed and not there" for file, why in ALLOWED - {(f.file, f.why) for f in found}]
     print(*faults, sep="\n", end="\n" if faults else "")
