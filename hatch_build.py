@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package's links, which depend on where the repository is: a release tells by ``LOCKCACHE_REPOSITORY_URL``.
 
 The README links to files next to it, which an index does not have. With the variable (see

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of Sphinx, which builds these pages: `make docs`. Every warning is an error there."""
 
 from __future__ import annotations

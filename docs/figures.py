@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The measured figures of the documents: one file that one run of the benchmark wrote, and the pages that show it.
 
 ``python docs/figures.py RUN.json`` takes over the file that ``lockcache-stress bench --json-file`` left, with today's

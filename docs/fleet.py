@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of simulations in the documents: reads from stdin what lockcache-stress prints with ``--markdown``.
 
 ``make fleet`` and ``make eviction`` run both, and the pictures. Arguments: a page below docs, and the name of a block.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manual pages, ``docs/man/*.1``, which the wheel installs: made of the programs' own options by ``make man``.
 
 ``docs/man/PROGRAM.txt`` has further sections, in the form of click's help: paragraphs, and blocks behind ``\\b`` that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pictures of the README, made of real runs: ``make pictures``, which takes an hour, for the page shows one.
 
 ``demo.svg`` is what a terminal shows: a program in four processes without a cache and with it, then a command.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache: a compile cache for GPU programs that many processes share.
 
 Importing this imports nothing of CUDA and nothing of the command line tools.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of back ends, programs and the daemon: the default path, and which values are accepted.
 
 Decides which values are refused: each by an error that names the value.

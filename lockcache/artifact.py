@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kind, architecture, compiler and kernels of a payload, as far as its first bytes tell.
 
 For what nobody recorded: entries of cuda.core's own cache, and values that were stored as plain bytes. Keeps one

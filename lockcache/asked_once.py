@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AskedOnce: an attribute that is made when it is first asked for, and then stands in the object itself.
 
 Keeps the cost of an opening: what only some programs need is made at its first use, and costs nothing afterwards.

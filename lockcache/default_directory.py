@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The default directory: ``$LOCKCACHE_DIR``, else a folder in the user cache directory.
 
 Decides, once for the back ends, programs and the daemon, where that is, and what is said where it is nowhere.

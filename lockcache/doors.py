@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Doors of rooms: a package promises names of its modules, and imports each module when one of its names is asked for.
 
 Keeps ``import lockcache`` small: a door that imported its modules would load the whole store for one constant. Relied

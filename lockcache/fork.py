@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repairs after a fork: of locks that a thread of the parent held, and descriptors that the child shares with it.
 
 Keeps invariant 5 (death is free) for fork: a child never waits for a thread that it does not have, and never shares a

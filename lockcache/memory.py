@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """InMemoryProgramCache: entries in this process only, least recently used first out.
 
 Keeps invariants 1 (a hit is whole), 2 (last write wins) and 3 (hard cap) for one process: every operation is one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metadata of a payload: a small mapping, encoded so that it comes back as it went in.
 
 Keeps invariant 1 (a hit is whole) for metadata: what is read is what was stored, types included. JSON alone turns

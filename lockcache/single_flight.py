@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single flight: of the callers that miss a key at once, one has the turn to compute and the others wait for its entry.
 
 :class:`Turn` is what a caller holds, whichever back end gave it. :func:`take_off` gives turns among the threads of one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes, counts, shares and durations as people write them ("10G", "1.5M", "90%", "0.5s"), and text from anywhere as a
 terminal may show it. For programs only.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TieredProgramCache: fast caches in front of a shared one.
 
 Keeps invariant 2 (last write wins) as far as an object in one process can, and says exactly how far. The last tier that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``make demo``: installs what the demonstration needs, if ``make venv`` has not, and runs ``lockcache-stress demo``.
 
 Uses the standard library alone. The environment is ``build/demo``, made again when ``scripts/demo.txt`` has changed. A

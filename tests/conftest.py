@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of every test: a path for a cache, a real file system of its own, skips for what the machine lacks."""
 
 from __future__ import annotations

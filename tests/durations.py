@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Durations of the tests of each folder, next to their budgets. Printed with ``--durations``; fails nothing.
 
 A folder over its budget has a test that needs a marker (``slow``, ``long``, see ``pytest.ini``) or a smaller plan.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories in memory for tests that prove nothing about a disk: half the time, and no wait for others' writes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leases of compile-once, held by a test."""
 
 from __future__ import annotations

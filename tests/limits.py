@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running code in a process of its own with limited processor time, and measuring its memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of a matrix: `make test` runs cells of each row and each column, `make test-rest` the other cells."""
 
 from __future__ import annotations

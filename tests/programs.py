@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a console script in a forked process, which has imported everything already.
 
 To start Python and import a program takes ten times as long as most calls in these tests. A forked program has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress of a run by folder, with ``--by-folder``: a line for each folder that is done, in place of a dot a test.
 
 A terminal also shows a line of what runs, which is drawn again ten times a second at most. Failures are named when they

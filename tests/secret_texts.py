@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one list of secrets, each in a form in which people write one, and of texts that only look a little like one."""
 
 from __future__ import annotations

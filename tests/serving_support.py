@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seals in tests: each ends with its test, and what it reports is collected."""
 
 from __future__ import annotations

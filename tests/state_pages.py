@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State pages of tests: what a directory states, and pages that are damaged, newer, or state other sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads of a test, which goes on after all of them have ended, and raises their errors."""
 
 from __future__ import annotations

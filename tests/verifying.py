@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verification of a whole shard, for tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The moment at which a caller begins to wait for another one's computation, as an event for tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The console script's entry point."""
 
 from __future__ import annotations

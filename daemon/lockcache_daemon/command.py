@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of ``lockcache-daemon``, its help, and its exit codes.
 
 Decides the command line, and that each mistake is one line on stderr which names the value and what is accepted. Parses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signals that end the daemon: noted at once, acted on at the next safe point.
 
 Complements invariant 5 (death is free) with an orderly end: SIGTERM, SIGINT and SIGHUP end the daemon within a second

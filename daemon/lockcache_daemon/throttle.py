@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Throttle of work in the background: how often it may run, by its measured cost.
 
 Keeps an idle daemon's cost bounded, whatever the size of the directory and the speed of its file system: after work

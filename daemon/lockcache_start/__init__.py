@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entry points of the three programs: until one has loaded, Ctrl-C ends it as it ends a program in C.
 
 Python's own handler raises in the midst of an import: a traceback, in the best case, for up to a second. So this is not

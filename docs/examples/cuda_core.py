@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cuda.core: compile a kernel with a CUDA header once for all processes and starts, and launch it where a GPU is."""
 
 from __future__ import annotations

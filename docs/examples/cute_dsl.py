@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CuTe DSL: a kernel by ``cute.compile``, compiled once for all processes. Compiles for sm_90a without a GPU."""
 
 from __future__ import annotations

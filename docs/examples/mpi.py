@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPI: all ranks want the same kernels, and each is compiled by one of them. No rank compiles for the others."""
 
 from __future__ import annotations

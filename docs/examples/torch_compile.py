@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.compile: a small model. Under ``lockcache run`` its graphs are compiled once for all processes and nodes."""
 
 from __future__ import annotations

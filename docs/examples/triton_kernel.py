@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Triton: a kernel, compiled once for all processes. Compiles for sm_90 also where there is no GPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bundles of programs: a cache that reads one, and making, merging, packing and unpacking them.
 
 A bundle is one file, for a parallel file system, an image, or a pipe to another host. Promises invariant 1 (a hit is

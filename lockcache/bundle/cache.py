@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """BundleProgramCache: reads the programs in one file that is never changed.
 
 Keeps invariant 1 (a hit is whole): see :mod:`lockcache.filestream.bundle`. Keeps invariant 2 (last write wins) for the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compression of bundles that are packed: zstd where its package is installed, and none.
 
 A compressed file is recognised by its first bytes, whatever its name is. The package is imported when the first file is

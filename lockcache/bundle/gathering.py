@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gathering: the verified entries of a directory that a choice admits, and why others cannot be loaded.
 
 Keeps invariant 1 (a hit is whole) for what is shipped: an entry that fails its digest is left out and counted. Leaves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Making a bundle: the verified entries of a directory that a choice admits, in one file.
 
 The same entries give the same bytes, whenever and by whomever they were used; packed ones if their last uses are the

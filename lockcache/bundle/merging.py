@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Merging bundles: keeps the newest entry of each program, and the newest programs that fit.
 
 Keeps invariant 1 (a hit is whole): an entry that is damaged in one bundle is taken from another, or left out.

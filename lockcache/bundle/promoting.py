@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promoting: what a directory has and a bundle lacks goes into the next bundle, for the next job.
 
 Keeps invariant 5 (death is free): the bundle is replaced by rename, so that a death at any step leaves the older one or

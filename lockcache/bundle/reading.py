@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading entries of a directory without using them.
 
 Keeps invariant 1 (a hit is whole) as any reader does; in a directory that a group shares, where others may put a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unpacking: entries from a bundle into a directory that others may be using.
 
 Keeps invariants 1 (a hit is whole) to 5 (death is free) by going through the directory's own writer: each entry is

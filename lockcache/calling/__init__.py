@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other ways to call a cache: a decorator, asyncio, and several files as one entry.
 
 Promises what ``begin`` and ``get_or_compute`` promise, in another form: of the callers that miss one key, in all

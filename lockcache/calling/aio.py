@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``get_or_compute`` for asyncio: the event loop never waits for a disk, a lock or somebody else's compilation.
 
 Each step that may wait runs in a thread of its own, not in one of a pool: those who wait for a key could fill a pool,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several files as one entry: their bytes one after the other, and in the metadata which bytes are whose.
 
 Keeps invariant 1 (a hit is whole) for a group: all files of one writer, or none. What the metadata says of names and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Identity: the names under which the results of a memoized function are kept, and the refusal of a second function.
 
 Keeps the rule that two functions have one identity only if they do the same. An identity is a module, a qualified name

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memoization: a function whose results a cache keeps, and the keys of its calls.
 
 Keeps the rule that two calls have one key only if they may have one result. A name that other functions have too, and

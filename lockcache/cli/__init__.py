@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache``, the operator's command: parses and prints, decides nothing.
 
 Here is what its entry point has in common with those of ``lockcache-daemon`` and ``lockcache-stress``: where a program

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory of any layout that the daemon knows, for commands that show or remove entries.
 
 Keeps the commands from knowing layouts: one protocol (:class:`Catalogue`), of lockcache's own directories (and

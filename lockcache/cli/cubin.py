@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contents of a cubin, by its ELF tables: kernels, their sizes, registers and memory.
 
 Keeps one promise: any bytes at all give tables or a :class:`ValueError` that says what is wrong, in bounded time and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The filters of ``ls``, ``pack`` and ``evict``: ``--kind``, ``--arch``, ``--compiler``, ``--label``,
 ``--namespace`` and times of use.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entry that an operator means: by its key, or as ``ls`` prints it: by the start of its hash, or by its name.
 
 Decides the order: a key that is stored under this very text, else a hash, else the name of a kernel, if one entry has

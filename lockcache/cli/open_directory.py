@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening a directory for a command.
 
 Keeps inspection from changing anything: commands that only show or recount open no :class:`FileStreamProgramCache`,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of several commands: the directory, ``--json``, ``--yes``, and values that our own parsers read.
 
 Decides the words, so that an option means the same everywhere. A value that a parser refuses is refused in the parser's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of the commands: tables for people, JSON for programs, and no control sequences for a terminal.
 
 Keeps one promise: what comes from a cache directory (names, metadata, error texts) reaches a terminal as plain text,

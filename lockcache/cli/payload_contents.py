@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The code in a payload, in tables: kernels of a cubin, entry functions of PTX, the kind of all else.
 
 Keeps the promise of :mod:`.cubin`: any bytes give an answer, in time and memory that grow with their number and no

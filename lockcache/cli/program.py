@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command group: the list of commands, and the handling of errors.
 
 Decides that an error which an operator can fix is one line on stderr which names it, and the exit code. Loads a

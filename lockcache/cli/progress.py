@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress on a terminal, for commands that take longer than a moment. On stderr: stdout is for results."""
 
 from __future__ import annotations

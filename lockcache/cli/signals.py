@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ends a command that was asked to end, or whose terminal was closed, as Ctrl-C does: by an exception.
 
 So that what it made and has not finished is removed on its way out, and the terminal is given back as it was.

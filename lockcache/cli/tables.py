@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables: aligned columns of text, measured in the cells that a terminal takes for each character. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mistakes on a command line, in one style for all programs: what is wrong, what was probably meant, where help is.
 
 click suggests by letters alone (``--label`` for ``--all``), and asks in three styles. Here a suggestion is an option

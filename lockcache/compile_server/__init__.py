@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compile server: compiles for all processes of a user on a node, with headers that are compiled once.
 
 NVRTC's precompiled headers live at one address of one process, and survive a fork. So the server has a *holder* for

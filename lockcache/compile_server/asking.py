@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asking the server: what a process does that has something to compile, and what people ask.
 
 Keeps the promise that the server is never needed: whatever goes wrong, :func:`ask` returns ``None``. A server that is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A holder: the process that has the headers of one prefix, and forks a child for each compilation.
 
 Keeps two promises. A precompiled header is used only while every file that it was made of is what it was: all facts of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits of a server: how many, how large, how long. A test or a starter may state others, as JSON."""
 
 from __future__ import annotations

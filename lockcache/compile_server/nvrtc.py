@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVRTC by ctypes: one compilation, with a precompiled header or without.
 
 Loads the very file that the caller's process would, and nothing of cuda.core, which takes 0.3 s of a holder's start.

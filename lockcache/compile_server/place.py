@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The place of the server: a private folder of the node, in it a socket and the lock that its server holds.
 
 Keeps callers from asking anybody but a server of their own: the folder is the user's, of mode 0700, no symlink, and on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests: what is to be compiled, and the prefix that it has in common with others.
 
 Decides which compilations a precompiled header may serve. Its bytes are those of an ordinary compilation if the text

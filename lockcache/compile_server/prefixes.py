@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prefixes: what a server knows of each, and the process that holds its headers."""
 
 from __future__ import annotations

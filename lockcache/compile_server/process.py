@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process of the server: what :mod:`.starting` starts, with the listening socket and the lock in its hands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server: reads what is asked, and hands each request to the holder of its prefix, or back to its caller.
 
 Has one thread, and waits for nothing but its selector: a caller that sends nothing, a holder that hangs and a prefix

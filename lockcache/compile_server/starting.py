@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starting a server: a fresh interpreter, with nothing of the process that starts it but a socket and a lock."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The protocol: a length, a head in JSON, and blobs whose lengths the head has.
 
 Keeps what either side reads bounded: a head has a megabyte at most, a blob 256. Nothing is unpickled. A message that is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FileStreamProgramCache: a directory, the sources behind it, a reader and a writer, joined into the mapping API.
 
 Promises the class, and the check of its arguments. What these, its variables and its directory ask for is decided here,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FileStreamProgramCache: a directory of programs that many processes share.
 
 Joins the parts of this package into the mapping API and decides nothing else. Keeps invariant 7 (never take the job

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SharedComputations: one computation of an entry across all processes that share a directory.
 
 The half of a cache object that takes turns (:mod:`lockcache.filestream.compile_once`), asks the server behind the

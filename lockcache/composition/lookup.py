@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lookup: the way of a name to its entry, in one object: the directory, its seed, the turn to compute, the server.
 
 Stands between a cache and the reader of its directory, where lookups are more than reads of a file; there are no more

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Missed entries: which part of a key made it miss, in one line, for a process that is sealed.
 
 Looks at the directory as ``lockcache why`` does, and promises a bound, since somebody may wait for the answer: at most

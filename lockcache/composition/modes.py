@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Modes of a program's cache: it reads and writes its directory, only reads it, renews its entries, or is off.
 
 Decides, once and at opening, so that no read and no write has to ask: ``read_only`` and ``$LOCKCACHE_READONLY``, or a

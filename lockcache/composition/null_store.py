@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NullStore: keeps nothing, for a cache that is off, has no place, or only reads a directory that is missing.
 
 Every lookup misses, every write is dropped, and neither reaches a disk.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ReadOnlyParts: the parts of a cache whose directory is only read, so that no other part asks for that.
 
 Nothing in the directory is made or changed: no policy, no seed, no counters, no entry.

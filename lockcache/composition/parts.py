@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of a cache object: which reader, writer and turns its arguments and its directory ask for.
 
 Decides, once and at opening, so that no read and no write has to ask: what of a group, a network file system, a seed, a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sources: what stands behind a directory, and is asked for what the directory lacks.
 
 A source may have another value of a key than the directory had, and either is right, since keys are digests of content.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program and Linker: cuda.core's, with ``cache=``.
 
 Promises drop-ins: change the import, nothing else. Loads cuda.core; says how to install it where it is missing. May

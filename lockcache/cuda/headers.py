@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The headers of one compilation by NVRTC: which directories it searches, and what it finds there.
 
 Decides nothing about headers themselves (:mod:`lockcache.headers`): only what cuda.core and NVRTC add to the options

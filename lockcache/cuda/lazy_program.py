@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program that is made where it is first needed: cuda.core's constructor loads NVRTC.
 
 Keeps the promise of a drop-in (change the import, nothing else) while a process whose look-ups all hit loads no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linker: cuda.core's, with a cache for what it links: one process links, and hits come with the log of that link.
 
 Keeps the promise of a drop-in (change the import, nothing else). cuda.core's constructor hands the objects to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program: cuda.core's, with a cache that also accepts what cuda.core's own refuses: templates and headers.
 
 Keeps the promise of a drop-in (change the import, nothing else) and adds to ``cache=``: one process compiles; the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fault of NVRTC: once a process compiled with ``restrict``, it goes on as if every later program had it.
 
 Decides what is not stored for that reason: other processes would get code that is wrong where pointers alias. Found in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compile server for one program: which programs it may compile, and what is asked.
 
 Decides that in the caller's process without a word to a server: a program without includes, and one whose output could

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of a cache directory: safe or not, its format, its policy, its accounting.
 
 Only inspects: takes no shard's lock, makes no file, repairs nothing; the advice names the command that repairs.

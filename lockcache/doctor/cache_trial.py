@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trial of a real cache in the probe directory: it shows whatever no other check covers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that do what may hang, and answer in lines of JSON.
 
 Keeps one promise: the caller gets an answer, or learns within the given time that there is none. A system call on a

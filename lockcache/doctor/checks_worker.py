@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first process: does one check at a time, for the examining process, which gives it up when it hangs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Surroundings of a cache: room on its disk, and what this process may open."""
 
 from __future__ import annotations

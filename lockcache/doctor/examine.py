@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examination: one check after the other, each given up when it takes too long, and nothing left behind.
 
 Keeps the promise that it never hangs: this process makes no system call on the directory itself. A check that hangs is

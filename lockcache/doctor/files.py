@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Abilities of one file: attributes, times, syncs; and whether its times can be set by a member of its group."""
 
 from __future__ import annotations

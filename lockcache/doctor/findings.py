@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Findings of an examination: a verdict for each check, what it means for a cache, and what to do about it."""
 
 from __future__ import annotations

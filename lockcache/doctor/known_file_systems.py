@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Known file systems: the one that a path is on, and what is known of its kind.
 
 The knowledge comes from trials with two mounts of each, and from their documentation of locks. It tells what no trial

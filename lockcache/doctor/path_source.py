@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The source of a directory's path, and the variables that influence it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The probe: one private directory for trials, which is made for them and removed with its contents.
 
 Keeps the promise that an examination changes nothing: in a cache it works below ``lockcache/``, where no entry is

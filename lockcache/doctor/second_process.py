@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The second process: what another rank on this machine would do with the same files, at the request of the first."""
 
 from __future__ import annotations

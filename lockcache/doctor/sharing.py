@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two processes and what they see of each other: locks, renames, exclusive creation, new names.
 
 Tries, on files of its own, what invariants 1 (a hit is whole), 2 (last write wins) and 3 (hard cap), and compile-once,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Explanations of misses: the parts of a program's key, kept next to what was stored under it, and how two keys differ.
 
 Promises that a part holds a short hash and at most a bounded value, never source code and never what may be a secret

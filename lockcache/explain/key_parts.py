@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of a cache key as they are kept: a name, a short hash, and a value where that may be shown.
 
 Keeps two promises for everyone who may read an entry. A value is shown only if it is one line of plain words, its name

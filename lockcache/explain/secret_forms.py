@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms of secrets: texts that are not kept or shown, whatever the name under which they come.
 
 A name such as ``TOKEN`` shows that its value is a secret (:func:`.key_parts.looks_secret`). Here the text itself does:

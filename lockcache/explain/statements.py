@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements of programs about keys: what a key was made of, found again by the key when something is stored under it.
 
 ``make_program_cache_key`` returns plain bytes, which go through ``cuda.core`` and any program's hands before they reach

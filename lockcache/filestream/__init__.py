@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file-stream store: a directory of compiled programs that any number of processes share.
 
 Promises the parts that :mod:`lockcache.composition` joins, and the seven invariants of ``docs/design.md``: a hit is

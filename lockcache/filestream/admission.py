@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Admission: room for a write, by eviction or by waiting for other writers; and the cap of an opener.
 
 Keeps invariant 3 (hard cap) for writers: a write goes on only after the sum of everything accounted for, with the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bytes of a bundle: a head, the entries, a table of their places, and an end that says where the table is.
 
 ====== ============ =================================================================

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of closures, in which processes of a directory save for each other what headers include.
 
 Keeps invariant 1 (a hit is whole) by the digest of an entry, or its signature where entries are signed: a slot counts

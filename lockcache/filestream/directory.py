@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening a cache directory: make it, check it (:mod:`.disk.permissions`), and attach to its accounting.
 
 Keeps the other half of invariant 7 (never take the job down), that what is misconfigured is a clear error at opening,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The policy of an open directory: read and published by way of the page that the directory has open.
 
 Keeps invariant 3 (hard cap) where a cap is stated for the first time on a network file system.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that users name, such as bundles and manifests: each appears whole or not at all.
 
 Keeps invariant 5 (death is free) for them: a death, a full disk or Ctrl-C leaves the file that was there before, and at

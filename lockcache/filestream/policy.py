@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The policy of a directory: the cap, the bytes that it leaves for entries, and what goes first.
 
 Decides how much of a cap entries may take (:meth:`Policy.entries_limit_bytes`). Where the policy stands, and whose cap

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seed: a directory's own copy of a bundle, and the marks of entries that were deleted from the directory.
 
 A seed is a source: what ``entries/`` lacks is read from it, also after an eviction or a dropped write. A deletion must

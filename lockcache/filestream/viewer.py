@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Viewer: finds the views of one directory's entries, and makes them, with room for them as a write makes it.
 
 Decides when there is no view: where there is no room for entry and view together, or nothing may be written; and where

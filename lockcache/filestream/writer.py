@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Storing one value from start to end: reserve, make room, write, publish, and what to do when that fails.
 
 Decides which failures are tried again (a directory deleted underneath and a record that did not fit where it was put,

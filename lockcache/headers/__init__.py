@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that a source can reach through ``#include``, and their digest.
 
 Keeps invariant 1 (a hit is whole) for programs with headers. ``source`` reads one text (with ``comments`` and

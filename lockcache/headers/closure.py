@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The closure of includes: walks from one file to the next as NVRTC searches, and digests what it finds.
 
 Keeps invariant 1 (a hit is whole): whatever file could change what NVRTC sees changes the digest. Both branches of each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Closures remembered, each for as long as the facts on which it rests hold: in the process, and saved for others.
 
 Keeps invariant 1 (a hit is whole): a remembered digest is given only after every file, every miss and every directory

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ends of blanks and comments, in a text that may be made to be hard to read.
 
 Keeps invariant 7 (never take the job down) for headers: every question is answered in time that grows with the length

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Computed names, ``#include MACRO`` and ``__has_include(MACRO)``: all that they might mean.
 
 Keeps invariant 1 (a hit is whole) where macros decide: they are not expanded, so every file below each directory that

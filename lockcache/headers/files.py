@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of a walk: one stat, one read, and whether both can be trusted the next time.
 
 Keeps invariant 1 (a hit is whole) for the memo: content is taken as unchanged only where device, inode, size, mtime and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts that a walk saw of the file system, and whether they still hold.
 
 Keeps invariant 1 (a hit is whole) for the memo: a digest rests on facts, and while all of them hold, walking again

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The headers that a source can reach and their digest: what callers call.
 
 Keeps invariant 1 (a hit is whole) for programs with headers: as ``extra_digest`` of a key, it makes any changed, added,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Macros of one text, and what they could make of a computed name: strings and pieces that lead out of what is
 searched.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 r"""Paths in the output: whether a text can put the path of a file that it is in, or includes, into compiled code.
 
 Keeps the promise that a key holds no path that cannot reach the output, and each one that can. NVRTC names a file of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Closures saved for other processes, so that the first hit of a process reads no header.
 
 Keeps invariant 1 (a hit is whole): a saved closure is taken only if every file, every miss and every directory is here

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 r"""The includes of one text of C++: the operands of its directives. Finds too much sooner than too little.
 
 Keeps invariant 1 (a hit is whole) for the digest of headers: no ``#include`` that NVRTC would follow is overlooked.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part that all adapters to frameworks share: the cache, its turns, and errors that never reach a compilation.
 
 A framework looks up, compiles and stores in three places. :class:`Shared` joins them again: a look-up that misses takes

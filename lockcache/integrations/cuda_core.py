@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cuda.core's ``Program.compile`` on lockcache: each program compiled once by all processes of a machine.
 
 :func:`install`, once cuda.core is imported, gives the name ``cuda.core.Program`` to a subclass that has a cache where

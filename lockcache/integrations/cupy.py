@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CuPy's kernel cache on lockcache: each kernel compiled once by all processes of a machine.
 
 :func:`install`, once CuPy is imported and before its first kernel. The directory is ``$LOCKCACHE_DIR``. CuPy makes a

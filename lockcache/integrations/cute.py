@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CuTe DSL on lockcache: each kernel compiled once, whether ``cute.compile`` or a call of a ``cute.jit`` function asks.
 
 :func:`install`, before the first compilation. The directory is ``$LOCKCACHE_DIR``. CuTe DSL caches nothing of

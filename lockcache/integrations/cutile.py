@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cuTile's compile cache on lockcache: each kernel compiled once by all processes of a machine.
 
 :func:`install`, before the first kernel is compiled. The directory is ``$LOCKCACHE_DIR``, and cuTile's own database

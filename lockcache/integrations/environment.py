@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Variables that put a program's frameworks on lockcache: for a shell, and for ``lockcache run``."""
 
 from __future__ import annotations

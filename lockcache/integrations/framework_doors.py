@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Doors of a framework: the parts of it that an adapter needs, which are looked for before anything is changed.
 
 Decides whether a framework can be adapted: by what it has, and not by its version.

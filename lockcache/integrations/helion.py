@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Choices of Helion's autotuner on lockcache: each kernel is tuned by one process, and not again on other nodes.
 
 ``HELION_AUTOTUNE_CACHE=RemoteAutotuneCache`` and ``HELION_REMOTE_CACHE_BACKEND=lockcache.integrations.helion.Backend``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX's persistent compilation cache on lockcache: each program compiled once by all processes of a machine.
 
 :func:`install`, before the first compilation, or no line of code at all: with ``LOCKCACHE_JAX=1`` in the environment

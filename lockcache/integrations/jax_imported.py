@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imported programs of JAX: found by the key that each has in JAX's own directory, and by the adapter's from then on.
 
 JAX's key of a program contains the name of its directory wherever XLA keeps caches of its own in there, as it does by

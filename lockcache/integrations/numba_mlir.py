@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """numba-cuda-mlir's cache of kernels (``@cuda.jit(cache=True)``) on lockcache, as :mod:`lockcache.integrations.numba`.
 
 :func:`install`, before the first kernel is compiled. The directory is ``$LOCKCACHE_DIR``. numba-cuda-mlir has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The names of ``pyptx.cache``, with entries that many processes can share: replace the import, keep the rest.
 
 Same directory, same three files for an entry, same hash, so that each reads what the other wrote. Keeps, beyond pyptx,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Staged files in other programs' directories: their names, and when they are a dead writer's.
 
 Keeps invariant 5 (death is free): a name says who stages, so what a killed writer left goes as soon as somebody looks.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One file to copy into an engine: lockcache where it is installed, else a plain directory with the same keys.
 
 Copy it as it is; it imports nothing but the standard library, and lockcache if it is there. ``open_cache()`` gives

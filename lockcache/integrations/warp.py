@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA Warp's modules on lockcache: each compiled once by all processes of a machine. Experimental.
 
 :func:`install`, before the first launch; or ``lockcache run``. The directory is ``$LOCKCACHE_DIR``. Warp has no cache

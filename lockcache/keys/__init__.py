@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The key of a compilation: :func:`make_program_cache_key`, and what :mod:`lockcache.cuda` needs beyond it.
 
 Importing this package loads nothing of CUDA; a call needs cuda.core, because its options come from there.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CUDA C++, compiled by NVRTC to PTX, cubin or LTO-IR.
 
 Keeps the contract's rule for code_type "c++". The options are what cuda.core hands to NVRTC, byte for byte, so values

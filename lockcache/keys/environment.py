@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs of the compilers that are not arguments: environment variables, working directory, temporary directory.
 
 Keeps the contract's rule that what can change the output changes the key. Found by watching ``getenv`` and ``getcwd``

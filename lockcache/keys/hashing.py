@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unambiguous bytes for plain values, and the SHA-256 over them.
 
 Keeps the rule that two different descriptions never hash the same bytes: every value carries its type and every string

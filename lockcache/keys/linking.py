@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of what is linked: object codes, by nvJitLink; PTX as a program, also by the driver where nvJitLink is missing.
 
 Keeps the contract's rule for code_type "ptx" and for ``lockcache.cuda.Linker``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """make_program_cache_key: checks what it was given, lets one compiler path describe it, hashes the description.
 
 Keeps the contract's rule that everything that can change the output changes the key. Each path (cxx.py, linking.py,

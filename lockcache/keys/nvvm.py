@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVVM IR, compiled by libNVVM to PTX or LTO-IR.
 
 Keeps the contract's rule for code_type "nvvm". The options are what cuda.core hands to libNVVM, and it is cuda.core

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fields of cuda.core.ProgramOptions, and what else a compilation reads: what stands for each in a key.
 
 Keeps three rules. A digest of one kind of input vouches for no other: :data:`INPUTS` is the table that the compiler

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of a key, named for people from the description that the key is the hash of.
 
 Keeps the promise that the parts identify what a key was made of without revealing it: each value of a description

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paths in keys: decides for one compilation by NVRTC whether the paths of its headers can reach the output.
 
 Keeps the promise that a key holds no path that cannot reach the output. The content of all headers is in the key by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Refusals of a key: their wording, and those that more than one compiler path shares.
 
 Keeps the contract's rule that one error refuses a compilation that cannot be cached, and names all reasons and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The request of one call, checked: types, the known code and target types, and the pairs that can be compiled.
 
 Keeps the rule that a wrong argument is an error that names it, never a key: cuda.core 1.2.2 takes ``extra_digest=5``

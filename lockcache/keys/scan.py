@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 r"""The files that C++ source can make NVRTC read, and whether it can read the clock. Finds too much sooner than too
 little.
 

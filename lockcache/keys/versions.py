@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiler versions: version and build of NVRTC, NVVM, nvJitLink, and of the driver where the driver links.
 
 Keeps the rule that an upgraded compiler never serves what the old one made. The version that a library reports is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layouts: recognizes a directory's program by its files, and lists and removes other programs' entries.
 
 Promises that looking changes nothing, and one protocol (:class:`Files`) for pyptx's, Triton's and any tree of files:

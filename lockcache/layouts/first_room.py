@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """First room: on a disk without any, some entries go before anything is made, so that cleaning up needs no room.
 
 A daemon makes a lock and a status, a command a folder, an eviction a mark: each takes an inode and blocks, of which a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Import of a directory of JAX's own: its programs become entries, by the keys and with the values that JAX has there.
 
 Changes nothing in JAX's directory, follows no symlink in it, and reads no more of a file than a bound. JAX writes an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reaching files below a root that is held open, part by part, so that nothing outside it is ever looked at or removed;
 and the homes in which a program's entries are, by the patterns of their names.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache's folder in another program's directory: ``lockcache/``, which holds all of lockcache's own files there.
 
 Decides where they are, and that such a directory is refused where lockcache's own would be: if somebody else owns it or

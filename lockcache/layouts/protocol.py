@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The protocol of another program's directory: its entries, each as one unit whatever files it has, and a locked
 removal of one. See :mod:`.pyptx`, :mod:`.triton` and :mod:`.tree`.
 """

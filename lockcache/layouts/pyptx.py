@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pyptx directory, for programs that keep or inspect it: a walk over its entries, and their verification.
 
 Keeps invariant 1 (a hit is whole) by the digest of lockcache's adapter, and looking apart from using: files are opened

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recognition of layouts: the program that a directory belongs to, by its files; and the directories never managed as
 ``files``.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Registry of other programs' layouts: how a directory of each is opened, and how it is viewed without being changed.
 
 A further layout is an implementation of :class:`.protocol.Files`, a line here, and a sign in :mod:`.recognition`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any tree of files, kept under a cap: each file is an entry (:mod:`.tree_scan`). Only if an operator asks for it.
 
 Keeps the promise that nothing is removed but what was seen to be an entry, and not what changed in the last

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scan of any tree of files: each regular file is an entry, whatever program it belongs to.
 
 Decides what counts as an entry: not a lock file (unlinking one lets two holders in), nor an empty file (a mark or a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Triton cache (``~/.triton/cache``), kept while Triton uses it: a key's directory is one entry and goes as one.
 
 Keeps what Triton's own code takes for granted. It has no locks. A reader looks whether ``__grp__NAME.json`` is there,

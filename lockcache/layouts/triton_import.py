@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Import of an existing Triton cache: its kernels, launchers and results become entries that the adapter finds.
 
 Changes nothing in Triton's directory, follows no symlink in it, and reads no more of a file than a bound. What Triton

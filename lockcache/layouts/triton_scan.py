@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scan of a Triton cache: one directory per key, and of each what it is, how large, and when it was used.
 
 Decides what counts as an entry. A compiled kernel is one once its ``__grp__*.json``, which Triton writes last and reads

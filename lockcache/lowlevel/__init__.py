@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The documented parts of the file-stream store, for programs that inspect, keep or repair cache directories.
 
 Programs that only cache use ``lockcache``. What is here is what ``lockcache-daemon`` and the command ``lockcache``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers of entries: a cache on a server that several hosts share, alone, behind a directory or behind another cache.
 
 Promises invariant 1 (a hit is whole), whatever the server answers, and invariant 7 (never take the job down): no call

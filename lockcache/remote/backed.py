@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cache that is backed by others: the last tier of a :class:`TieredProgramCache` that decides, and those behind it.
 
 Behind it are tiers that are only read (a golden directory, a bundle), and a server. Decides that the cache in front is

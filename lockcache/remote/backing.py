@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server behind a directory, for programs that do not know of it: ``$LOCKCACHE_REMOTE``.
 
 Each node trusts its directory first. An entry that the directory lacks is fetched from the server, and stored in the

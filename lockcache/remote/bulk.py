@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many entries of a server at once: read in the background, while programs ask it for what they need now, or removed.
 
 Keeps invariant 7 (never take the job down): it has connections of its own, so that no other call depends on one that

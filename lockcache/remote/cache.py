@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RemoteProgramCache: reads and stores programs on a server that several hosts share.
 
 Keeps invariant 1 (a hit is whole) and 7 (never take the job down): see :mod:`lockcache.remote`. Keeps

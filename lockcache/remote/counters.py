@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters of the servers behind a directory: what its programs together read of each, sent to it, and lost.
 
 Each server has a file, a sector of counters as the directory's own, in the folder that the directory keeps of it, so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Link: the calls of one process to one server, and what follows from those that fail.
 
 Keeps invariant 7 (never take the job down): nothing raises, and the time of a server that does not answer is bounded

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State of a process and of a node towards a server: the process's unsent writes, and whether the server answers.
 
 :class:`UnsentWrites` keeps the promise that an object through which an entry was stored or removed reads no older one

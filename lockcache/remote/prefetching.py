@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prefetching: what a manifest lists and a directory lacks is fetched from the server behind it, at once.
 
 Decides when: the first process of a node that opens the directory fetches, in a thread for which no one waits; no other

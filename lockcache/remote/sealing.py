@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The value that a server keeps of an entry: making one, and deciding whether an answer is believed.
 
 Keeps invariant 1 (a hit is whole) against a server that is not trusted: a value is the entry's record and its payload,

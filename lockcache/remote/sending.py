@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sending in the background: what is stored goes to the server while the program goes on.
 
 Decides how much may wait (64 MiB of all caches on a server, and beyond them a cache's even share of as much, so that

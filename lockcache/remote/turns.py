@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One compilation for all nodes that use a server: whose turn it is, by a lease that the server keeps.
 
 Keeps invariant 5 (death is free): a lease ends by itself three seconds after its holder renewed it last, so a holder

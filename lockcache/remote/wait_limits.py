@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits on waiting for a server: a second in the whole life of a process, and none while a breaker is open.
 
 Keeps invariant 7 (never take the job down) for time: whatever a server does, a job that asks it is at most

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports of a process: what its caches count, for others to read, now and then and when the process ends.
 
 Promises that what was counted is reported however a process ends, unless it is killed or ends by ``os._exit`` itself;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters of one cache object, added now and then to those of all programs that share its directory.
 
 Keeps invariant 7 (never take the job down) and the cost of a hit: nothing here is on the path of a hit or a miss,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reports of this process, in one object with one exit hook and one hook of forks.
 
 Keeps invariant 7 (never take the job down): nothing waits but at a process's end, and then not long.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Summary of a process: one line on stderr at its end, where ``LOCKCACHE_SUMMARY=1`` asks for it.
 
 Keeps invariant 7 (never take the job down): where stderr is closed or full, there is no line. Not promised: a line of a

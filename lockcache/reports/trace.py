@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A timeline of compilations and waits, for ``lockcache run --trace``: Chrome's trace events, which Perfetto opens.
 
 An event is one line, appended by one write as soon as it has ended: so the events of all processes are in one file, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Back ends: the interface of all of them, and what goes in and out of one.
 
 Promises that what a key and a value may be is decided once, and that nothing here imports CUDA. A back end of somebody

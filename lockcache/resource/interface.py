@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of every back end.
 
 Keeps the drop-in promise: where cuda.core is loaded, every :class:`ProgramCacheResource` passes its ``isinstance``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statistics: the counters of one cache object, of whatever back end."""
 
 from __future__ import annotations

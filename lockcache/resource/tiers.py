@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tiers: storing in one and removing from one, for caches that are made of several.
 
 Promises that a copy in a tier is neither reported nor counted as a compilation, and that a tier that takes none fails

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stand-ins for the back ends that need Linux, where there is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys, values and caps: which are accepted, and how an entry's code and metadata become what is stored.
 
 Decides it once, for all back ends. Imports nothing of CUDA: an ObjectCode can only be passed where cuda.core is loaded.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serving: from warm-up on, a compilation is reported, or refused.
 
 Promises that a hit costs nothing for it, and a miss one attribute (:data:`watch.is_on`) in a process that is not

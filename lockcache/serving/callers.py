@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Callers: where in a program a compilation was asked for, in one line.
 
 Promises a bound, and that no frame of lockcache's own is in it. A task of asyncio, whose look-ups run in threads, is

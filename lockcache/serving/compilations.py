@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compilations of a sealed process: each is reported once, or refused.
 
 Decides the report's words, and when it is made: behind the store, so that nobody who waits for the program waits for

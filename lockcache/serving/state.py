@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State: whether this process is sealed, since when and how, by :func:`seal` or by ``$LOCKCACHE_SEALED``.
 
 Keeps the cost of a hit, which asks nothing here, and of a miss in a process that is not sealed: it reads one attribute,

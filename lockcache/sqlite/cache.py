@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SQLiteProgramCache: the programs of one process in one file, least recently used first out.
 
 Joins the parts of this package into the mapping API. Keeps invariant 7 (never take the job down) at the edge: what a

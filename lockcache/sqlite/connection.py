@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One connection to the database: opened when it is first needed, and again when its path leads to another file.
 
 Decides how SQLite is set up, and what its errors mean. Keeps invariant 7 (never take the job down): :func:`as_os_error`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Location of the database: whether it is safe to open, and how a damaged one is set aside.
 
 Decides which files are refused. A cache is code that will run on a GPU, so a database that somebody else owns, may

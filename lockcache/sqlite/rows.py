@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables, every statement on them, and the digest of a row.
 
 Keeps invariant 1 (a hit is whole): a program is returned only if its digest, over key, metadata, cost and code, is what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The threads of one process at one database: a connection for reads, one for writes, a lock for each.
 
 Keeps invariant 4 (readers never wait) within the process: a read never waits for a write, nor for another process that

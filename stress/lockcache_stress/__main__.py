@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m lockcache_stress``, for where console scripts are not on the path."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress``: parses options, runs, prints. Decides nothing but exit codes.
 
 The exit codes are 0 if every check passed, 1 if one failed, 2 for bad usage or something that cannot be had here, 130

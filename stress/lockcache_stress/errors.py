@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors: one that is reported to the user and ends with exit code 2, and one that a scenario raises on purpose."""
 
 from __future__ import annotations

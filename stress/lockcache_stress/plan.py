@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan of one run: the same for the parent and for every worker, and small enough to be sent to a spawned process.
 
 The seed replays a run: all choices of keys, sizes and operations are drawn from it. The interleaving is not replayed.

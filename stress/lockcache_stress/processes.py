@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes: starts them out of Ctrl-C's reach, has them begin each phase together, and ends them.
 
 Ctrl-C reaches every process of a terminal's group, but here only the parent may act on it, and ends its children.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys drawn by Zipf: a few are hot and most are not, as with the kernels of a real program."""
 
 from __future__ import annotations

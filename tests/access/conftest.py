@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of these tests: a directory that a group shares, a file of keys, and caches that sign."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two real users of one real group, each of whom works in a process of its own.
 
 The processes are forked after all imports, because the interpreter may be in a folder that other users may not enter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planted files: what an attacker may put into a cache directory, and the outside world that must stay untouched."""
 
 from __future__ import annotations

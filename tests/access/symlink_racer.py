@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member of a group who swaps files and folders of a shared directory for symlinks, while others work."""
 
 from __future__ import annotations

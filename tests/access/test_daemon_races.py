@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member swaps folders and files for symlinks while a daemon keeps another program's directory, or writes metrics.
 
 Each act of the daemon's is done a fixed number of times, as root. What the swaps make of its work is an error or

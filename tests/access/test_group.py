@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory that a group shares, tried with two real users: what one stores the other hits, evicts and replaces."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of signing keys: which are taken, which are refused, how they are made and rotated."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Users without a home, as containers with random uids have them: each program says what to set."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that users name, such as bundles, in folders of several users: who may read the next one, and add to it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places where a cache stands: images of another user, places for everybody, roots of disks, odd names, limits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever is planted in a cache directory, wherever: no use of the cache reads it, follows it or hangs on it.
 
 A matrix of what is planted, where, and what is done; next to the cache stands a directory that would pass for a part of

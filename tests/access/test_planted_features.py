@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects planted in the place of any file that a feature makes: none is read, followed, changed or waited for.
 
 Seeds, servers, headers, views and runs. Which files there are is seen from a use of the feature, so that a new one is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Very many names where others of a group may make them: a put and a survey look at few of them, counted in calls.
 
 A call that Python makes of C takes about 0.1 us of a look at a name; seconds would say how busy the machine is.

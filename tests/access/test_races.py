@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A member who swaps folders for symlinks while another one works: nothing outside of the directory changes.
 
 Each round is a fresh process of the victim's, which opens, stores, hits, replaces, evicts, recounts, quarantines and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A daemon that runs as root refuses what others may write to, and names the line that starts it as one of them."""
 
 from __future__ import annotations

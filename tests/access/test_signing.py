@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signed entries: served only if one of the keys signed exactly these bytes under exactly this name."""
 
 from __future__ import annotations

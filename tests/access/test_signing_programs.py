@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signed entries in the daemon and the commands, with the key and without it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A folder that is swapped for a symlink for a moment: no count takes it for an empty one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that build folders of a cache, for ``lockcache run --keep``: step by step, as the test says on stdin."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the operator's command: in a forked process, as another user, or started. ``LOCKCACHE`` is its script."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Further fixtures of the tests of the operator's command."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the doctor, and reads its findings."""
 
 from __future__ import annotations

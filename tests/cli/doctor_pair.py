@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the doctor on two hosts, or on two mounts in place of them, and reads their findings."""
 
 from __future__ import annotations

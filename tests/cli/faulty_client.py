@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A FUSE file system that shows a directory like a client of a file server, with the given faults.
 
 ``python faulty_client.py BACKING MOUNT FAULT...``. Two such mounts of one directory are like two hosts: each has a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A FUSE file system that passes all calls on to a directory, with the given faults.
 
 ``python faulty_disk.py BACKING MOUNT FAULT...``. A comment at the code of each fault names the file system that has it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operator's command on a real terminal, whose other end the test holds."""
 
 from __future__ import annotations

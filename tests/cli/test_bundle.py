@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bundles with the operator's command: made, listed, verified, merged; kills and full disks leave the older one."""
 
 from __future__ import annotations

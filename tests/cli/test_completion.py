@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Completion, as a shell asks for it; in a real bash, and in zsh and fish where there are any."""
 
 from __future__ import annotations

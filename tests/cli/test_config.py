@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache config``: what is in force, where it comes from, and variables that nothing obeys."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The doctor on caches and other directories: it notices what is wrong with each, and changes nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The doctor on real file systems: it tells each for what it is, full ones and read-only ones too."""
 
 from __future__ import annotations

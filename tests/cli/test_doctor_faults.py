@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The doctor on file systems with one fault each: it notices that one and no other, and never hangs."""
 
 from __future__ import annotations

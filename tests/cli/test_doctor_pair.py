@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The doctor of two hosts: the two find each other, agree, and leave nothing behind however either of them ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The doctor of two hosts, over two mounts of one directory that show one fault each: it notices that and no other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Secrets among the arguments of a program: not in the process list while it runs."""
 
 from __future__ import annotations

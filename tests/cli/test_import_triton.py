@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache import-triton``: a cache in Triton's own format, taken over; what is damaged or planted is left out."""
 
 from __future__ import annotations

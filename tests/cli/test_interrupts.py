@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C at the worst moment, between a change and its accounting, leaves nothing half done."""
 
 from __future__ import annotations

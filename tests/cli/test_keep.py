@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache run --keep``: which folders of a program are stored, and that they are there on another node."""
 
 from __future__ import annotations

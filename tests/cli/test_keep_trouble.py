@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache run --keep`` where something is wrong: planted files, locks, damage, full disks, killed guards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands on directories of other programs that the daemon can keep: pyptx's, Triton's, any tree of files."""
 
 from __future__ import annotations

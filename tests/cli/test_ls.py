@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache ls``, run as an operator runs it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Manifests with the operator's command: made, listed, merged, and what they list fetched from a server."""
 
 from __future__ import annotations

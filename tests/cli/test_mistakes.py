@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors that an operator can fix: one line on stderr that names it, exit code 2, and nothing made or changed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A file that a command would write over must be of the kind that it writes, or empty."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shipping a warm cache with the operator's command: files, pipes, full disks, kills, and others at work meanwhile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache pin`` and ``unpin``: what they say, refuse and list."""
 
 from __future__ import annotations

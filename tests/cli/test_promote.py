@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A seed on the command line: ``promote``, ``run --seed --promote``, ``policy set --seed``, and what shows it."""
 
 from __future__ import annotations

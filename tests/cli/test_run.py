@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache run`` and ``lockcache env``: a command's frameworks on lockcache, its signals and its exit code."""
 
 from __future__ import annotations

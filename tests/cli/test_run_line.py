@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The last line of ``lockcache run``, and ``--most-compiles``: what the processes of one command did, and no others."""
 
 from __future__ import annotations

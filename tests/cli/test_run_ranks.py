@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache run`` under launchers that start one for each rank: what is done once a node, and for how long."""
 
 from __future__ import annotations

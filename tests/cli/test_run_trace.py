@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache run --trace``: who compiled what, and who waited, as events that a viewer of traces opens."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache run`` where something is missing or misspelled: it says so once, and the command runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bundles of a directory with a seed: what programs get there, and nothing else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slips of the keyboard, in all three programs: one line that names what was typed, and what was probably meant."""
 
 from __future__ import annotations

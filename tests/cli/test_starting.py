@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C while a program is loaded: it ends as a program in C does, and says nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache top``, on a real terminal and without one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two caches over two FUSE mounts of one directory, whose open files show and keep what FUSE file systems let them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache why``: the parts that differ, of a miss and of an entry, from whatever is found in the directory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The back ends under test. A new back end is a new line in ``BACK_ENDS``; the whole suite then runs over it."""
 
 from __future__ import annotations

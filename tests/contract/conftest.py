@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of this suite: ``cache`` and friends are lockcache's, ``dropin`` and friends also cuda.core's own."""
 
 from __future__ import annotations

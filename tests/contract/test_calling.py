@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """memoize and aget_or_compute: other ways to call a cache, over every back end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The size cap on every back end: least recently used goes first, and what cannot fit harms nobody else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """get_or_compute: one of the callers that miss computes, the others get what it stored."""
 
 from __future__ import annotations

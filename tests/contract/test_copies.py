@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cache objects that are copied: by fork, by pickle, by a second object over the same store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """With the real cuda.core: its Program takes our caches, and its ObjectCode is a value."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries with metadata on every back end: it comes back as it went in, together with its own code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A computation that fails: all that waited for it compute at once, and none of them after another."""
 
 from __future__ import annotations

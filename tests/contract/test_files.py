@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """put_files and get_files: a group of files is one entry, of one writer, and what is read is checked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The behaviour that a caller of cuda.core's caches observes today, on every back end and on cuda.core's own."""
 
 from __future__ import annotations

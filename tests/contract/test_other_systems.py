@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Systems other than Linux, as far as they can be had here: modules and functions that they lack are taken away.
 
 A fake: no other system runs these tests. It finds what is used while lockcache is imported, and by the back ends that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sealed process, on every back end: each compilation is reported or refused, and a hit costs what it did."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Variables that switch every back end: ``LOCKCACHE_DISABLE`` and ``LOCKCACHE_RECACHE``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many threads on one cache object: no torn value, no lost count, no error."""
 
 from __future__ import annotations

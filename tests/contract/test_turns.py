@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """begin, store, give_up and wait: a turn is held by an object, and ends however that object goes."""
 
 from __future__ import annotations

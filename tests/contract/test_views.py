@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """view_files: the files of an entry as real files in a folder, or None where a back end has none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A caller that waits and is served is one hit and one wait; one that waits and computes itself is one miss."""
 
 from __future__ import annotations

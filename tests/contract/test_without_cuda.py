@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Without CUDA: importing and plain use load nothing of it, and work where it is not installed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damages to the bytes of an entry: each function damages the entry file at a path."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of the operating system that fail in this process: the n-th of a kind, or all from the n-th on.
 
 Functions of :mod:`os` are replaced, so that a test can have any single call of an operation fail without a mount;

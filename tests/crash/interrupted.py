@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An exception in front of every single instruction of an action, and checks of what the action leaves.
 
 A signal handler raises such an exception too, but Python handles signals only between some of its instructions, which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures the real content of a cache directory, without the library, and reads its accounting page."""
 
 from __future__ import annotations

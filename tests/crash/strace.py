@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running a Python program under strace, which kills it or answers for the kernel at a chosen system call."""
 
 from __future__ import annotations

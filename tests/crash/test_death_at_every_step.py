@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Death in front of every single call to the operating system: invariant 5 (death is free), and the others after it.
 
 That of an eviction, of a recount, of a lease and of a sweep, with records in attributes, is in the kill table:

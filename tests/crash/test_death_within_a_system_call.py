@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Death on entry to a system call, as the kernel sees it: real interpreters under strace, killed at the n-th call.
 
 The forked children of :mod:`tests.crash.test_death_at_every_step` die between calls of Python's ``os``. Here nothing is

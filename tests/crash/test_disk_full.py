@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Full disks, of blocks and of inodes: invariant 7 (never take the job down), and invariant 2 (last write wins)."""
 
 from __future__ import annotations

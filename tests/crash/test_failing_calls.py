@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every call of an operation fails, one after the other: the caller has its code, and nothing is left behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real file systems: what they do with attributes differs, what a cache on them promises does not."""
 
 from __future__ import annotations

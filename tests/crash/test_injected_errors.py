@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of a broken disk or a shared file system, injected: a miss or a dropped write, never an exception."""
 
 from __future__ import annotations

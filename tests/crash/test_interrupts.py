@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interrupts, anywhere: nothing is held, nothing is left, the accounting is never too low, and the thread goes on."""
 
 from __future__ import annotations

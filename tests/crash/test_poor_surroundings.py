@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines that lack what others have: no /proc (a bare chroot or sandbox), hardly any memory, impossible owners."""
 
 from __future__ import annotations

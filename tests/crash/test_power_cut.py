@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cap and the accounting behind a power cut, by shutting a mounted ext4 down without a flush.
 
 That nothing torn is served and nothing synced is lost is in ``tests/stress/test_power_cut.py``.

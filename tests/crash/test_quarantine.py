@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quarantining under death at every step, on full disks and with a disk that gives no bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A quota that is used up, real: what an operator does about it, and the daemon, find their room by removing first."""
 
 from __future__ import annotations

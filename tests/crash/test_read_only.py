@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories that may be read and not written, or belong to someone else: hits work, writes are dropped."""
 
 from __future__ import annotations

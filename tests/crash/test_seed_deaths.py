@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Death in front of every call of a process that attaches, replaces, detaches, promotes or empties a seed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signal handlers that use a cache during its own use wait for nobody, and leave it in order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Death in front of every call of what makes, replaces and removes a view: a whole view or none, and no debt."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Material for tests of keys: sources, every option of cuda.core, the compilers themselves."""
 
 from __future__ import annotations

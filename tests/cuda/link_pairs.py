@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random pairs of links that differ in one thing: whatever gives another output must have another key.
 
 ``python -m tests.cuda.link_pairs 300`` prints the table of docs/key-options.md. Each link of a pair goes through

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The object codes that tests of lockcache.cuda.Linker link, and the real linker next to it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs that tests of lockcache.cuda.Program compile."""
 
 from __future__ import annotations

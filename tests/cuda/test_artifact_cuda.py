@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of real compilers: its first bytes, its ELF tables, and what is recorded of it."""
 
 from __future__ import annotations

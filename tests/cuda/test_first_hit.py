@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first hit of a process: what it does not load, and that it is the hit that a compilation would have been."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first example of the README on a directory of root's that its user may only read."""
 
 from __future__ import annotations

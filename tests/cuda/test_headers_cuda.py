@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.headers against the real NVRTC: when its output changes, so does the fingerprint."""
 
 from __future__ import annotations

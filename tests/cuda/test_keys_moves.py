@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same program and headers in another place: one key where the output cannot tell, two where it can."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """make_program_cache_key with the real cuda.core: every option and argument, and what each does to the output."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of keys: whatever single thing changes a key, with each compiler, is the part that is named."""
 
 from __future__ import annotations

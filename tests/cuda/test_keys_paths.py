@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """make_program_cache_key with the real cuda.core: PTX, NVVM, and the versions of compilers."""
 
 from __future__ import annotations

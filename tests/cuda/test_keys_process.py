@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """make_program_cache_key with the real cuda.core: what the process, its directory and headers contribute."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.cuda.Linker: cuda.core's Linker, cached. Everything here is linked by the real nvJitLink."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of links: every field of cuda.core's LinkerOptions, every argument, and what each does to the output."""
 
 from __future__ import annotations

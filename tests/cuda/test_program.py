@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.cuda.Program: cuda.core's Program, cached. Every program here is compiled by the real compilers."""
 
 from __future__ import annotations

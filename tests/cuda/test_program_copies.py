@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.cuda.Program on a directory whose copy lost the records: symbols of templates come back all the same."""
 
 from __future__ import annotations

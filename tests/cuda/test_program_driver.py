@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.cuda.Program and the driver, which is asked on hits of PTX: a stand-in, as a driver of any version."""
 
 from __future__ import annotations

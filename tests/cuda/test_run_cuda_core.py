@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of cuda.core under ``lockcache run``: ``Program.compile`` gets a cache, and nothing else is new to them."""
 
 from __future__ import annotations

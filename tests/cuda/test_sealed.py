@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sealed process that compiles with the real NVRTC and links with the real nvJitLink."""
 
 from __future__ import annotations

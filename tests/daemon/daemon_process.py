@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real daemon under test, in a forked process, watched by its log with ``--json``."""
 
 from __future__ import annotations

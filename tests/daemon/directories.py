@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories for a daemon: filled by programs that do not account, measured on disk, compared."""
 
 from __future__ import annotations

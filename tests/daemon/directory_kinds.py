@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kinds of directories that a daemon keeps: fills each, and lists what is left."""
 
 from __future__ import annotations

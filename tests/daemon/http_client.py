@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of the daemon's HTTP server, and a daemon that serves HTTP."""
 
 from __future__ import annotations

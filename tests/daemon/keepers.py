@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A keeper in this process, whose ticks the test calls, and its log."""
 
 from __future__ import annotations

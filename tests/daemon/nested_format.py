@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's and Inductor's directories, with caches of other programs in them, filled as vLLM 0.11 and torch 2.14 do."""
 
 from __future__ import annotations

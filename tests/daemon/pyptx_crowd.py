@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writers and readers of a pyptx directory for daemons to keep, in processes of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each alert that comes with the daemon is raised when it should be, and not otherwise, as promtool finds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every budget on real directories, of every way in which they are kept."""
 
 from __future__ import annotations

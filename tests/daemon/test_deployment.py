@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The deployment files: checked with the tools of their kind, and run as far as one machine allows."""
 
 from __future__ import annotations

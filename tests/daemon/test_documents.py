@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon's page says what is true."""
 
 from __future__ import annotations

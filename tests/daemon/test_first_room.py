@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Disks without an inode or a block left: what frees room needs none, for every layout and every program."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon over directories of other programs: one pass, a dry run, what is refused, life next to Triton's steps."""
 
 from __future__ import annotations

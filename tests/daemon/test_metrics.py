@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics for Prometheus from a real daemon, and whether Prometheus's own tool likes it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Budgets by namespace: a real daemon takes what one framework stored too much, and nothing of the others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories with caches of several programs in them, with a daemon that keeps each under one budget."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Notifications of the service manager, on a real datagram socket, by a real daemon."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of an operator, and the answers to wrong ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status page: drawn from what the daemon knows, and looked at with a real browser."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eviction by value: what is expensive to rebuild outlives what is cheap, with a real daemon and real writers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon as a process: signals, a second one, deletion underneath, live writers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pyptx directory under the daemon: whole entries go, the oldest first, while processes write and read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pyptx directory under the daemon over time: tick by tick, next to the dead and the living."""
 
 from __future__ import annotations

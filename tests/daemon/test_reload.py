@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SIGHUP: the file is read again, and what changed takes effect without a restart."""
 
 from __future__ import annotations

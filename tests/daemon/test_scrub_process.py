@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon's scrub, as a process: what is corrupt is found without anybody reading, quarantined, and said."""
 
 from __future__ import annotations

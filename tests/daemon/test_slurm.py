@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scripts for Slurm, run as Slurm runs them: on a node that is a folder."""
 
 from __future__ import annotations

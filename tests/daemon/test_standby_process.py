@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several daemons for one directory: one keeps it, the others take over when it dies, and never two at once."""
 
 from __future__ import annotations

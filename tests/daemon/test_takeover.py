@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Daemons that stand by for one another die and come back at random, under writers: never two at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times that are to come: of entries whose node had a wrong clock, or that an archive restored, in every layout."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon keeps a directory with views as it keeps any: under its cap, and accounted for."""
 
 from __future__ import annotations

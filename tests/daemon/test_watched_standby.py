@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A daemon that stands by, as others see it before and after it takes over."""
 
 from __future__ import annotations

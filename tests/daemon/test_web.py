@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon's HTTP server: what it answers, what it refuses, and that no client can hurt the daemon."""
 
 from __future__ import annotations

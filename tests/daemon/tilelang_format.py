@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TileLang cache, filled as by TileLang 0.1.15: an entry is staged in ``.staging``, and renamed to its place."""
 
 from __future__ import annotations

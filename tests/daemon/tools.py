@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs with which tests check files, if they are installed; Prometheus's linter, which is downloaded."""
 
 from __future__ import annotations

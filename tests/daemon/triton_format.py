@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Triton cache, filled and read in the same steps and the same order as by Triton 3.9, with made-up kernels.
 
 A reader raises an error where Triton's own code would.

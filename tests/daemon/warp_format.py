@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Warp cache, filled as by Warp 1.19: a module is built next to its directory and renamed into place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel, for tests that follow the documents without the checkout."""
 
 from __future__ import annotations

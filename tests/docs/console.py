@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the commands of a console block, after `$ `, and compares their output with that of the block."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.docs.fill DIR...`: the cache of the documents' examples, with small values in place of programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Follows a page of the documents as its reader would: runs its blocks in order, in one shell and one Python.
 
 `python -m tests.docs.follow_page PAGE FOLDER` follows a page in an empty folder, with the lockcache of that Python. In

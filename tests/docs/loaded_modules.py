@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program that uses a cache, and prints which modules of which packages it has loaded, and how large they are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The blocks of code in the documents, with the documents' own directions for running them.
 
 A block may have comments in front, which no reader sees::

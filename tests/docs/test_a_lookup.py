@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page that follows a lookup names the objects that a real one passes on its way to the file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page that follows a put names the functions that a real put passes, in their order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pip install lockcache` alone, in an empty environment: the daemon keeps a cap, and every command answers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A reader follows the CI guide: the workflow's own commands, in a repository of his and an empty environment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The runner of the documents' examples finds examples that are wrong."""
 
 from __future__ import annotations

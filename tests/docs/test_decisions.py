@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decision records are numbered without a gap, have a date and a status, and are listed as they say of themselves."""
 
 from __future__ import annotations

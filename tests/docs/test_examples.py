@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every example in the documents does what it shows."""
 
 from __future__ import annotations

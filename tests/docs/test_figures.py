@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures of all pages are those of one run, and a new run's reach every page."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of files in the design: they have the names that the code makes, and no more kinds than are allowed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The README and the guides, followed in environments that have the wheel, and nothing of the checkout."""
 
 from __future__ import annotations

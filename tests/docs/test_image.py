@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon's image: the commands of its Dockerfile on the wheel, and the context that its build gets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Modules, lines and megabytes that a program loads are those of the page, and no other room is loaded."""
 
 from __future__ import annotations

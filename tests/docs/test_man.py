@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manual pages say what the programs understand, and are what man can show."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pages of the internals name only what there is: files, and functions, classes, constants and tests in them."""
 
 from __future__ import annotations

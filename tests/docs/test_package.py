@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package as an index shows it: links that lead somewhere, and no address that nobody stated."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of docs/examples: run twice, as on two nodes that share a directory; the second compiles nothing."""
 
 from __future__ import annotations

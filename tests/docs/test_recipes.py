@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recipes for conda-forge and Spack ask for what the package asks for, and are read by the tools that are here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workflows are what GitHub takes, pinned, bounded in time, without rights, and call targets that there are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of the guides: each framework's own cache next to lockcache, in one run. ``make frameworks-figures``.
 
 Counts are exact. Times depend on this machine: read them as ratios. Exits with 1 if a figure breaks a promise.

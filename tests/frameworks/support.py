@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs programs of users with real frameworks, each in a virtual environment that ``make frameworks`` made."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Torch's extensions on lockcache: folders, killed builders, what has a key, and what torch still builds itself."""
 
 from __future__ import annotations

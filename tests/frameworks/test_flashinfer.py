@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FlashInfer's libraries on lockcache: folders, killed builders, headers, what has a key, and what is built without."""
 
 from __future__ import annotations

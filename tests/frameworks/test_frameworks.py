@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real frameworks on lockcache, in processes that begin together: each kernel compiled once, nothing raised, ever.
 
 ``make frameworks`` makes the virtual environments and runs this; where one is missing its tests are skipped.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The row of the GPU kit that compiles with torch, here for the CPU: its programs, its phases and its checks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helion's autotuner on lockcache: each kernel tuned once, and nobody waits for one who failed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inductor on lockcache, with the oldest torch that is tried, the newest, and one between: nodes, herds, ranks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX on lockcache: what JAX does not store nobody waits for, and JAX's own cache where lockcache stores nothing."""
 
 from __future__ import annotations

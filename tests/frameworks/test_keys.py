@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keys of frameworks, in a directory that others share: what they have, what they lack, what is private in them.
 
 The same questions for each framework: a project is compiled, something changes, and another process compiles. Either it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CuTe DSL and cuTile on lockcache: the bytes, what travels to another checkout, and their own switches."""
 
 from __future__ import annotations

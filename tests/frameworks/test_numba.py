@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """numba-cuda and numba-cuda-mlir on lockcache: types that print alike, hundreds of saves at once, threads."""
 
 from __future__ import annotations

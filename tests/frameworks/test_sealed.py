@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real frameworks in a sealed process: what is stored is loaded, what is new is refused before it is compiled."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory that real TileLang fills, on the CPU, kept by a daemon: TileLang compiles again what is missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two frameworks in one program under ``lockcache run``: what the first process compiled, the second one finds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Triton on lockcache: launchers, views of kernels, two writers of one key, and processes that are killed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache why`` of kernels that real frameworks compiled: what differs is named in the framework's words."""
 
 from __future__ import annotations

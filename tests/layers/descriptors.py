@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contract "descriptors" of ``make layers``: files that others could swap for symlinks are reached by descriptors.
 
 Each call looks a path up again, and a user who may write to a folder of the path may put a symlink there between two

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contract "doors" of ``make layers``: rooms are used through their doors, and say what they use and promise.
 
 A room is a subpackage of a house (``lockcache.filestream``, ``lockcache_daemon``, ``lockcache_stress``). Its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contract of descriptors notices each of the faults that it names, in a room of one module made for it."""
 
 from __future__ import annotations

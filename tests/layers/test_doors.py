@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contract of doors notices each of the faults that it names, in a house of three rooms made for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The check of words notices each of the faults that it names, and takes nothing else for one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mechanical rules of plain language, which ``make words`` checks: in comments, docstrings, messages and documents.
 
 - A module's docstring begins with what it provides, not with What, Which, Whether, How or Who.

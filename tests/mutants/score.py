@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mutation score of the shared directory's core: the share of small faults, one at a time, that a test notices.
 
 ``make mutants``. For each module that is named below, a sample of mutants is drawn, written into a copy of the tree,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that count hits and misses on a shared directory, each ending in its own way."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running the same function in many real processes, by fork or by spawn, and collecting their results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that prove their key, their write and its writer, and that they are whole.
 
 The values are those of the stress suite, for keys of any bytes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watching the used bytes of a file system, read as fast as possible, from a process of its own."""
 
 from __future__ import annotations

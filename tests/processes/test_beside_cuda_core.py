@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cuda.core's own cache in the same directory at the same time: neither disturbs the other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening while another process holds the directory's lock: what the program asked for is not lost over it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cap is a cap, for any number of processes at any instant: invariant 3 (hard cap)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program that closes all descriptors, as one that becomes a service does, and opens files of its own under them."""
 
 from __future__ import annotations

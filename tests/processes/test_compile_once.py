@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compile-once across real processes: how many compute, and what death, delay and failure of one do to the others."""
 
 from __future__ import annotations

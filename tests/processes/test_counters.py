@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counters that programs share: every way for a process to end, fork, and many that report at once."""
 
 from __future__ import annotations

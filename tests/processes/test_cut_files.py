@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that others cut off, or write over, while a process reads them: a miss, and no signal ends the program."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fork while a thread imports what a write needs.
 
 Forks of busy and locked caches are in ``tests/contract/test_copies.py`` and ``tests/unit/disk/test_locks.py``; threads

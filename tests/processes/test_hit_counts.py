@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that count hits at once lose none while locks work, and one that is killed loses only its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that another process has a lease of the kernel's on, as an NFS server has for each of its clients."""
 
 from __future__ import annotations

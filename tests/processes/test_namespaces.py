@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts of one name and containers of equal pids in one directory: who lives is never taken for dead.
 
 Each host is a real UTS and pid namespace, in which the process is pid 1, as in a container.

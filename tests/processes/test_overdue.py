@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holders that take longer than they are waited for: who computes then, and what becomes of what they come with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A purge of old files, as scratch file systems and cleaners of ``/tmp`` have it, next to processes that write."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The three files of a pyptx entry are one, for any number of processes and for one that dies at any step."""
 
 from __future__ import annotations

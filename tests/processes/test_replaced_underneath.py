@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories that are moved, deleted, made again, damaged or inherited by a fork under a live cache."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A seed and many processes: copied once, marked by any, never older than what was stored; and many promoters."""
 
 from __future__ import annotations

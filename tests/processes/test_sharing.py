@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two processes and one directory: opening it at once, a stopped holder of a lock, and what each sees of the other."""
 
 from __future__ import annotations

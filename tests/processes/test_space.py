@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cap counts what files take on disk: statvfs and du stay under it for values of any size, at any moment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Costs, counted in system calls: unlike times they are the same on every machine and under any load."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verifying next to processes that replace, delete and evict what is being verified: never a false alarm."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Views among real processes: under the cap, one version in a path, and whole for who holds one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page that all programs share, and callers that wait: counted meanwhile and afterwards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The number of examples of a property: few in ``make test``, and more by the factor of the hypothesis profile.
 
 ``pytest --hypothesis-profile=nightly`` (``make properties``) tries more. Profiles are in ``tests/conftest.py``.

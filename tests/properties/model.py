@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cache compared with a plain dict over any sequence of calls, on every back end, with and without a cap.
 
 Without a cap the two agree on everything. With a cap, a read may miss an entry of the dict, but a value that it gives

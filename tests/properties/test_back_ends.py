@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every back end against a plain dict: any sequence of calls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codecs: what is written into a cache directory or a bundle reads back as it was, and damage is seen.
 
 Codecs with properties of their own in the unit tests: records (``test_record.py``), metadata, names of entries and of

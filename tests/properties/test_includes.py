@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Headers that a source reaches: ``lockcache.headers`` next to a real preprocessor, over random trees of headers.
 
 The preprocessor (GCC's) searches as NVRTC does in all that these trees have: quotes next to the including file and then

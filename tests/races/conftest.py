@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two caches over one directory in one process, which share no lock object and no descriptor, like two processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forcing an order: a thread stops at a named step until the test lets it go on. No wait is by time."""
 
 from __future__ import annotations

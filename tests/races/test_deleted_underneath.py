@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory that is deleted in the middle of a write, and many threads that attach to a new one at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evictors next to readers and writers, and writers that reserve at the same moment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locks that a purge of old files removes while writers hold them, so that two have one shard's lock at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A state page that is made again between a look at it and the lock: changes are accounted for on the new one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writers of one key next to each other and next to readers, in every order of their steps."""
 
 from __future__ import annotations

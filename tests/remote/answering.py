@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers that give every request one answer, in each protocol: real sockets, and words as real servers have them."""
 
 from __future__ import annotations

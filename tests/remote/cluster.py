@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster of Valkey servers, made by commands, because there is no valkey-cli here."""
 
 from __future__ import annotations

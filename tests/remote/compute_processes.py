@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that want the same programs and count computations, and a process that holds a turn until it is killed."""
 
 from __future__ import annotations

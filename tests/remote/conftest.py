@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Valkey server for the tests of one process, emptied for each test."""
 
 from __future__ import annotations

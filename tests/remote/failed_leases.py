@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A check of leases after their holders failed, for servers of each kind."""
 
 from __future__ import annotations

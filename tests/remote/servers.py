@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The servers of :mod:`lockcache_stress.servers`, for tests, which are skipped where one cannot be had."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of answers, asked of every transport: absent, refused, misused, broken and silent."""
 
 from __future__ import annotations

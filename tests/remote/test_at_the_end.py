@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of a process with a server: what is stored late arrives, and what does not is counted, in each Python."""
 
 from __future__ import annotations

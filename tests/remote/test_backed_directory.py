@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``$LOCKCACHE_REMOTE``: a server behind the directories of programs that never heard of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters of the server behind a directory: of all its programs together, and shown to operators."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache doctor --remote URL`` on real servers, and on ones that are at fault."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A computation that fails on one host: those who wait on the others compute at once, and none after another."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers that are dead, silent, slow, cut off, or answer garbage: what a process waits for them in all, and counts."""
 
 from __future__ import annotations

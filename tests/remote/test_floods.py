@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers that answer without an end, by bytes that keep the client library busy: what a process gives them in all."""
 
 from __future__ import annotations

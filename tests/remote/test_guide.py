@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guide's manifests are valid, and the server in them starts with the words that stand there."""
 
 from __future__ import annotations

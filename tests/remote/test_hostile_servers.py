@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers that are written to do harm, and clocks and clients that do it unasked: what of it reaches a program."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache run --keep`` on hosts whose directories have nothing in common but a server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State of a process and of a node towards a server: unsent writes, and the server's folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers that are only read, and directories that are only read and have a server; how long entries are kept."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of one process (its password, its client) are its own; its leases outlast a failed call, however many."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``$LOCKCACHE_MANIFEST`` with ``$LOCKCACHE_REMOTE``: what the last job looked up is fetched by the next at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Duties of every kind of server: Valkey, a cluster of it, HTTP in the layout of build caches, S3. On real ones.
 
 Each test runs in processes that are started, for obstore cannot be in a process that was forked from one that used it.

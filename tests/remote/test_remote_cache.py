@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RemoteProgramCache on a real Valkey server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server as the last tier: what the tier in front has counts, and the server is asked for what that lacks."""
 
 from __future__ import annotations

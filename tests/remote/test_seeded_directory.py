@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bundle below a directory and a server behind it: the directory first, then its bundle, then the server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sending to the server: large values, slow links, several threads, and the end of a process."""
 
 from __future__ import annotations

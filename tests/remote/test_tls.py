@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``rediss://`` and ``https://``: a server whose certificate is of an authority of its own."""
 
 from __future__ import annotations

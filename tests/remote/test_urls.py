@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a URL that can only be a mistake, and proxies that the environment names."""
 
 from __future__ import annotations

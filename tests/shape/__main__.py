@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``make shape``: print all counts, what is allowed and what is aimed at; fail where a count is too high."""
 
 from __future__ import annotations

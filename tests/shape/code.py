@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts of the source: lines of code, lengths of functions, conditions on special cases, circles of imports."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits of the counts: the number that each may be at most, and the number that is aimed at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations, counted: the functions of the project that one passes in its thread, and the calls of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """System calls of operations, counted with strace; nothing where there is no strace, or it may not trace."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tools of the tests of reports: parsers of both files, and an outcome without a run."""
 
 from __future__ import annotations

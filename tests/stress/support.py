@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tools of the tests of lockcache-stress: running it like a user, and its shared tables without any process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark runs, prints what must hold next to what is, and fails where it does not hold."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bugs that are planted in the library are found: if one is not, this suite proves nothing, and fails.
 
 ``make stress`` plants all of them every night. Here some are, and each is seen to fit the library as it is.

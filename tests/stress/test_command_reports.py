@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of kill-table, bugs, power-cut and filesystems: verdicts, tables, skips, replays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Power cuts without a power cut: every disk that one may leave of an operation is built, and keeps all promises."""
 
 from __future__ import annotations

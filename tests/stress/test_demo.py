@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``make demo``: the same work without a cache and with it, on one screen; and what is installed for it."""
 
 from __future__ import annotations

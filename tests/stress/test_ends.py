@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """However a run ends, nothing is left of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress filesystems``: real mounts, a verdict for each, and none left behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress fleet``: its table, JSON and picture, and the page that shows them."""
 
 from __future__ import annotations

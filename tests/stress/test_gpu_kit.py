@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPU kit as a user runs it where there is no GPU, and what it says of faults that are planted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The herd with the real compiler, as a user runs it: many processes, each kernel compiled once."""
 
 from __future__ import annotations

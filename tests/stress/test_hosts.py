@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress hosts``: what it needs, what becomes of a guest that hangs; once, each real guest."""
 
 from __future__ import annotations

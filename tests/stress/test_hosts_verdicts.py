@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress hosts``: verdicts on what a guest counted, and the files that they are left in."""
 
 from __future__ import annotations

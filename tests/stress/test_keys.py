@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress keys``: an output that changes has to change the key, and what does not tell that is found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of what survives a SIGKILL: made by real deaths, true in the documents, and able to say no."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The model of the protocol: explored whole, it keeps all promises, and it finds what is planted; SPIN agrees."""
 
 from __future__ import annotations

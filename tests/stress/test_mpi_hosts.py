@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress mpi --hosts``: ranks of one job on two hosts, which are network and UTS namespaces."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NVRTC scenario with the real compiler, as a user runs it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress power-cut``: real cuts, and a judge that tells what is torn or lost."""
 
 from __future__ import annotations

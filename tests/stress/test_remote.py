@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress remote``: four nodes in namespaces and a real server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of --report and --junit: the numbers of the run, whole, well-formed, and harmless whatever was in them."""
 
 from __future__ import annotations

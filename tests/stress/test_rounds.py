@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A long run is a run in rounds: each judged whole, and what one of them finds is found by the run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scenarios, as a user runs them, for two seconds: nothing torn, stale or foreign, and the cap holds.
 
 ``make stress`` runs all of them every night; here are those of which each other one is a variant.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules: real operations in real processes, in every order with few preemptions; planted faults are found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress simulate``: the same costs, trace and seed give the same; the real order decides; bounds hold."""
 
 from __future__ import annotations

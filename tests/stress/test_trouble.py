@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scenarios in which the surroundings fail, as a user runs them, for two seconds. ``make stress`` runs all of them."""
 
 from __future__ import annotations

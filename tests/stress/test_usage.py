@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad usage is one line that names the value, and exit code 2."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running a function in a forked child, for tests of what a child inherits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Material of unit tests: paths of one entry, puts by a writer, the bytes on disk, open descriptors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A child that reads requests, and never answers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Artifacts by the first bytes of a payload: real headers, and bytes that only look like them."""
 
 from __future__ import annotations

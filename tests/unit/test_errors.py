@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The error tree, and what a message says of a missing extra."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calls in a forked child, and which objects get them."""
 
 from __future__ import annotations

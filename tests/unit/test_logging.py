@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the library's log goes: stderr without any set-up, as ``LOCKCACHE_LOG`` says, or a program's own handlers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache.lowlevel`` promises at most fifty names, each documented and each there; doors load what is asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """InMemoryProgramCache against a model, and in a child forked in the middle of a write."""
 
 from __future__ import annotations

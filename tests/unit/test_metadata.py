@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metadata codec: everything comes back as it went in, and junk is a ValueError and nothing worse."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``pytest --by-folder``: a line for each folder, failures named and shown in full, and pytest's own last line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes, shares and durations: one meaning each, and refusals that help."""
 
 from __future__ import annotations

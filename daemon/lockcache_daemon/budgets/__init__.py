@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Budgets over several directories: what each has to give for the total and for what stays free; and the dry run.
 
 Promises that ``--dry-run`` changes nothing.

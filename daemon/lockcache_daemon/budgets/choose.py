@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Budgets that several directories share: how much has to go, and from which directory. Pure.
 
 Decides that the least recently used entries go, in whichever directory they are, and that no directory is taken below

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``--dry-run``: what a pass would evict from each directory, and by which budget, without touching anything.
 
 Keeps one promise: no file and no directory is made, changed or removed, not even the policy, and no lock is taken. So

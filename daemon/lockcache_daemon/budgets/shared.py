@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Budgets that directories share, applied after each round of ticks: the total of a node, and ``--min-free``.
 
 Keeps a total, which writers cannot keep: each writer knows only the cap of its own directory. So between two ticks the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deployment files: units, manifests, scripts, a dashboard and alert rules, as they come with the package.
 
 Promises that what is printed is what the tests of this project check, with paths of this installation where a file

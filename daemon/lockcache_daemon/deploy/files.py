@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The deployment files of this package: their names, their text, and units that start this installation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One directory, kept: its policy, budgets and status, tick after tick.
 
 Promises one daemon for a directory, invariant 3 (hard cap) for programs that know of no cap, and that a directory which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attempts: steps for one directory, each of which may fail without effect on the others.
 
 Keeps invariant 7 (never take the job down) for the daemon: an error is reported once for each kind, until all steps

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeper: keeps one directory within its budgets, tick by tick, whatever its layout.
 
 Keeps invariant 3 (hard cap) where writers alone cannot: with programs that do not account, after deaths and under locks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maximum age: finds entries that were not used for too long, a few at a time.
 
 Keeps ``--max-age`` at a bounded cost: a walk over all entries is cut into slices of some milliseconds, each in a tick

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cap in force for one directory: the operator's, first from the settings and then from the directory's state.
 
 Keeps the promise that a change of the policy takes effect at the next tick, and that a full disk, which takes no new

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Refusals of a daemon that runs as root: a directory that a group shares, or that another user owns.
 
 Decides this in one place, for every layout and every kind of access. A user who may write to a directory may exchange

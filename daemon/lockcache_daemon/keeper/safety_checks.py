@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks that a directory is still as safe as when it was opened, and on the same mount.
 
 Keeps the promise of :mod:`lockcache.filestream.disk.permissions` over time: a daemon runs for months, and a directory

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single instance: one daemon for each directory, by its lock; daemons that stand by; its status, ``daemon.json``.
 
 Keeps invariant 5 (death is free) for daemons: the lock is a flock on ``lockcache/daemon.lock``, so a killed daemon

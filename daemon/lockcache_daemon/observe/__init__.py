@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Observation: the log, the status page, metrics, and the board that they are made from.
 
 Promises that nothing here changes a directory or holds up a tick, and that text from outside is escaped.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The board: the state of the daemon and its directories, written by the thread that works, read by any other.
 
 Keeps readers (a scrape, the status page, a metrics file) from ever holding up the work: views are immutable and

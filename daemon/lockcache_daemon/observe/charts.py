@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Charts: draw an hour of one directory as inline SVG. Pure: no script, nothing loaded, colours from the page's style.
 
 Decides scales and words. Everything that goes into the markup is a number or is escaped.

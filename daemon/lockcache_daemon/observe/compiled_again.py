@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiled again: counts misses of programs that had been stored before, as a cap that is too small makes them.
 
 Of the misses that programs report (:mod:`lockcache.filestream.inspect.misses`, the last few of each report): later

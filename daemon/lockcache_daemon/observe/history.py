@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The history of one directory: an hour of samples, which the status page draws. Pure.
 
 Keeps memory bounded: one sample every fifteen seconds, 240 of them, some 70 KB a directory. Totals are kept as they

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon's HTTP server: metrics, health and the status page, in a thread of its own.
 
 Keeps the work safe from the clients: one thread that never touches a directory serves a bounded number of clients at a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon's log: a line for people, or a JSON object for programs, per event.
 
 Decides the words, and that a reader of the log cannot stop the daemon: a closed pipe or a full disk under its log costs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics for Prometheus, made from the board.
 
 Decides names, units and types, by Prometheus's conventions (base units, ``_total`` for counters; ``promtool check

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The metrics file, written again and again for the node exporter's textfile collector.
 
 Keeps the work apart from the disk of the file: a thread of its own writes, and a disk that is full or hangs costs

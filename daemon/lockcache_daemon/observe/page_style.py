@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Style of pages, for light and for dark: colours, text, cards and tables of the status page and of stress reports."""
 
 from __future__ import annotations

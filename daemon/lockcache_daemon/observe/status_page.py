@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status page: HTML made from the board, whole and without scripts, pictures or anything else to load.
 
 Keeps the names of directories and programs from adding markup: every text from outside is escaped, in one place

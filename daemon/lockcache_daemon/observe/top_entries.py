@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Top entries: finds the largest, oldest and most expensive entries of a directory, a few at a time.
 
 Keeps an idle daemon's cost bounded whatever the size of the directory: a rotation over the shards, in slices of some

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process: a dry run, one pass, or a loop of ticks over all directories until a signal ends it.
 
 Promises that an error in one directory does not affect the others, that a reload changes only what was changed, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of ``--alive-file``, touched for as long as the daemon is at work: for probes that run a command.
 
 Promises that the file's age shows what the service manager's watchdog would see: progress is reported between the steps

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keepers of all directories and their parts, made from the settings and changed with them.
 
 Keeps the promise of a reload: directories that were added are opened, directories that were removed are closed, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The loop: runs keepers tick after tick until a signal, or for one complete pass.
 
 Keeps directories apart: an error or a slow step in one directory is its keeper's business, and the others have their

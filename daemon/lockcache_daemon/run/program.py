@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The work of ``lockcache-daemon``, by its settings: a dry run, one pass, or serving and reloading.
 
 One complete pass has a progress bar, on a terminal only, so that logs stay free of it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Services: what the daemon does next to managing its directories. The one place to add a service.
 
 They show the state of the daemon: the HTTP server, the metrics file, the file for liveness probes, the service manager.

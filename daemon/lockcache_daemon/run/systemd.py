@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Notifications to the service manager: ready, reloading, alive, stopping (the protocol of ``sd_notify(3)``).
 
 Keeps the promise that a daemon which hangs is restarted: only the thread that does the work sends ``WATCHDOG=1``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ticks: each directory's ticks run in parallel to those of the others, so that no directory holds up the rest.
 
 Keeps the daemon to the spirit of invariant 4 (readers never wait): a sweep of a million entries, a first count, or a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verification over time: every entry of a directory is verified again and again, at a bounded rate.
 
 Promises a bounded share of the processor and the disk, and that corrupt entries go into quarantine.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scrubbing: verifies every entry's bytes against its record, round after round, before a program reads them.
 
 Keeps invariant 1 (a hit is whole) ahead of the readers at a bounded cost: bytes per second as the operator says, and a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings: what an operator may set, in options, variables and a TOML file, and the rules that follow.
 
 Promises that the same text means the same everywhere, and that a mistake is one line which says what is accepted.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Everything that an operator may set, for each directory and for the daemon as a whole.
 
 Decides which settings there are. A field here is a flag (``--max-size``), a variable (``LOCKCACHE_MAX_SIZE``) and a key

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules of one directory, as the operator set them, and the watermarks that follow from them.
 
 Also lists which of a directory's own budgets are exceeded, in the order in which they are applied: for a keeper, whose

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sources of the settings that are in force: flags over variables over the file over defaults.
 
 Keeps one promise: every mistake, wherever it stands, is one line that names the place (a flag, a variable, or file and

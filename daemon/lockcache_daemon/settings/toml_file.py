@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TOML file, and on which of its lines each key stands.
 
 Keeps one promise: whatever is wrong with the file, the line that has to be changed is named. Python's parser names

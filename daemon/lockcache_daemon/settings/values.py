@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of settings: parses each kind from the text that people write. Pure, but for listening on an address.
 
 Keeps one promise for flags, variables and files alike: the same text means the same everywhere, and text that is not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores: open directories of each layout. lockcache's own sizes are accounted, those of others measured by walking.
 
 Promises the keeper one protocol for all layouts (:class:`Store`): measure, sweep, recount.

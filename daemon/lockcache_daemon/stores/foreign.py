@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store of a foreign directory: the program whose it is does not account, so walking measures its size.
 
 Keeps invariant 3 (hard cap) as far as walks can: a directory that is past a high watermark at a walk is swept down to

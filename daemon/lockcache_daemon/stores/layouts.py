@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layouts: which store manages a directory of each layout, and how it is viewed without being changed.
 
 Layouts of other programs are all managed alike (:mod:`.foreign`), by their rows in :data:`lockcache.layouts.GUESTS`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes and entries by namespace, counted again in each shard whose accounting changed.
 
 Keeps an idle daemon's cost bounded: a shard's records are read (20 us each) when its slot differs from the slot at the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The protocol of the stores, which the keeper uses.
 
 Decides what a layout does (measure its size, remove entries) and so what it does not: budgets, policy, status, errors

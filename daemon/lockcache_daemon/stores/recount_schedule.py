@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recount schedule: which shards to recount, and when, next to writers that do not account.
 
 Keeps the repair half of invariant 3 (hard cap) at a bounded cost. At once: every shard after a start, and shards whose

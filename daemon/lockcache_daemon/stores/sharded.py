@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store of lockcache's own layout, and cuda.core's: shards that writers account for.
 
 Keeps the repair half of invariant 3 (hard cap) through :mod:`.recount_schedule`, and the repair half of invariant 5

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Views: what a directory of each layout holds, read without changing or locking anything.
 
 For ``--dry-run``. Works next to a running daemon, and on directories that may only be read.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache bundle``: many programs in one file that jobs read from a parallel file system or an image."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache clear``: remove every entry."""
 
 from __future__ import annotations

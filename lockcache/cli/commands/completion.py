@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache completion``: what a shell needs to complete commands, options, directories and hashes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache config``: the settings in force for a directory, and where each comes from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache doctor``: what a file system really does, and whether a cache on it is in order."""
 
 from __future__ import annotations

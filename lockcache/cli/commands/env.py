@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache env``: the variables that put frameworks on lockcache, for a shell."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache evict``: remove what an operator names, the least recently used first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache import-jax``: an existing directory of JAX's own, taken over."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache import-triton``: an existing Triton cache, taken over."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache inspect``: all that can be said of one entry."""
 
 from __future__ import annotations

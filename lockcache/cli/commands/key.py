@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache key``: files of keys that sign and verify entries.
 
 Keeps a key from anybody else's eyes: it is written into a file of mode 0600 and never printed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache ls``: the entries, one a line.
 
 Keeps memory bounded where the order allows: ``--sort none`` holds nothing, ``--limit N`` holds N entries, and what is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache manifest``: lists of the keys that a job looks up, and fetching what they list from a server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache pack``: the verified entries of a cache, in one file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache path``: which directory would be used."""
 
 from __future__ import annotations

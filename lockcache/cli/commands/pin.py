@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache pin``: entries that no eviction removes."""
 
 from __future__ import annotations

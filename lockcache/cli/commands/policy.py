@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache policy``: the rules of a directory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache promote``: what a job compiled goes into the bundle that the next job begins with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache recount``: make the accounting say what the disk holds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache rm``: remove single entries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache run``: a command whose frameworks compile on lockcache, with nothing changed in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache stats``: the size of directories, their hits, and whether their accounting is right."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache top``: directories as they fill and are emptied."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache unpack``: a bundle into a cache."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache unpin``: lets entries go that were pinned."""
 
 from __future__ import annotations

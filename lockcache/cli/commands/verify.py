@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache verify``: every entry's bytes against its record, and what is corrupt out of the way."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache why``: which parts of a key made it miss, by the stored entries that are nearest to it."""
 
 from __future__ import annotations

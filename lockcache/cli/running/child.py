@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command of ``lockcache run``: started as a shell would, and given the signals that are meant for it."""
 
 from __future__ import annotations

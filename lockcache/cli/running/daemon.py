@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon of ``lockcache run --daemon``: one for the ranks of a node, until the last of them ends.
 
 However they end: a daemon of one process alone is ended by the kernel with that process, one of several by the lock

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folders of ``lockcache run --keep``: laid down before the command, and stored while it runs and at its end.
 
 Keeps invariant 7 (never take the job down): whatever is wrong with a folder, with a directory or with lockcache is one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ranks of a node: of the processes that a launcher starts there, the first one does what is done once, and one is
 the last to end.
 

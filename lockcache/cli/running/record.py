@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record of a run: the file in which the processes of the command count, made before it and read after it.
 
 All ranks of one job on a node share a file, in the directory, where processes in other containers find it too. The last

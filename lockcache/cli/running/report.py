@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a run: one line for people, and the exit code of ``--most-compiles``.
 
 Decides what is said: of this run's own processes alone, and nothing as not spent that this run spent itself.

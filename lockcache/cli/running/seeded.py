@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run over a bundle: seeds the node's directory before, and the node's last process promotes afterwards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single keys from a terminal, while a live view is up. Keeps one promise: the terminal's state is restored."""
 
 from __future__ import annotations

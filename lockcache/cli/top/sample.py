@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of a directory for ``lockcache top``, taken repeatedly at a cost that does not grow with the directory.
 
 A look reads the accounting page, the counters, the policy and the daemon's status, lists ``tmp/``, and walks a few

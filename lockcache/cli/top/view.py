@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture of ``lockcache top``: a block for each directory, made to fit. Pure.
 
 Decides what is left out where there is little room: columns by their rank, the beginnings of paths, the last entries,

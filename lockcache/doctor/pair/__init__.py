@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two hosts certify a directory: each runs this, and they try on each other what one host alone cannot know.
 
 Promises that nothing is left behind on either host, that no wait is longer than its limit, and that what the other

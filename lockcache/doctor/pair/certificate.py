@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certification: asks this host's worker for one trial after the other, each given up when it takes too long."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clocks and wake-ups: how far the clocks of the two are apart, and whether a FIFO joins them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contents: what the other host reads of files while they are replaced, and of their attributes."""
 
 from __future__ import annotations

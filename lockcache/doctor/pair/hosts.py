@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two hosts: what each says of itself, whether they are two, and which of their processes prints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locks: whether one that a process of one host holds keeps out the other host, and is free once its holder is dead.
 
 And exclusive creation, which staged files and leases rest on.

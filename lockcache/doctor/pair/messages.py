@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages between the two hosts: small files in the writer's folder, each under a new name.
 
 Keeps the promise that the two never get out of step: a message says which check it belongs to and its number in it, a

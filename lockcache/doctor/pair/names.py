@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names: how soon the other host sees that a file is new, was replaced, or was removed.
 
 A client of a network file system may remember what it once saw of a name, and that there was none. A process that opens

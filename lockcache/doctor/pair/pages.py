@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open pages, which accounting rests on: what one host writes into a file that both keep open, read by the other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rendezvous of two hosts that share only the directory: each finds the other, and they agree which one is first.
 
 Each has a folder with a random token in its name, writes in that only, and reads those of others. What a killed run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trial: what one host does, what the other sees of it, and the judgement. Tried in both directions.
 
 Both hosts judge the same numbers, so both come to the same certificate.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One host's process: meets the other host and does its part in each trial, at the request of the process that
 certifies.
 

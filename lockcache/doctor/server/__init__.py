@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The doctor of a server that hosts share.
 
 Promises that every server is examined in bounded time, and that nothing is left on it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trials of a server of entries: whether it answers, how soon, what it stores, and whether it keeps leases.
 
 Keeps invariant 7 (never take the job down) for the doctor itself: each call ends in time, and whatever the server does

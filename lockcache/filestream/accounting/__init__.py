@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes: what is accounted for, what the disk holds, what programs counted, and the policy.
 
 Promises one definition of what an entry counts for (:func:`measure_shard`), for writers, the daemon and operators

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The age of a directory, by which eviction by value compares entries: how worthless what was evicted had become.
 
 The age rises with each eviction to the value of the last entry that went (the inflation value of GreedyDual-Size). An

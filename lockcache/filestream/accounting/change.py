@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A change of one shard's files under its lock: what they count for before, and what is accounted for after it.
 
 Keeps the accounting's half of invariant 3 (hard cap) and 5 (death is free) for all that put, remove or move files of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters of all programs that share a directory, hits, misses and the like: one sector that they add to.
 
 Those of the directory are in the head of the state page (:mod:`.head`), and changed under the directory's lock. Nothing

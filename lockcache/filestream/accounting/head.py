@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The head of the state page: its codec, which alone knows the offsets.
 
 Keeps the caution of invariant 1 (a hit is whole) for what others could write: a head counts if its digest is right and

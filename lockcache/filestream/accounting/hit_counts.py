@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of hits: how often entries were asked for, roughly, for eviction by value.
 
 A count-min sketch (Cormode, Muthukrishnan 2005) with conservative update, behind the table of costs in the file of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state page on network file systems, whose clients remember what they have read and keep what is written.
 
 Keeps the arithmetic of invariant 3 (hard cap) where other hosts write the page too, as far as locks work there.

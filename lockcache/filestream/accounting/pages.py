@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of a directory, opened; and made, where there is none that counts.
 
 Keeps invariant 3 (hard cap) across the change from one page to the next: while a new one is made no writer accounts on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts of this process for ``lockcache run``, which asks for them by ``$LOCKCACHE_RUN``.
 
 Unlike the counters of a directory, they tell what an earlier run or another process had stored from what this process

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record of one ``lockcache run``: a file with what each process of its command found, compiled and waited for.
 
 ``lockcache run`` makes the file and names it in ``$LOCKCACHE_RUN``. A process appends what it counts once, and from

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Walking a shard: what is there, and what it adds up to.
 
 Decides what counts as an entry (a regular file with an entry's name; all else is passed over) and how many bytes it

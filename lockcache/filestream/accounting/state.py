@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state page, ``lockcache/state``: what a directory states of itself, and how much each shard holds.
 
 Keeps the arithmetic of invariant 3 (hard cap): one page of two blocks. Block 0 is the head (:mod:`.head`), with the cap

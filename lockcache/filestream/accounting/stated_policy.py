@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The policy that a directory states, in the head of its state page.
 
 The operator (the daemon, ``lockcache policy set``) may always change it; a program that opens the cache with

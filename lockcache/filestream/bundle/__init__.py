@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bundle: many entries in one file that is never changed. Its bytes, reading it, and writing one.
 
 Promises invariant 1 (a hit is whole) in :class:`BundleFile`, whatever the file holds; and reads a directory's own copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a bundle: returns verified entries by their names, from a file that anyone may have made.
 
 Keeps invariant 1 (a hit is whole): an entry is served only if its record's digest (with keys, its signature) fits its

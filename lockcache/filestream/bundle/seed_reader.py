@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a directory's seed: its own copy of a bundle, below its entries.
 
 The seed is asked for what ``entries/`` lacks, a damaged entry included; :mod:`lockcache.filestream.seed_marks` hides

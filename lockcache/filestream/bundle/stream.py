@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a bundle front to back, from a pipe or a compressed file: its entries, one at a time.
 
 Trusts nothing of the file: whatever an entry states, no more is read into memory than the caller asks for, and what the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing a bundle: entries one after the other, then the table of their places.
 
 Memory is bounded by the largest entry, and a hundred bytes for each. The same entries in the same order give the same

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compile-once: of all callers that miss a key, in all processes, one computes and the others wait for its entry.
 
 Promises that waiting ends: when the entry is published, when the holder dies or gives up, and at the latest when the

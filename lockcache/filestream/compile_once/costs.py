@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of costs: what compiling a key took the last time, remembered past the entry's eviction.
 
 Decides how long a waiter waits for a lease holder, and what it reports to its user. The costs are advice, so a small

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns of callers that only look up and store: ``FileStreamProgramCache(..., compile_once=True)``.
 
 A lookup that misses takes the key's turn and returns the miss; lookups of that key by others wait for the store. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leases: which of the processes that miss a key compiles it.
 
 A lease is a kernel lock on a file of its own, which states the holder. Keeps invariant 5 (death is free): the kernel

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compile-once: of all callers that miss a key at once, in all processes, one computes and the others get its result.
 
 Keeps the promise that waiting ends: as soon as the entry is published, the holder dies or its ``compute`` raises; and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linux, and nothing of caches: names, files, folders, locks, wake-ups, owners, mounts, permissions.
 
 Promises that every name in a cache directory is made and parsed in one place (:class:`Layout`), that what is made has a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Descriptors that have an owner: closed once nothing refers to the owner, whatever an interrupt cut short.
 
 Keeps invariant 5 (death is free) for interrupts: an exception that a signal handler raises between any two steps of

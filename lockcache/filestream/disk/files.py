@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small files: replaced as one unit, and read with a bound. Policy, accounting page, format, daemon status.
 
 Keeps invariant 1 (a hit is whole) for files that are not entries: a reader finds the old bytes or the new, never a

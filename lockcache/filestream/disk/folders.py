@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders and files by descriptors: opened without following a symlink, and made as shared as what they are put into.
 
 Decides one rule for modes: below a private root, what is made is 0700 and 0600 whatever the umask; below one that a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds: what one thread has and no other, given back however its holder is left.
 
 Keeps invariant 5 (death is free) for interrupts: an exception that a signal handler raises between any two steps of

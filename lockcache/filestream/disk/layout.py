@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every file name of a cache directory, made and parsed in one place.
 
 Decides: key -> name -> shard -> path, staged names and their parser, the format version. Keeps the promise that a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shard locks: exclude threads and processes, survive fork, give up after a timeout.
 
 Keeps invariant 4 (readers never wait: work under a lock is short, every wait is bounded, nobody waits for a second

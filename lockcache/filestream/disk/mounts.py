@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mounts: which file system a path is on, of which kind, and what to ask of its server because of other hosts.
 
 Decides which of the kernel's names mean a kind (:func:`is_kind`), for the store and for the doctor. Reads the kernel's

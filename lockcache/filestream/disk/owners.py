@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Owners of staged files: which process one is, whether it still lives, and when its staged file is abandoned.
 
 Keeps invariant 5 (death is free): what a killed process left behind is recognised at once on its own host. A pid means

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Permissions: refuses directories into which somebody else could put a program, and those of a newer format.
 
 A cache directory is code that will run on a GPU. So by default it is its owner's alone: one that somebody else owns or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The way to the folders and files of one cache directory, chosen once: open, create, rename, unlink, list, stat.
 
 Decides by which way a directory is reached (``layout.reach``), so that nobody else asks for its kind:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Last use of an entry: how a hit states it, and how an evictor reads it.
 
 Decides: last use = max(atime, mtime); a hit sets both to now. On a local file system to this process's clock, since

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Space: what files and folders take on disk, in blocks. The unit of all accounting.
 
 Decides what a file counts for: its length rounded up to the block, an inode where the file system makes those as it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting between processes: for a bell that all waiters hear, for a place in a queue, for the death of a process.
 
 A waiter that polls pays 70 us for each wake-up, and two hundred of them take the processors from the compiler that they

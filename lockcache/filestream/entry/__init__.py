@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One entry: its record's bytes, where the record is, reading, staging, removing, judging and signing it.
 
 Promises invariant 1 (a hit is whole) in :class:`EntryReader`. What a record's bytes mean is decided in its codec.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record that travels with a payload, and the digest that binds it to payload and key.
 
 Keeps invariant 1 (a hit is whole): a payload is served only if its record's digest, over the entry's name, the record

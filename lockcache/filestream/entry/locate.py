@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The place of an entry's record, which is its attribute, a file next to it, or both; and the cost that it states.
 
 One place for what readers, writers, verification and inspection have to agree on. A record that is found here is not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading one entry: lock-free, verified, five system calls.
 
 Keeps invariants 1 (a hit is whole) and 4 (readers never wait): what is returned passed its record's digest (or carries

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Removal of one entry and of its views, with the accounting.
 
 Keeps invariant 2 (last write wins) for dropped writes, which remove the older value, and the remover's share of 3 (hard

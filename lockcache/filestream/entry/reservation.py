@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reservations: bytes that a write may add to a shard, accounted for before one of them reaches the disk.
 
 Keeps the writers' half of invariant 3 (hard cap: room is reserved in the same critical section that makes what is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signatures: a user who may write to a directory but lacks the key cannot make a program that is served.
 
 Decides the signature and where keys come from. A signed record is a record whose digest is a key's id and a MAC instead

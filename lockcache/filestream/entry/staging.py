@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Staging of one entry: reserve, write, publish or abandon, each with its accounting.
 
 Keeps invariant 2 (last write wins: what is published replaces the older value by one atomic rename, under the shard's

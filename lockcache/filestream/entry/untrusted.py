@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verification of an untrusted entry, from a bundle or a server: that a writer stored it under its name.
 
 Keeps invariant 1 (a hit is whole): nothing else decides whether such bytes are served. A file of the directory is read

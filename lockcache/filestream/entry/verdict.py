@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verdict on an open entry, by all of its bytes: whole, without a record, or wrong in some way.
 
 Keeps invariant 1 (a hit is whole) for :mod:`.repair.verify`, by the same digest as :mod:`.reader` and with other means:

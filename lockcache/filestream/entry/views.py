@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Views: the files of an entry as files in a folder, for programs that open paths. Made, checked, removed.
 
 A view is ``lockcache/views/SHARD/NAME.DIGEST.BYTES/``, of the digest of the files' names and bytes: another version of

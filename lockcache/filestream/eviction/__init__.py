@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eviction: chooses entries and removes them to make room.
 
 Promises the evictor's half of invariant 3 (hard cap): no more goes than is needed plus a small batch, one shard lock is

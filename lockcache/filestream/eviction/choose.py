@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Choice of victims: which entries go first, how many of them, and when an eviction stops. Pure.
 
 Keeps the evictor's half of invariant 3 (hard cap: no more than asked for, plus one small batch) and bounds the memory

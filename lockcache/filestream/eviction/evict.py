@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eviction: chooses and removes entries when room is needed.
 
 Keeps invariant 3 (hard cap: room is made before bytes are written, and no more than asked for plus one small batch,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pins: entries that no eviction chooses, whatever they are worth.
 
 One file, ``lockcache/pins``, and one rule: the pins of the file protect, in their order, the entries that take no more

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Removing victims: under their shards' locks, after a second look, each accounted for.
 
 Keeps invariant 4 (readers never wait: one shard lock at a time, busy ones are passed over) and the evictor's half of

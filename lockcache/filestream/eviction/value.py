@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Order by value: what saves least for its bytes goes first. Pure.
 
 Decides what an entry is worth, in nanoseconds of compiling for each byte:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inspection: what entries are and what a directory holds, for people, without counting as a use.
 
 Promises that what is inspected is not changed, but for what an operator selects and evicts, and the ring of misses. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The daemon that keeps a directory, if there is one: so that an operator learns what a new policy leads to.
 
 The daemon's lock is the proof, for ``daemon.json`` outlives a daemon that was killed. Not promised: that this is still

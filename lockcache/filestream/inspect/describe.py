@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Descriptions of entries: sizes and times, what the record says, and what the first bytes tell where it is silent.
 
 For programs that inspect a directory: ``lockcache ls``, ``evict``, ``inspect``, ``top``, a status page. Keeps one

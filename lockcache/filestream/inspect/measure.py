@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory as a whole: what is accounted for, how it is spread, and how far that is from what the disk holds.
 
 For programs that only inspect (``lockcache stats``, ``top``): makes no file and takes no lock, so it works while others

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The last misses that programs can explain: a ring of 32 KB, which ``lockcache why --last`` reads.
 
 Keeps invariant 7 (never take the job down) and the cost of a hit: a miss is noted in memory when what was missing is

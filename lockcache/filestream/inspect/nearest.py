@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nearest neighbours of a key: the entries whose keys were made of nearly the same parts.
 
 For ``lockcache why`` and the messages of a sealed program. One pass over the entries' notes, which are not

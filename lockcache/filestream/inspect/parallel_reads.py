@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parallel reads: reads many files in order, by several threads once reads wait for a disk.
 
 For programs that inspect every entry: ``lockcache why``, ``ls``, ``stats``, ``evict``. One thread is fastest for what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selection of the entries that an operator means, and removing exactly those.
 
 Decides what a filter means, for all commands that show, pack or remove entries: an entry matches if it passes all

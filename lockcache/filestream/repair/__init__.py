@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repair: recounting what the accounting has wrong, reaping what dead writers left, verifying and quarantining entries.
 
 Promises invariant 5 (death is free) together with :mod:`..accounting`: whatever killed processes leave is found and

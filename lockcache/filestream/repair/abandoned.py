@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Abandoned files: staged files and leases of killed processes, and their removal.
 
 Decides for how long leases, folders of views and files of unknown programs stay;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quarantine: keeps corrupt entries, so that an operator can examine them.
 
 Keeps invariant 1 (a hit is whole: what is here is served by nobody, and no payload is ever left without its record: the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repair of what death, foreign writers and weak locks leave behind: reap and recount.
 
 Keeps invariant 5 (death is free): staged files of dead owners go, and with them their reservations; and the repair half

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verifying what is on disk: every byte of an entry against its record, without anybody having asked for it.
 
 Keeps invariant 1 (a hit is whole) ahead of its readers: what is corrupt is found before a job misses it, and, with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seeding: copies a bundle below a directory, once for all of its processes, and takes it away.
 
 Promises invariant 3 (hard cap) across seeds that come, are replaced and go, if processes die meanwhile.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attaching a seed: when a bundle is copied below a directory, copied again, and removed.
 
 The first process that opens the directory copies the file, from wherever it is, while the others wait for it; from then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Freshness of a seed: which file a process of this host compared last with the directory's copy, and when.
 
 Bundles exist so that not every rank asks their file system. So a process that looked at the file states this in the

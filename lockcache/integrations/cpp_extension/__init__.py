@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Torch's C++ and CUDA extensions on lockcache: each library is built once, by one of all processes and nodes.
 
 :func:`install`, before the first ``torch.utils.cpp_extension.load`` or ``load_inline``; or ``lockcache run``. The

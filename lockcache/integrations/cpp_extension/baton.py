@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Torch's file ``lock`` of an extension's folder, which is free when its holder is dead.
 
 Torch makes the file while it builds, and removes it. So does this, for builds that lockcache leaves to torch; processes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds of torch's extensions on lockcache, in the place of the functions of torch that have ninja build them.
 
 Keeps invariant 5 (death is free): no file ``lock`` is left. Keeps invariant 7 (never take the job down): what has no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of libraries that ninja builds: everything that can change the library, and no private path.
 
 Keeps invariant 1 (a hit is whole, and is what was stored under that key). Torch and FlashInfer have no key: a name is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Libraries that ninja builds, on lockcache: looked up in the place of ninja, and made by it where they are missing.
 
 By turns, so that one process builds each. It is built in a folder of its own, from nothing, because ninja believes the

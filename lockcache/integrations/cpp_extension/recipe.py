@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ``build.ninja`` that torch or FlashInfer writes for one library: the commands in it, as a shell is given them.
 
 Reads what these two write, and no more of ninja's language: for another text there is no recipe, and they build it

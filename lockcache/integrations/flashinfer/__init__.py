@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FlashInfer's kernels on lockcache: each library that it compiles with nvcc is built once, by one of all processes.
 
 :func:`install`, before the first kernel is used; or ``lockcache run``. The directory is ``$LOCKCACHE_DIR``. FlashInfer

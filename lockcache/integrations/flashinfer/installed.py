@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of an installed distribution: which they are, and whether they were changed after the installation.
 
 An installer writes RECORD last, with the digest of each file. So a file to which nothing was done since, as its ctime

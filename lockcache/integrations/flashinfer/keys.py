@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of FlashInfer's libraries: its part of them, and the headers that a stored library was built with.
 
 Keeps invariant 1 (a hit is whole, and is what was stored under that key). FlashInfer has no key: the folder's name is

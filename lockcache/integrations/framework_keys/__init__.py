@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of frameworks, as they have to be in a directory that others share: what each framework's own key lacks.
 
 Promises that what cannot be described is not shared, or has a key of its own (:class:`NotDescribedError`, ``None``):

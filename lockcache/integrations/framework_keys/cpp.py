@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of what a C++ compiler builds: everything that can change the output, and no private path.
 
 Keeps invariant 1 (a hit is whole, and is what was stored under that key) where a wrong hit is machine code for another

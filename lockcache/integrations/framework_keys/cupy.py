@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The key of a CuPy kernel among processes that share a directory: CuPy's own, and what CuPy leaves out of it.
 
 CuPy's key has the source, all options as they are spelled, the texts of CuPy's headers, and version and build of NVRTC.

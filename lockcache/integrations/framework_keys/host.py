@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host that machine code is compiled for: the instructions of its CPU, and its C library.
 
 For adapters whose frameworks compile for the host on which they run, and whose keys do not say which one that is.

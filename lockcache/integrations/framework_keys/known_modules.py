@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Modules that a version in a key stands for: Python's own, and those of packages that an adapter names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program of a numba kernel: all of a user's program that compiling it reads, in a text that is the same anywhere.
 
 numba's own key has the bytecode of the kernel and the path and time of its file. In a directory that others share that

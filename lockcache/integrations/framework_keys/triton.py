@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The constants of a Triton kernel that Triton's key lacks.
 
 Triton's key has a kernel's source, the functions that it calls, of other modules too, and the constants of its own

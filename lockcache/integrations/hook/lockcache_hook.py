@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs the adapters that ``$LOCKCACHE_INSTALL`` names, each when its framework is imported: for ``lockcache run``.
 
 ``sitecustomize``, next to this file, calls :func:`run` at the start of each Python that the command starts. Nothing

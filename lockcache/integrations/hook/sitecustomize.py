@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs ``lockcache_hook``, next to this file, at the start of each Python that the command of ``lockcache run`` starts.
 
 Any Python runs this, since ``lockcache run`` has put the folder in front of the others: the syntax is that of Python 2

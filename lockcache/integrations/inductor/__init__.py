@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Torch Inductor's compilations on lockcache: each made once by all processes of a machine. Experimental.
 
 :func:`install`, before the first ``torch.compile``; or ``lockcache run``. The directory is ``$LOCKCACHE_DIR``. Inductor

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs the adapter: looks for all parts of torch that it needs, and has Inductor use them."""
 
 from __future__ import annotations

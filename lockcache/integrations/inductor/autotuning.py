@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of autotuning on lockcache: Inductor's own file of a kernel comes first, and lockcache behind it."""
 
 from __future__ import annotations

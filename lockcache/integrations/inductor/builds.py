@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """C++ builds of Inductor on lockcache: kernels, their parts, and trials of vector instructions.
 
 By turns, so that one process builds each; a file appears in Inductor's directory whole, by one rename. The header that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of FX graphs: the lines by which torch tells what it hashed, until the key is looked up.
 
 Torch makes these lines of each graph, for its log. Of AOTAutograd's results, bundles of graphs among them, torch makes

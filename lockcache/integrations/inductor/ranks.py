@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks of a distributed program, which talk to each other while they compile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spans of time in which parts were compiled, so that the cost of a whole is stated without that of its parts.
 
 A graph's kernels have entries of their own, and AOTAutograd's result its graphs. Each hit is said to save the cost of

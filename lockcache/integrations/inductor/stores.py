@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stores that take the place of torch's remote caches: graphs, AOTAutograd's results, and Dynamo's profiles.
 
 Keeps invariant 7 (never take the job down): after a failure of lockcache each store is empty.

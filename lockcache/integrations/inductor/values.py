@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of torch's remote caches, as they are stored: without base64, which makes a value a third larger.
 
 Torch hands over JSON, whose ``data`` is base64 of a pickle. It is stored as the rest of the JSON and the pickle's own

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders of other programs' caches: stored as entries while a command runs, and laid down before the next one.
 
 Promises that a folder is stored when it is known to be whole, and never one that a killed builder left behind; that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contents of one folder: read as they lie there, and written again elsewhere, with modes and times.
 
 Keeps invariant 1 (a hit is whole) for a folder: it is read between two looks that agree, and nothing in it is open for

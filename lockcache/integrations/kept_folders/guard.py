@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guard of the folders of one pattern: lays down what is stored, and stores what appears while a command runs.
 
 A folder is stored when it is known to be whole, which is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Use of files by processes: whether any writes to one, holds one as a lock, or works in a folder.
 
 Decides nothing alone: an answer "no" is one of several conditions. The kernel answers for open files, for all

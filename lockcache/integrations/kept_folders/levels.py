@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folders below a root that match a pattern, level by level: each level is reached by descriptors."""
 
 from __future__ import annotations

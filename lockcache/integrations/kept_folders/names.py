@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of the stored folders: a list in entries of the cache itself, since a cache is asked by key.
 
 The list is made of entries with numbers, each of which holds some names and is never replaced. So it is read through a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Patterns of folders: where a program keeps its cache, and which of the folders there are one entry each.
 
 Decides which text is a pattern, and by which name folders are found again on another node: the pattern as it is

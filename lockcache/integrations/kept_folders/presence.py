@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Presence of the commands that work in one folder of this host: which is the last to end, and whether all ended well.
 
 Decides when what was written in its place may be whole. Keeps invariant 5 (death is free): the kernel releases a killed

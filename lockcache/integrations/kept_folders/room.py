@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Room for folders in a program's own cache: which stored ones are laid down, and which of those there make room.
 
 Keeps the directory's cap there too, for folders that are stored, or were until they were evicted: the last used ones

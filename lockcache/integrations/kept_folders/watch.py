@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watch of the folders that entries appear in: which of them were renamed to their place.
 
 Decides which folders appeared whole. A rename is the only proof of that there is from outside: a folder that is written

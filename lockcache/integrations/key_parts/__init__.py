@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of the frameworks' keys, in the words of each framework, for ``lockcache why``.
 
 Each function is called at a miss, and takes what its adapter was given for the key. Promises texts, numbers and digests

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of the key of a library that torch or FlashInfer builds from C++ and CUDA sources."""
 
 from __future__ import annotations

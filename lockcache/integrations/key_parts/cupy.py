@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of a CuPy kernel's key."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of the key of a CuTe DSL program."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of the key by which Helion's autotuner finds what it chose."""
 
 from __future__ import annotations

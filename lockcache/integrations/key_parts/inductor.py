@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of the key of an FX graph, from the lines by which torch tells what it hashed."""
 
 from __future__ import annotations

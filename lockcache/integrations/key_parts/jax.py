@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of the key that JAX makes of a program, by the names that JAX has for them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of the keys of Triton's kernels and launchers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of the key of a Warp module."""
 
 from __future__ import annotations

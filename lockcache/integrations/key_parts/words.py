@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options, variables and values of keys, as the parts of all frameworks name them."""
 
 from __future__ import annotations

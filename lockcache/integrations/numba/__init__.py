@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """numba-cuda's cache of kernels (``@cuda.jit(cache=True)``) on lockcache: one entry a kernel, and no index to race for.
 
 :func:`install`, before the first kernel is compiled. The directory is ``$LOCKCACHE_DIR``. numba's own directory is made

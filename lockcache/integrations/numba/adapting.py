@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs numba-cuda's adapter."""
 
 from __future__ import annotations

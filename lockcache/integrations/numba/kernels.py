@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache of numba's index and data files, on lockcache: which kernel is looked up, and which one may be stored."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pyptx directory as many processes use it: reading, writing, replacing, listing and evicting its entries.
 
 Promises invariants 1 (a hit is whole) and 5 (death is free) for entries of three files in :class:`PyptxFiles`, for

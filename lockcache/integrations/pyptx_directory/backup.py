@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Backup of an entry of a pyptx directory that is being replaced, kept until the next one is whole.
 
 Three files cannot be replaced at once. So that a reader finds the old entry or the new one at every instant

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pyptx directory, as many processes use it: ``<hash>.ptx``, ``<hash>.cubin`` and ``<hash>.json`` as one entry.
 
 Keeps invariant 1 (a hit is whole) with :mod:`.sidecar`: reads take no lock, and a reader that meets files of two

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scan of a pyptx directory: the three files of a name as one, with their bytes and their last use.
 
 Decides what counts: every file with an entry's name, also of a name that lacks its json or its PTX and so is not an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading one entry of a pyptx directory: three files, and whether they are one entry.
 
 Keeps invariant 1 (a hit is whole) with :mod:`.sidecar`, and takes no lock: files of two writers are not bound by

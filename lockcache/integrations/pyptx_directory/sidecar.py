@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The json file of a pyptx entry: what pyptx wants there, and a digest that binds all three files into one entry.
 
 Keeps invariant 1 (a hit is whole): an entry with our digest is served only if key, metadata, PTX and cubin are those

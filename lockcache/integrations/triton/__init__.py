@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Triton's cache on lockcache: each kernel and launcher compiled once by all processes of a machine.
 
 ``TRITON_CACHE_MANAGER=lockcache.integrations.triton:LockcacheManager`` in the environment, and no line of code; or

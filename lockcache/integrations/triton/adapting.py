@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Triton's cache manager on lockcache, and how it is installed.
 
 All files of a kernel, the intermediate ones and its metadata, are one entry. The turn to compile it ends when compiling

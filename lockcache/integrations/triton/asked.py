@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compilations that Triton is asked for: what its key of a kernel is made of, which a cache manager does not get.
 
 Triton hashes the source and has the backend read the options, in the thread that asks its cache next.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links in ``$TRITON_CACHE_DIR`` to the views of kernels: Inductor looks there for a binary by itself.
 
 Keeps invariant 5 (death is free): what a killed process staged is removed by the next one that links.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Temporary folders of this process: gone when it ends, or when another one makes its own after it was killed.
 
 Keeps invariant 5 (death is free): the name of the folder in ``$TMPDIR`` says whose it is, so what a killed process left

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entries of a cache of folders, kept while its program uses it: each goes whole, by one rename.
 
 Keeps the promise that no process sees a part of an entry: its folder is renamed into ``lockcache/condemned`` and then

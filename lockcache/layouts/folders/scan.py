@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders that are entries: a program's description of them, and each as it is now. Looking changes nothing."""
 
 from __future__ import annotations

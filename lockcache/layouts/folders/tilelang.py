@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TileLang cache (``$TILELANG_CACHE_DIR``, ``~/.tilelang/cache``): the folder of a kernel, of what was tuned, or of a
 device binary is one entry.
 

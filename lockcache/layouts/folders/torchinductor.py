@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A torchinductor directory (``$TORCHINDUCTOR_CACHE_DIR``, ``/tmp/torchinductor_USER``): several caches under one cap.
 
 Decides which of them an entry belongs to, and leaves the rest to the layout that knows it:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's compilations (``$VLLM_CACHE_ROOT``, ``~/.cache/vllm``): the folder of a model's hash is one entry.
 
 It is in ``torch_compile_cache``, by ten digits, and in ``torch_aot_compile`` next to or in it, by 64. In it are a

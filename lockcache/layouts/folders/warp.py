@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Warp cache (``$WARP_CACHE_PATH``, ``~/.cache/warp``): a module's directory ``wp_*`` is one entry.
 
 It is in the root or, since Warp 1.13, in the folder of a Warp's version. Warp adds files of other devices to a finished

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A manifest: the keys that a job looks up, in a small text file, so that the next start can fetch them at once.
 
 Promises that a manifest is read up to a bound, never through a symlink, and refused by line where it is not one; that

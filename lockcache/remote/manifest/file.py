@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of a manifest: reading it, and adding keys to it next to others who do.
 
 Keeps invariant 5 (death is free): the file is replaced by rename, so that a death or a full disk leaves the older one.

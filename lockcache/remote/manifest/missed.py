@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Missed keys, for a process that is sealed: each is listed in a manifest, so that the next warm-up fetches it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorder: the keys that this process looked up, for ``$LOCKCACHE_MANIFEST``, or missed once it was sealed.
 
 Keeps the cost of a hit: a lookup adds its key to a set in memory, and makes no system call for it. The set goes into

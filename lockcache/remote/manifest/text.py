@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text of a manifest: a line that says what it is, and then a key a line, as the 64 hex digits of its digest.
 
 Decides the format and its bounds. Keys are sorted, so that two manifests can be compared and merged as text; empty

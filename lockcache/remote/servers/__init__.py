@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers: one protocol for Valkey, object stores and HTTP, and calls that end within their time.
 
 Promises :class:`Transport`, whose every failure is a :class:`RemoteError` that states what the answer meant, and that a

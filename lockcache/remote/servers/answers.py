@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers of servers: what each of them means, decided in one table for every kind of server.
 
 Keeps invariant 7 (never take the job down): an answer, whatever it says, comes from a server that lives. So only

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that end in time, whatever the client library does: each in a thread for which nobody has to wait.
 
 Keeps invariant 7 (never take the job down) for time. Time-outs of sockets do not bound a call: a server that sends a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HTTP in the layout of build caches: ``/ac/`` and the sha256 of the key, by GET, PUT and DELETE. With urllib3.
 
 Source of the layout: bazel-remote, whose names are the sha256 of their content; its validation of values under ``/ac/``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """S3, Google Cloud Storage and Azure, by obstore: an object for each entry, and one for each lease.
 
 Decides the lease where there is no expiry: an object that is created only if it is not there, and rewritten by its

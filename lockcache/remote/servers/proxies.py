@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proxies: which one the environment names for a server, as curl reads ``http_proxy`` and ``no_proxy``.
 
 Source of the rules: the manual of curl, "ENVIRONMENT". A lower-case name comes first, and ``HTTP_PROXY`` is

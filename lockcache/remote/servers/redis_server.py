@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Valkey and Redis, one server or a cluster, by redis-py: a key for each entry, with an expiry, and one for each lease.
 
 Decides the keys (a prefix and the entry's name) and the commands. Source of the lease: ``SET key token NX PX ms``, and

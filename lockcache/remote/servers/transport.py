@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calls of a server of entries, and the client that makes them.
 
 The clients are extras, loaded when a server of their kind is first used: ``import lockcache`` loads none.

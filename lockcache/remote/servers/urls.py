@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """URLs of servers: taken apart, with lockcache's own settings, and refused where they can only be a mistake.
 
 A URL is checked without its client, which a process loads only when it needs the server.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark: measures this cache next to others, in one run, with bars that must hold. A module for each operation.
 
 Promises ratios of the same work in the same run. Each line names what is compared.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Base of all measurements: their directories, two caches side by side, interleaved timing, bars, lines of the result.
 
 Two caches are timed in turns (A B A B ...), so that a machine that is busy for a while is busy for both. Medians are

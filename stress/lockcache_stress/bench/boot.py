@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A boot: processes that start together and all want the kernels of one model.
 
 Five starts of new processes: without a cache; with an empty directory; once more; with the same headers at another

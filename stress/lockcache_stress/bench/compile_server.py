@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compile server, next to processes that compile themselves, one for all: processor time and seconds.
 
 Sixteen processes begin at the same moment with an empty directory, each with another kernel first. Measured is from

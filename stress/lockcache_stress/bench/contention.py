@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contention: many processes put or want the same keys at once. They begin together, so that start-up is not measured.
 
 Puts go to a tmpfs of its own where one may be mounted.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Curves: every operation against the number of entries, and the peak against the number of processes.
 
 Measured only on request (``--curve``), because to make 200,000 entries for each kind of cache takes minutes, and a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real ``lockcache-daemon``: next to the other measurements, whose bars must hold with it too, and by itself.
 
 By itself, over 100,000 entries, two things are measured: its share of one core while nothing happens, and one sweep by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real daemon over 1,000,000 entries: its cost while nothing happens, its memory, and the time of 100,000 evictions
 while eight processes put, by last use and by cost.
 

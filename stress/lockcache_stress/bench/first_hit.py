@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first hit of a process through ``lockcache.cuda.Program``, next to compiling the same program.
 
 Each is measured in processes of its own, in turns: the processor time of the one call, the program's constructor

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hits and misses, each next to cuda.core's, and to the time of the file system alone.
 
 Measured are a hit of 16 KiB, which lockcache verifies and marks as a use, with open, read and close as the floor; a hit

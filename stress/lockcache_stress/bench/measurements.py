@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress bench``: measures this cache next to others, in one run, with bars that must hold."""
 
 from __future__ import annotations

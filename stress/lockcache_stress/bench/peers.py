@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The caches that are compared, where they are installed: lockcache, cuda.core's, diskcache, JAX's LRU, plain files.
 
 Each is used as its own documents say, with last uses recorded where it can, because a cache that forgets last uses is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts of a new key: into a directory without a cap, and into a full one, evictions included.
 
 Without a cap, a put of 16 KiB is measured, with write and rename of a plain file as the floor. The bar is judged on a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Robustness: damaged entries, as one number for each kind of damage.
 
 Entries are damaged on disk, and those that are served all the same are counted. lockcache must serve none; the number

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start-up: ``from lockcache import FileStreamProgramCache``, and opening a capped directory.
 
 The import is timed after the import of its two largest dependencies, each time in a new interpreter. Directories with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """System calls of a hit, a miss and a put, counted by strace in a process of its own. Reported, not judged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of ``lockcache-stress``, one module each, with click. Needs the ``cli`` extra.
 
 Promises the exit codes: 0 if every check passed, 1 if one failed, 2 for bad usage or something that cannot be had here.

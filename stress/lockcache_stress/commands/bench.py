@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress bench``: its options, and its files."""
 
 from __future__ import annotations

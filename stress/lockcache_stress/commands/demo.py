@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress demo``: its options, and its page of at most twenty lines."""
 
 from __future__ import annotations

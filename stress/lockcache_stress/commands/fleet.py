@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress fleet``: its options, and its output."""
 
 from __future__ import annotations

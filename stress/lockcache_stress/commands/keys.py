@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lockcache-stress keys``, with click."""
 
 from __future__ import annotations

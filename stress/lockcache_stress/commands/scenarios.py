@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands and their options, with click. Needs the ``cli`` extra."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shell of the commands: options that several have, with click, and printing and writing of what they find."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Crash states: every disk that a power cut may leave of one operation, built, opened, read, verified and recounted.
 
 Promises that no file is left.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations whose power cuts are tried, and the faults that are planted to see that a cut finds them."""
 
 from __future__ import annotations

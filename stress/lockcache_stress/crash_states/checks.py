@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of each disk: it is built as a directory, opened, read, verified, recounted, and written to.
 
 An operation is traced on a directory all of which is durable. After a cut nothing torn is served, what the operation

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Disks: what may be on one after a power cut, by what was synced, and by what a file system promises of the rest.
 
 Two promises:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The system calls of one operation that change the disk, as a forked child makes them: logged, with their bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Experiments: proofs that are not a scenario with workers.
 
 Power cuts, file systems, planted bugs. The fleet: a model of many nodes that start, in discrete

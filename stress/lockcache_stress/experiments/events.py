@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Discrete events: a clock, processes that wait for moments and for bells, and a server with a queue."""
 
 from __future__ import annotations

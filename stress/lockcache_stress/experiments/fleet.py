@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model of a fleet that starts: nodes of ranks that all want the same kernels, and the server of their file system.
 
 There are four ways to start. The kernel of a real client counted the requests of each operation (:class:`Calls`);

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The herd: many processes want the same templated kernels at once, and each kernel is compiled once.
 
 A run compiles the references first, then takes all processes through both phases, then inspects what is left. Whatever

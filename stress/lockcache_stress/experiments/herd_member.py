@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One process of the herd, the process that compiles the references without any cache, and their plan.
 
 The plan is the same for the parent and every member, and small enough to be sent to a spawned process. A process

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Actions during which a process is killed: a put, an eviction, a view, a recount, a lease, a sweep.
 
 Each is prepared again before every death. All work on one key among a few others, in one directory, so that one line

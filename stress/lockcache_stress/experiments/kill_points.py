@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kill points: a forked child that SIGKILLs itself in front of its n-th call to the operating system, for each n.
 
 To die in front of call n+1 is to die behind call n, so all n together leave every state on disk that a process which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kill table: what survives a SIGKILL at each step of each action. Generated from deaths, never written by hand.
 
 No step is left out. A survey inspects what a dead process has left with the means of any other process, and then goes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MPI ranks on several hosts: one job over hosts made of namespaces compiles each kernel once, and outlives a rank.
 
 Runs the job with an empty directory, with a filled one, and several times with the rank killed that has the turn. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of the job: ``python -m lockcache_stress.experiments.mpi_rank PLAN PHASE``.
 
 In the phases ``cold`` and ``warm`` a rank compiles every kernel, and each rank begins with another one. In phases whose

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Power cuts: the power fails while writers write, the journal is replayed, every entry is read.
 
 A file system in an image is shut down without a flush (``FS_IOC_SHUTDOWN``): data that had not reached the disk is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proofs by scenarios in other surroundings: with a planted bug, which has to be found, and on other file systems.
 
 Every bug that can be planted into the library is planted, and its scenario has to find it; the byte scenarios run on

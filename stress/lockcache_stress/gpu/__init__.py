@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels, NVRTC and the GPU: sources, reference cubins, and launches of cached code.
 
 Promises reference bytes that were compiled without a cache, and that only ``machine`` touches the device.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CUDA C++ sources of the NVRTC scenario and of the GPU kit, and the results of their kernels, computed in Python.
 
 The scenario has three families of kernels, whose sizes and compile times vary independently: recursive templates (3 to

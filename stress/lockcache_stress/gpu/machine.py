@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine, its GPU and driver, and the versions of compilers, without which figures mean nothing.
 
 With a GPU, loads and launches cached code and reads the results; links also without a GPU. All code that touches the

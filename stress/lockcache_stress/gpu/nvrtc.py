@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiling with the real NVRTC through cuda.core, and the reference cubins with which reads are compared.
 
 References are compiled before the run, in processes of their own and without any cache. NVRTC gives the same bytes for

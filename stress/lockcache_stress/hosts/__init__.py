@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two hosts that share a directory over NFS, JuiceFS or GlusterFS: a server, two clients, and trials run on both.
 
 NFS is in the kernel, so its guest is a kernel in qemu; the others are FUSE, so their guest is namespaces of this

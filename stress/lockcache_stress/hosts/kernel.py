@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guest's kernel: Debian's package, verified against apt's index, and its first file system.
 
 Only a package whose SHA-256 is the one in apt's signed index is unpacked: a package that was kept from an earlier run

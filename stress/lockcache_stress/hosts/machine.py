@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One guest: its console, and the share through which it gets its job and returns its results.
 
 A guest is qemu with a kernel of its own, or namespaces of this machine: pids, mounts, networks and a host name, with an

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs that a guest with two clients needs of this machine, and the packages that have them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run on two hosts: prepares and boots the guest, and yields its results trial by trial."""
 
 from __future__ import annotations

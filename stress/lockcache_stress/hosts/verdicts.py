@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verdicts on the counts of the trials in the guest: from a line of JSON to the lines of a table. Pure."""
 
 from __future__ import annotations

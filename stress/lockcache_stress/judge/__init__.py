@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judgement: decides which reads and histories are right, by two independent detectors.
 
 ``reads`` judges each read by a shared register while the run goes on. Histories record the operations of every process

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All keys of a run, judged: how many histories are legal, and the smallest part of one that is not.
 
 An illegal history is first cut at both ends: after the operation that cannot have ended as it did, and before the last

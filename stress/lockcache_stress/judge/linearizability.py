@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linearizability: could a single register have had a key's history? Decided, not sampled.
 
 The register holds one value or nothing. Each operation must take effect at one instant between its begin and its end: a

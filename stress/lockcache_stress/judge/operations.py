@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations, which make up a history, and the files that keep them.
 
 An operation has a begin and an end on the clock that all processes of a machine share (``CLOCK_MONOTONIC``, ns). Each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verdicts on reads: right, torn, foreign or stale. Pure: computed from bytes and the knowledge when the read began.
 
 - torn: not a whole value of any key, or code with the metadata of another write (invariant 1, a hit is whole)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of a worker's operations, each with its outcome, which make up its history."""
 
 from __future__ import annotations

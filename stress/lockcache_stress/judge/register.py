@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The register: every process's knowledge of all writes, enough to prove that a value is too old, never to guess it.
 
 A write of a key begins at ``s`` and has returned at ``f``. A value is stale for a read that began at ``r`` if another

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recording the library's own removals of entries (evictions, ``clear``, quarantine), and writes that it gave up.
 
 The calls of the operating system are watched, so that no removal is overlooked: every file that this process unlinks or

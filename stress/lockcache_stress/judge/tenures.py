@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tenures: did two daemons ever keep one directory at once? Judged from the log of each daemon. Pure.
 
 The lines of a log have times on the clock that all processes of the machine share (``monotonic_ns``). A daemon's tenure

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drawings of an illegal history, a row per process and time to the right: text for a log, a page for a browser."""
 
 from __future__ import annotations

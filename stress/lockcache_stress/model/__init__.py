@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model of the protocol: page, names, locks, leases and death, explored whole; and SPIN, which checks it again.
 
 Promises that a model of two or three processes is explored to its last state.

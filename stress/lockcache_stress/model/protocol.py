@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The protocol as a model: page, names, locks, leases and death, in states that can be compared.
 
 One shard, two keys, entries of one block, up to three processes. Steps are named as in the kill table; a step is one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SPIN, which explores ``lease.pml``: the same protocol, written again, with what has to happen in the end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The search of a model: every state that can be reached, what must hold in each, and that all can end from each."""
 
 from __future__ import annotations

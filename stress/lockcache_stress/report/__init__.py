@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports of a run, on the terminal and as files, ``--report FILE.html`` and ``--junit FILE.xml``.
 
 Promises that a file which cannot be had is refused before the run, so that an hour of work never ends in "not

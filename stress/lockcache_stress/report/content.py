@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Content of a report, whatever its form, and text made fit for XML and HTML (:func:`printable`)."""
 
 from __future__ import annotations

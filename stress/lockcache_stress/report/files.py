@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of a report: checked before the run, and each replaced as a whole after the run."""
 
 from __future__ import annotations

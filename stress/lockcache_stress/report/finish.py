@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of runs: prints the verdict, writes the files, chooses the exit code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``--junit FILE.xml``: a test suite for each scenario, a test case for each check, for CI to read.
 
 The files have the dialect that Jenkins, GitLab and the actions for GitHub read (the schema of Jenkins's xUnit plugin).

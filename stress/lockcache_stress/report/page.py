@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``--report FILE.html``: one page that needs no other file: verdicts, numbers, plots, and how to replay.
 
 The template escapes every text from outside (names of directories, findings of workers); only the plots are passed as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plots of runs, with matplotlib: as SVG for a page, light or dark.
 
 Plots bytes and latencies of a scenario, and what a start of a fleet costs. A module apart from the page, because

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints outcomes: progress while they come, a table, or JSON. Decides nothing."""
 
 from __future__ import annotations

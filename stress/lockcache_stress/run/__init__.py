@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running a scenario: rounds, workers, daemons, samples and counters, from options to an outcome.
 
 Promises that every process is ended and every temporary file removed, whatever ends the run.

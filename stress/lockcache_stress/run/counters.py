@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters and signals that all processes of a run share, in one file in memory; and latencies.
 
 The counts of a worker survive its SIGKILL. Each row belongs to one writer number, each cell is one aligned int64. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real ``lockcache-daemon`` processes next to a stress run: one, or several that stand by for one another.
 
 The program is a module of this interpreter, so that a checkout on ``PYTHONPATH`` works like an installation, and the

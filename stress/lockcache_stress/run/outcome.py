@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Outcomes: the findings of a run and its checks, and tables for runs of which a list of checks says too little."""
 
 from __future__ import annotations

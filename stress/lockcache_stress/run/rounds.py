@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds: cuts a long run into rounds, each a whole run in itself, and joins their findings into one outcome.
 
 Every operation of every round is recorded and judged, so that an hour is judged as completely as a second. The memory

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs one scenario: starts the workers, watches the disk while they work, and gathers their findings.
 
 Whatever happens (Ctrl-C, a worker that hangs, an error here), no worker is left when :func:`run` returns or raises.

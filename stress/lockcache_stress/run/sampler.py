@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of the bytes on disk, each at one instant: the proof of invariant 3 (hard cap).
 
 A walk while writers go on adds up files that never existed at the same time, and would both miss and invent overshoot.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The session of a stress run, from options to outcome: rounds, directory, daemon, references, workers, judgement.
 
 The histories are judged, and the directory when all workers have ended: the accounting must equal the disk, and every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One worker process: does a scenario's steps, and judges every read that it makes.
 
 Workers are spawned and never forked, because fork has tests of its own. A worker ends at the stop time, when its parent

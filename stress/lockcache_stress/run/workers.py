@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workers of a run: spawned processes (:class:`SpawnedWorkers`), or the ranks of one MPI job (:class:`Ranks`).
 
 A real ``mpiexec`` starts ranks: ``python -m lockcache_stress.run.workers PLAN``. No worker and no rank is left when the

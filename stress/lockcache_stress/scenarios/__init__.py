@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scenarios: workers on one directory and what is made to go wrong there, one module each.
 
 Promises that each carries its own settings and checks, in its ``SCENARIO``; :mod:`.registry` lists them.

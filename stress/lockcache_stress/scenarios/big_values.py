@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sixteen writers with values of a third of the cap each: at most three fit, and reservations collide all the time.
 
 Proves that all of them go on (none waits for ever for room that others hold) and that the cap holds all the while.

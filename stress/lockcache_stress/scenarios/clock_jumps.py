@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every process has a clock of its own that jumps by hours, forth and back, while they share a cap and compile once.
 
 The jumps are simulated, because Linux has no namespace for the real-time clock: each worker replaces its ``time.time``

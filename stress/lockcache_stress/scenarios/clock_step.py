@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wall clock steps by up to two days, forth and back, and the boot time that the kernel states with it.
 
 So clocks step when NTP corrects them, or when a machine is resumed. Each worker has a ``/proc/stat`` of its own,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directory is deleted under running processes: all of it, ``tmp/``, ``lockcache/``, ``entries/``; or moved away.
 
 The first process deletes again and again, the others write and read. Proves that no process dies of the deletions, that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A disk of 8 MiB, without a cap that keeps the cache below it; another process fills the rest, and frees it again.
 
 The first process fills the disk, the others write and read. Proves invariant 7 (never take the job down) for ENOSPC: no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every process writes keys of its own and reads everybody's: writers that must not disturb each other.
 
 Proves that writes to different keys lose none of each other's entries, and that the accounting and the cap hold when

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evictors against rewriters: entries are chosen as victims while others write and read exactly those.
 
 Half of the processes fill the cap with values that no process reads again, which forces evictions at every put; now and

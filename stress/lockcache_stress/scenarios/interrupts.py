@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signals interrupt workers wherever they are in a put, a get or a get_or_compute, and they go on.
 
 Each worker has an alarm of its own, whose handler raises; the interrupted call may have taken effect or not, and counts

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The disk answers random calls with errors, in bursts: a FUSE file system that fails on purpose, ``close`` included.
 
 The first process sets how often the disk fails, the others write, read and delete. Proves invariant 7 (never take the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writers are SIGKILLed at random moments, and others take their place.
 
 Proves invariant 5 (death is free): no process waits for a dead one, every readable entry is whole, and after one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spawned processes, their threads and their forked children all use the same keys at once, on one cache object each.
 
 Of every three processes one is plain, one has threads, and one forks while a thread of its own is in the middle of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locks that exclude nobody: each process has lock files of its own, as on mounts whose ``flock`` stays on its node.
 
 Proves invariant 6 (locks coordinate): no value that is torn or stale is read, because reading needs no lock. The cap

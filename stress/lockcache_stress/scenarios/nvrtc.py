@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real NVRTC compilations through one shared directory: what a job with many ranks does.
 
 Each worker draws kernels by Zipf; a missing kernel is compiled, compared with the reference, stored and read back; now

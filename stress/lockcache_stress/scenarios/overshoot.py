@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """32 processes write 100 values of 64 KiB each into 10 MiB, with no daemon: twenty times what fits.
 
 Proves invariant 3 (hard cap) by the file system's own count: on a tmpfs (as root) statvfs is read all the time, and its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All processes want one key whose compiler needs the processor: one computes, and waiting does not disturb it.
 
 Proves compile-once where it saves most and where waiting could undo it: a waiter that polls takes processor time from

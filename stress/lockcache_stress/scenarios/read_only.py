@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file system becomes read-only under writers and readers, and writable again, all the time.
 
 A read-only mount of the same file system is put on top of the directory and removed again, because the kernel refuses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A few writers replace hot entries under many readers: readers take no lock, and must notice no replacement.
 
 Proves invariant 1 (a hit is whole), invariant 2 (last write wins) and invariant 4 (readers never wait) in the hardest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A few keys are read all the time while many others are written once: the few must outlive the many.
 
 Proves that a hit is a use, for evictors in other processes too. The cap has room for what is written in some seconds: a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scenarios by name, in the order in which ``all`` runs them."""
 
 from __future__ import annotations

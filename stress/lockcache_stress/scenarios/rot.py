@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries are damaged on the disk while they are read: flipped bits, another entry's bytes, another entry's record.
 
 One process damages, the others write and read. Proves that the digest binds payload, record and key (invariant 1, a hit

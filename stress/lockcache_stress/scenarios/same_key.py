@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All processes write and read one key: the tightest race of writers with readers, and with each other.
 
 Proves for one name invariant 1 (a hit is whole) and invariant 2 (last write wins): a read returns one whole value,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many processes want the same few keys computed, and computing often fails: no process waits for one that gave up.
 
 Proves the half of compile-once that the herd does not: a computation that raises frees its lease at once, so that the

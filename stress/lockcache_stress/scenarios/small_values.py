@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values far smaller than a block of the disk, and a little larger than one, written until the cache is full twice.
 
 Proves invariant 3 (hard cap) for what a disk holds and not only for what was written: a value of 500 bytes takes 4,096.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process is stopped (SIGSTOP) while it holds a shard's lock, and goes on later.
 
 All keys are in one shard. Proves invariant 4 (readers never wait): readers have hits all the while. Proves also that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Everything at once under a cap of a few entries: kills, stops, deletes, computations, ``clear()``.
 
 Proves that what each of the other scenarios proves of one kind of trouble holds where they meet: no byte that nobody

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Daemons that stand by for one another are SIGKILLed, stopped and restarted at random, while writers fill the cap.
 
 Proves that two daemons never keep the directory at once (by the daemons' own logs, on the clock of the whole machine),

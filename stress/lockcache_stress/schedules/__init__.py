@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules: every order of the steps of real operations in real processes, and what has to be true after each.
 
 Promises that a schedule is run again by its list of integers, and that no process or file is left.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls to the operating system, and which of them commute: the relation by which orders are taken for the same.
 
 Two calls commute unless they touch the same object and one of them changes it. Objects are finer than paths where that

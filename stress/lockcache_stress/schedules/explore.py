@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The search: every order of an experiment's operations, up to calls that commute, with so many preemptions at most.
 
 Each run is a list of choices; what else could have been done at each of its moments gives further lists. Two orders are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judgement of a schedule: what every order of the operations must leave true.
 
 Last write wins and wholeness: the reads of each key, with one more at the end, are those of a register, which loses its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations whose orders are run, and the directory in which they begin.
 
 Each is one real call of a program on a cache that it has open. All work on one key, among two others of its shard and

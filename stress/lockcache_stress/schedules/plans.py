@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans: which experiments are run, in which order, and for how long; several at once, each in processes of its own."""
 
 from __future__ import annotations

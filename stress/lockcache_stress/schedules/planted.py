@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults to plant in the processes of a schedule, with the experiment that has to find each.
 
 Those of :mod:`lockcache_stress.trouble` that an order, a death or a clock can show, and more: each is an order of steps

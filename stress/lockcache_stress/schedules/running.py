@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One schedule: forked processes, of which one at a time makes one step, in the order of a list of choices.
 
 A choice is the number of the process that makes the next step; that number plus the count of processes is its SIGKILL.

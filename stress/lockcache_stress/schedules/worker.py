@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process of a schedule: a forked child that stops in front of each call and makes it when its turn comes.
 
 It states the call through a pipe and waits for a word of the controller, which has the explorer's clock and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real servers of entries: Valkey, nginx with WebDAV, SeaweedFS; started here or on a host made of namespaces.
 
 Promises that each server is a process of its own on a free port, which listens when it is made, ends with ``kill``, and

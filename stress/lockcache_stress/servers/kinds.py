@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of servers of entries: Valkey (or Redis), nginx with WebDAV, SeaweedFS as an object store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A proxy in front of a server, which spoils the server's answers: delay, silence, resets, halves, garbage."""
 
 from __future__ import annotations

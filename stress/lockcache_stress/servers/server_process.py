@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server as a process: its host and its ports, and waiting until it listens."""
 
 from __future__ import annotations

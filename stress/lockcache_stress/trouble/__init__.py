@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trouble: mounts, a failing disk, planted faults and bugs, places to run in, and hosts made of namespaces.
 
 Promises that all of these are undone when their ``with`` block ends.

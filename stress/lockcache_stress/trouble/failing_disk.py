@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A file system that fails: ``python -m lockcache_stress.trouble.failing_disk BACKING MOUNT CONTROL SEED``.
 
 A FUSE file system that passes all calls on to a directory. CONTROL is a JSON file, which is read again when it is

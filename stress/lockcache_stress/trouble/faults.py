@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults to plant (``--plant``), which the checks have to find: bugs of the library, and a cache that is wrong.
 
 A check that has never failed proves nothing. Each fault is one that a store of this kind could really have. Most faults

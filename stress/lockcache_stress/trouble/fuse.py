@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A FUSE file system that passes all calls on to a directory: the base of file systems with faults.
 
 A fault is a method of a subclass. Without ``flock``, locks are the kernel's own. Methods have the names and arguments

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places that scenarios need: a small disk, a quota, a read-only view of one, a file system of another kind.
 
 The mounts are real, made by root, and unmounted at the end. Each place is a context manager that takes the path of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts made of namespaces: each has a network, an address and a name of its own, and shares the disk and the pids.
 
 The addresses belong to a switch that only these hosts have, so that two runs may go on at once. Needs root and

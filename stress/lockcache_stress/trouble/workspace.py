@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workspace of a run: a cache directory and, apart from it, a directory that the processes share.
 
 A temporary directory is always removed; one that the user named is left as it is at the end.

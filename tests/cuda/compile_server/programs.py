@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs with headers, compiled with and without a server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prefixes: from when on they are held, when they end, and that a difference ends one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Equality: a server gives what NVRTC gives in this process, code, log and mapping, and the same is stored.
 
 Not with ``restrict``: once NVRTC was asked for it, all that this process compiles comes out as if with it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever goes wrong with a server, its holder or a child, every caller has its code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A C++ compiler that counts what it compiles, for programs that have ninja build libraries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: loads one extension of files, as its arguments say, and prints what it did as JSON.
 
 ``sources=A,B`` ``include=FOLDER`` ``flags=...`` ``ldflags=...`` ``name=...`` ``inline`` ``pch`` ``operators``

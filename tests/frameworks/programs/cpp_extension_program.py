@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: builds extensions with torch, without torch's headers, which take 20 s. They are numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: compiles with CuPy's compiler and NVRTC. The device is stubbed; LTO-IR needs none."""
 
 from __future__ import annotations

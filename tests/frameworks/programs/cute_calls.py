@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: calls a function of CuTe DSL, which has it compiled, and compiles one for TVM's interface."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels in CuTe DSL, which reads their source. Imported by programs of users."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: compiles with CuTe DSL for sm_90a, and exports what it compiled as an object file."""
 
 from __future__ import annotations

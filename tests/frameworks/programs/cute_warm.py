@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: calls functions of CuTe DSL, which has them compiled, or finds them in its own directory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel in cuTile, which reads its source, and annotations as types. Imported by programs of users."""
 
 import cuda.tile as ct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: compiles with cuTile and its compiler for sm_90."""
 
 from __future__ import annotations

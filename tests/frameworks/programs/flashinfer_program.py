@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: has FlashInfer build libraries. They are numbers, and of C++, which needs no GPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: asks the cache that Helion made for what was tuned, and stores what it tunes itself.
 
 Tuning needs a GPU. So the autotuner is not run, but what it calls is: Helion's loader, read and write of a back end.

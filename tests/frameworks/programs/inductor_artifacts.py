@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A user's program that keeps all artifacts of torch.compile as one entry, and prints what Inductor found of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program without a line of lockcache: compiles C++ kernels with Inductor, and prints what Inductor found."""
 
 from __future__ import annotations

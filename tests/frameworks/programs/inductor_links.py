@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks Inductor's own code whether it finds a kernel that Triton has on lockcache: its static launcher's look-up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program without a line of lockcache: compiles graphs with Inductor, and prints what Inductor found and what not."""
 
 from __future__ import annotations

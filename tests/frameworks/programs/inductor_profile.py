@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program without a line of lockcache: prints how often it compiled a function that it calls with two sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: compiles FX graphs with Inductor, for the CPU. The graphs are numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A user's program that compiles as vLLM does: one graph, by ``standalone_compile``, as one artifact or in parts."""
 
 from __future__ import annotations

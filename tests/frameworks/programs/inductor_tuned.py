@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores and reads what autotuning chose for a kernel, by Inductor's own classes: without a GPU it tunes nothing.
 
 Each argument is a step, Inductor's directory for it, and what the GPU is called. Prints what it read.

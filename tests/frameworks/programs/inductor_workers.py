@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program without a line of lockcache: prints the hook and the adapters of this process and of a compile worker."""
 
 from __future__ import annotations

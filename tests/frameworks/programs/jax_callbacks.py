@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: 0 calls back into Python, and is never stored by JAX; 1 is a program that JAX stores."""
 
 from __future__ import annotations

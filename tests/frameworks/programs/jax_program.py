@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: compiles with JAX, and counts the compilations by XLA. The kernels are numbers."""
 
 from __future__ import annotations

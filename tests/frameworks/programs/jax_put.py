@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times a put into JAX's own cache and into lockcache, each at a cap that its 10,000 entries fill."""
 
 from __future__ import annotations

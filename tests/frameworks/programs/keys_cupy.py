@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles the kernel of a project in the working directory with CuPy, and prints the numbers in the output."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles and runs the function of a project in the working directory with JAX, and prints its result."""
 
 from __future__ import annotations

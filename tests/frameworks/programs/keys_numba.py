@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles the kernel of a project in the working directory with numba-cuda, and prints what came out of it."""
 
 from __future__ import annotations

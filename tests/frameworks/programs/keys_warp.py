@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles and runs the kernel of a project in the working directory with Warp, on the CPU, and prints its result."""
 
 from __future__ import annotations

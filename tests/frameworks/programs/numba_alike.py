@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: types that print alike and differ, and a function that ``recompile()`` compiles again."""
 
 from __future__ import annotations

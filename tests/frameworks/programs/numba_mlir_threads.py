@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: threads that compile the same kernels at once, each with objects of its own.
 
 ``launch``: as the first launch of a kernel does, instead of with ``compile``.

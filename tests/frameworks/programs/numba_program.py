@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: compiles with numba-cuda and NVVM. The device is stubbed, so that nothing is launched."""
 
 from __future__ import annotations

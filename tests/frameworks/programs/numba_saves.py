@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: one function of numba-cuda's that is compiled for hundreds of types. The types are numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stub of the device for numba-cuda, with which kernels compile and none is launched, and a count of compilations."""
 
 from __future__ import annotations

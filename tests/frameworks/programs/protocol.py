@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The protocol of a program: it reports that it is ready, waits for a line, compiles, and prints the result as JSON."""
 
 from __future__ import annotations

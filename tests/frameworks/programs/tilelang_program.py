@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: compiles and runs with TileLang on the CPU, in TileLang's own cache. The kernels are numbers.
 
 ``everything``: stores too what only a GPU lets TileLang make, a result of tuning and a device binary, as TileLang does.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's that compiles with Triton and with JAX, with no line about caches in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks Triton's cache manager for one key, again and again: writers store groups of their own, readers look."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: compiles with Triton and ptxas, which need no device, and builds launchers in C."""
 
 from __future__ import annotations

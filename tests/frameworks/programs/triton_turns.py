@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: compiles kernels that fail, keeps the errors, and prints the number of open turns."""
 
 from __future__ import annotations

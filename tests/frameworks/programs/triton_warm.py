@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times warm kernels in Triton's own cache and in lockcache, by turns in one process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of a user's: compiles and runs with Warp on the CPU. The kernels are numbers, each a module."""
 
 from __future__ import annotations

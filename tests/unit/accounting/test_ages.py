@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ages of a directory: they rise, a few points stand for many, and any bytes are some ages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of hits: never too few, bounded, aged, and any bytes are some counts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of a directory: opened where it counts, and else made, with all that the directory holds."""
 
 from __future__ import annotations

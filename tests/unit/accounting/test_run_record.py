@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record of a run: what processes write into it, what is read of it, and what is never written to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Walking a shard: what counts as an entry, and for how much."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state page: its slots."""
 
 from __future__ import annotations

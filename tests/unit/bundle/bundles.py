@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bundles to read: valid ones, and files that no writer leaves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packed bundles: of a directory, and with entries that no packer writes."""
 
 from __future__ import annotations

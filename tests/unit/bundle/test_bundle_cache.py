@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """BundleProgramCache as its callers see it: reads as any cache, and drops what is written."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bundle's file: honest bytes are served, and no others, whatever stands there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nothing in a packed bundle is trusted: none fills memory, takes for ever, or brings in what was not packed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Merging bundles: of each program the newest, and of all the newest that fit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cache that goes through a packed bundle comes out as it was: bytes, metadata, costs and the order of uses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promoting: what a directory adds to a bundle, what it leaves out, and when it leaves the bundle alone."""
 
 from __future__ import annotations

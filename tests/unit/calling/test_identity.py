@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Identities of memoized functions: a second function under one identity is refused, its code loaded again is not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memoized functions: a name has to lead to its function, and callables that would share a key are refused."""
 
 from __future__ import annotations

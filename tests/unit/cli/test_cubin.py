@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hostile ELF files: tables or a ValueError, whatever the bytes. Real ones are in tests/cuda."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress on a terminal: a bar in one line that fits, and nothing of it afterwards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A command that is asked to end does, also where the exception that is to end it cannot get out."""
 
 from __future__ import annotations

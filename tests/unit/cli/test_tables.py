@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables: the same columns, aligned, that rich would draw; wrapped where the terminal ends, and never cut short."""
 
 from __future__ import annotations

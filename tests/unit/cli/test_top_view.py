@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture of ``lockcache top``: whatever the size of the terminal, it fits and says whose the entries are."""
 
 from __future__ import annotations

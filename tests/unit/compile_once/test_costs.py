@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of compile costs: advice that survives eviction."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leases: who holds one, what its file says, and that the files do not pile up."""
 
 from __future__ import annotations

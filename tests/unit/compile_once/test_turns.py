@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The time for which a holder has been waited for, and by whose clock."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The place of a server: private, on this node, with a name of any length; and who starts a server."""
 
 from __future__ import annotations

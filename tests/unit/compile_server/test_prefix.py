@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prefixes: the head of a source, what is in the name of a prefix, and which requests are none."""
 
 from __future__ import annotations

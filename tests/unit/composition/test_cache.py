@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arguments and properties of FileStreamProgramCache; how it behaves as a mapping is in tests/contract."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Caches that only read: they make and change nothing, and wait for nobody."""
 
 from __future__ import annotations

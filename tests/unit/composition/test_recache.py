@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LOCKCACHE_RECACHE compares what is compiled again with what was stored."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Descriptors with an owner: open for as long as that lives, or until it closes them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replacing a small file as one unit."""
 
 from __future__ import annotations

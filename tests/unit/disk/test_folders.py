@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Making folders and files: as shared as what they are put into, whole under their names, through no symlink."""
 
 from __future__ import annotations

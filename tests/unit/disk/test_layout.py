@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """File names: the same as cuda.core's for entries, and parsers that refuse whatever was not written by them."""
 
 from __future__ import annotations

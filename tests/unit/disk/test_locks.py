@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shard locks: one holder among threads, processes and forked children, and nobody waits for ever."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shard locks under interrupts that come again while the first one is dealt with, and closed at any moment of a use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mount that a path is on, where several are stacked, whether it is a network file system, how long answers hold.
 
 Most tables of mounts are made up: a network file system cannot be mounted here.

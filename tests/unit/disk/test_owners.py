@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Owners of staged files: whether they live."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Last use: what a hit states, and what an evictor reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recognition of caches, and of what only looks like one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Space: what files count for, and how long they may be for that."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wake-ups of a waiter: by its bell, and by the death of a process."""
 
 from __future__ import annotations

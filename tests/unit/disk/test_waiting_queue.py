@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The queue of waiting processes: the order in which they are woken."""
 
 from __future__ import annotations

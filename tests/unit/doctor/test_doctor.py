@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The doctor's knowledge of mounts that cannot be made here; its processes answer or are given up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The doctor of two hosts: their messages, who meets whom, and what becomes of numbers that are not good."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cache for each place where a record can be."""
 
 from __future__ import annotations

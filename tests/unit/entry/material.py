@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries to damage, with their record in each of the places where one can be."""
 
 from __future__ import annotations

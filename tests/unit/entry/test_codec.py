@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record: whatever differs in payload, name, head or tail is not whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorded costs: read without the payload, and nothing believed of a record that is damaged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading one entry: what is served, and what a read does not do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading what was damaged: what is served is what a writer stored, all else is a counted miss."""
 
 from __future__ import annotations

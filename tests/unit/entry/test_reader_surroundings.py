@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading where somebody planted something, or where the file system answers with errors: the worst is a miss."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Staging, publishing, removing one entry: each with its accounting, whichever step it ends at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The eviction that runs agrees with a plain model of GDSF, kept next to it in memory."""
 
 from __future__ import annotations

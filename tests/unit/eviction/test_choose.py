@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order by value: what saves most for its bytes stays, what nobody uses goes, and damage moves nothing."""
 
 from __future__ import annotations

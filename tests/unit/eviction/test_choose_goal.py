@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When an eviction is done."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Empty folders of shards: removed where they count, and never in the way of an eviction."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eviction: who goes, who stays although chosen, and when it ends."""
 
 from __future__ import annotations

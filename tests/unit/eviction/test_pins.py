@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pins: no eviction chooses what is pinned, half of the cap at most, and any file of pins is harmless."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of keys: what is kept of a value, what is not, and that all of it fits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms of secrets, and where none of them may be kept: values, names and labels of parts, and keys in words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements of programs about keys: found again for a while, computed once, and next to metadata in a record."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory on a seed: the seed's entries, and steps that its tests share."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Making room: evict, take back what the dead hold, or give way."""
 
 from __future__ import annotations

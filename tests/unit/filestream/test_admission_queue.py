@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writers that found no room: one tries at a time, the others are woken, and nobody waits for one who never will."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of closures: whole or none, by any writer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening a directory: private from the first moment, refused where it is unsafe, made again where it was deleted."""
 
 from __future__ import annotations

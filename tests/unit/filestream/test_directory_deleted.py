@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory that is deleted underneath, whole or in part: made again, with its cap, and no descriptor left."""
 
 from __future__ import annotations

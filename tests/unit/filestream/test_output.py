@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A file that a user names: whole or not at all, whichever instruction an interrupt meets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directory's policy: whose cap counts, and when a change reaches whom."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bundle below a directory: what is read from it, what is not read from it any more, and what it takes of the cap."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A seed where something is wrong: what a death left, what is in the way, what others hold, and damaged policies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Looks at a seed's bundle: one process of a host opens it, once a minute."""
 
 from __future__ import annotations

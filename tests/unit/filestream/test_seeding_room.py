@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A seed and the room for it: caps that are raised at the same opening, and disks that are too small."""
 
 from __future__ import annotations

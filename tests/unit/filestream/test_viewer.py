@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Views in a directory: damage, the cap, who holds one, what others do, and where there are none."""
 
 from __future__ import annotations

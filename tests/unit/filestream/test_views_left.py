@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Remains of views: of processes that held one when its entry went, loaders, forked children, and of what is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One value from start to end: what is tried again, what is dropped, and what a dropped write leaves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.headers: what is remembered, and when it counts no more."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.headers: names that macros make, ``#include MACRO``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.headers: which directives count, however they are written."""
 
 from __future__ import annotations

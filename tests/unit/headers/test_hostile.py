@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.headers: texts that are made to be hard to read, and files that are none."""
 
 from __future__ import annotations

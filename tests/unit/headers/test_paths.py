@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.headers.paths: what a text does with its path, as NVRTC reads it and not as it looks."""
 
 from __future__ import annotations

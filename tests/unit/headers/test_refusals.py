@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.headers: what is refused, and how it is said."""
 
 from __future__ import annotations

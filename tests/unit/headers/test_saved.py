@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Closures saved for other processes: what a new process takes, and what it reads again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.headers: where names are looked for, and what does not count."""
 
 from __future__ import annotations

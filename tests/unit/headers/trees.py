@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees of headers, and whether a change in one changes the fingerprint."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Descriptions of entries: they are not a use, and damage says nothing."""
 
 from __future__ import annotations

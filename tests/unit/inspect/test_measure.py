@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory as a whole, looked at without a lock, next to writers, and without making anything."""
 
 from __future__ import annotations

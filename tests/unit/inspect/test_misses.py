@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ring of misses: the last ones, whatever else is found in their places."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read-ahead: one thread while nothing is waited for, several once reads wait, and always in order."""
 
 from __future__ import annotations

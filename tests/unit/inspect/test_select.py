@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The filters of an operator: their meaning, and that exactly what they name is removed."""
 
 from __future__ import annotations

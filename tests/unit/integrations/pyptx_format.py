@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys and entries for tests, and a writer and a reader of a pyptx directory that do the same as pyptx 0.1.1.
 
 Writer and reader stand in for pyptx where it is not installed: :mod:`tests.unit.integrations.test_pyptx_foreign`

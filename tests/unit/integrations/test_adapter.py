@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part that adapters share, with a stand-in for what a framework calls; the frameworks have tests/frameworks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adapters in a sealed process: a framework that catches what its cache raises does not compile all the same."""
 
 from __future__ import annotations

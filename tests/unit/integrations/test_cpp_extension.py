@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Torch's extensions: the build file, the key, and the lock, with real files, compilers and processes."""
 
 from __future__ import annotations

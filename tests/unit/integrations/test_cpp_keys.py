@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of C++ builds, with real files; what they are made for, Inductor's own commands, is in tests/frameworks."""
 
 from __future__ import annotations

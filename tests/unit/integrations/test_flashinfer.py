@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FlashInfer's libraries: the build file that FlashInfer writes, and files that were changed since the installation."""
 
 from __future__ import annotations

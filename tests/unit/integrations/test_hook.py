@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hook that installs adapters: a framework is imported as without the hook, by whatever code."""
 
 from __future__ import annotations

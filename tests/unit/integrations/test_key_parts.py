@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of the frameworks' keys: each framework states some, in its words, from what its adapter was given.
 
 The frameworks' objects are stand-ins here; tests/frameworks/test_why.py asks the frameworks themselves.

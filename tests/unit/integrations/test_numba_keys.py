@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of numba's kernels: types that print alike, and programs. numba itself is not here; tests/frameworks has it."""
 
 from __future__ import annotations

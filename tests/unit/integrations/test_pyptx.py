@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.integrations.pyptx: pyptx's names and hash, memory and disk as there, and the last put everywhere."""
 
 from __future__ import annotations

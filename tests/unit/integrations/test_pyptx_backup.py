@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The older entry while it is replaced: where it is read from, and what becomes of it when the writer never ends."""
 
 from __future__ import annotations

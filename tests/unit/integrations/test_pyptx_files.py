@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of lockcache.integrations.pyptx: private, whole or a miss, on disks that fail."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lockcache.integrations.pyptx next to pyptx: each reads what the other wrote, and what may be no entry is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Races between two steps of a reader of a pyptx directory: each order is forced, none is waited for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Staged files of adapters: what a killed process left goes, and what a living one makes stays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Temporary folders of a process: gone when it ends, and when another makes its own after it was killed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants that Triton's keys lack. Triton itself is not here; tests/frameworks has it."""
 
 from __future__ import annotations

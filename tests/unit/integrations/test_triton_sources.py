@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of Triton's sources: whichever fails, the turn that it began with ends."""
 
 from __future__ import annotations

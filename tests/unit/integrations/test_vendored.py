@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file that an engine copies: with lockcache and without it, the same calls and the same keys."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A call for a key, in parts that a test changes."""
 
 from __future__ import annotations

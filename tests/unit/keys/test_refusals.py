@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Refusals: what cannot be cached is refused with one error that names all of it."""
 
 from __future__ import annotations

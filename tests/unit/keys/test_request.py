@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arguments of a key: what is wrong is an error that names it, also where no compiler is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scan of a source: what it can make a compiler read, and whether it reads the clock."""
 
 from __future__ import annotations

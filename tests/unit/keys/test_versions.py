@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fingerprints of compilers: a library is known by its content."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders below a root: what is mounted there is not entered, and a walk goes from one to the next."""
 
 from __future__ import annotations

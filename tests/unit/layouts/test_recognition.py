@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose directory it is: known by what is in it, and not guessed where that is unclear."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any tree of files: what is an entry, what is never removed, and which trees are refused whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Triton cache, entry by entry: what counts as one, what may go, and what is never touched."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quarantine: what is corrupt is kept, within bounds, counted, and served by nobody."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recount and reap: what the dead left goes, what the living stage stays, and drift ends."""
 
 from __future__ import annotations

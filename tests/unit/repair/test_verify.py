@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verification: a verdict for every entry, no false alarm, and no use of what was only looked at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters that programs add to: what the sector of the state page holds, and what may be found in its place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of back ends: coercions, and what the base class gives to a back end that has only the minimum."""
 
 from __future__ import annotations

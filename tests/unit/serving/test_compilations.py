@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports of compilations: the program, the part of the key that differs, seconds, callers; and what is kept."""
 
 from __future__ import annotations

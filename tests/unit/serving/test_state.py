@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a process is sealed: by a call, by variables, after a time, and not while it reloads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counts of ``make shape``: each finds what it counts."""
 
 from __future__ import annotations

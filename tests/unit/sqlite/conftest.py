@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A path for a database, and a cache in it."""
 
 from __future__ import annotations

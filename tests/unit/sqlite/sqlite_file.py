@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of a SQLiteProgramCache, edited by a test, or locked by another process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A SQLiteProgramCache whose file is damaged: no wrong byte is served, and nothing raises."""
 
 from __future__ import annotations

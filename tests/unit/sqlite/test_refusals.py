@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A SQLiteProgramCache whose file is unsafe, read-only, on a full disk, or locked by another process."""
 
 from __future__ import annotations

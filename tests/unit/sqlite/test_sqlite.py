@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SQLiteProgramCache where it differs from the other back ends: its file, its order of use, fork."""
 
 from __future__ import annotations

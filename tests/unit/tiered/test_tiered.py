@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TieredProgramCache: which tier answers, what fills which, which one computes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TieredProgramCache: how old a copy may be, whatever threads, other processes and tiers that refuse do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TieredProgramCache over tiers that are only read: they are asked, and decide nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Back ends of third parties, as tiers: one that a test may hook into, one that may only be read."""
 
 from __future__ import annotations

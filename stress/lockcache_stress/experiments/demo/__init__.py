@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demonstration: the same compilations without a cache and with it, then under a cap that a daemon keeps.
 
 ``member`` is one process. Every result is compared with what a compiler gave without a cache. Promises that no process

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One process of the demonstration: imports, waits for the others, then wants every kernel, or kernels at random."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counts and times of a demonstration, and what must hold of them."""
 
 from __future__ import annotations

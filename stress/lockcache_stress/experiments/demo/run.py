@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a demonstration: four starts, then requests under a cap that a daemon keeps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPU kit: rows that check the promises on a real GPU in a few minutes; without one, all but the launches.
 
 ``rows`` lists and runs the rows, of which a module has one or two; ``member`` has the processes of a row, and

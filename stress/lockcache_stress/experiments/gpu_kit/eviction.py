@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Row ``eviction``: modules from hits stay loaded while the whole directory is evicted, and launch as before.
 
 In each round every process holds the modules that it got (without a GPU: their bytes), all entries are evicted, and the

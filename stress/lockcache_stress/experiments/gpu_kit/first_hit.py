@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Row ``first-hit``: the first program of a process: hit, load and launch against compile, load and launch.
 
 Each is timed in processes of its own, in turns, one process at a time: from the source to numbers that were copied from

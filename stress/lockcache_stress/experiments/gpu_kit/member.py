@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processes of a row: the work of each, phase by phase, and the sum of their answers (:class:`Crowd`).
 
 A process compiles through ``lockcache.cuda``, hits, launches where there is a GPU, and compares. A row's work is a

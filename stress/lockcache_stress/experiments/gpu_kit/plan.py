@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan of a run of the GPU kit: its options, its rows, and the result of a row."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows by name, in the order in which they run, and the run of them.
 
 A later feature adds its row to :data:`ROWS`: a name, a weight, a function that takes a :class:`~.plan.Kit` and returns

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows ``templates`` and ``lto-ir``: hits with more than the code of one kernel, which are symbols and units to link.
 
 ``templates``: first all processes want all templates at once, and each is compiled once. Then no template may be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Row ``timing``: hit, load and launch against compile, load and launch, in turns, in one process: medians.
 
 Both begin with the source and end with numbers that were copied from the GPU and compared. Without a GPU, a hit is

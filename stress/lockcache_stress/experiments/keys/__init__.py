@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of compilations, tried with the real NVRTC: different where the output is, and the same where it can only be.
 
 ``pairs`` changes one thing of a compilation at a time, ``moves`` puts a program and its headers somewhere else.

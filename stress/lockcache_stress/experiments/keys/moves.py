@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Moves: the same program and headers at two places, with the real NVRTC; the second place must be a hit, if it can.
 
 Tries the rule that a key holds no path that cannot reach the output, and each one that can. A program is compiled

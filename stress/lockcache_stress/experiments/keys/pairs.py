@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pairs of compilations that differ in one thing: where the real NVRTC gives other bytes, the key must be another.
 
 Tries the contract's rule that everything that can change the output changes the key. Each pair changes an option, a

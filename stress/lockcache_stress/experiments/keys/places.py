@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places: lays a program down below a directory, and spells the directories of its headers in one of several ways."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs with headers that are moved: random texts, each of a kind that says whether it names its path.
 
 The generator knows what the compiler sees of a path: nothing (the second place must be a hit), the paths of CCCL, or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of what pairs and moves found, and the checks that they are judged by."""
 
 from __future__ import annotations

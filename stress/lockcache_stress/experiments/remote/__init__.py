@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fleet that shares a real server: hosts made of namespaces, processes on each, and the time that the server takes.
 
 ``trials`` runs the trials, ``member`` has the processes of one host, ``million`` fills a server that evicts,

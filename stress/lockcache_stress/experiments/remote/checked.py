@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scenario ``checked``: two nodes and a server at fault, and every read held against what is promised.
 
 Processes of both nodes store rising versions under few keys, delete them, and read, while others are killed, a small

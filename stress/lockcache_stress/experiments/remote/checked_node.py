@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One node of the scenario ``checked``: processes that come, store, read, delete, and end or are killed.
 
 Started as a program, with the plan's file and the node's number. Each process uses two directories, one that never

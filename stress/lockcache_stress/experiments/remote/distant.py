@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A distant server: a node fetches a job's kernels in a round trip each, or all at once by the job's manifest.
 
 Measures the time that a node without entries takes from the import to its last hit. The time with a manifest is judged,

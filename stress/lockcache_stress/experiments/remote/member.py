@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processes of one host: ``python -m lockcache_stress.experiments.remote.member PLAN PHASE HOST``.
 
 The first process has the compiler and forks the others, so that each has a client of the server of its own. They report

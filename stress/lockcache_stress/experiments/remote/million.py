@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A million keys in a Valkey that has no room for them and evicts: misses and no errors, and never a wrong byte."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ccache and sccache next to lockcache on one Valkey, where all three do the same: compile a C file once and keep it.
 
 ccache and sccache are commands that wrap a C compiler and know nothing of NVRTC, so lockcache caches the output of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values with rising versions, the state of each key on a node, and which read of them breaks a promise.
 
 What is promised of a directory with a server behind it, and no more: bytes that a process stored under that key; from a

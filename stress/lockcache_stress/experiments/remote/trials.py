@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trials of a fleet: cold starts on several hosts, a killed holder, a server that is killed again and again.
 
 Each trial runs on a real server in a host of its own; the hosts are namespaces, with a directory each. NVRTC compiles

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulate: what orders of eviction save, replayed with real compile costs.
 
 Promises that the same programs, trace and seed give the same, and that the orders of the library are asked of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replay: what an order of eviction saves on a trace, decided by the library's own ranking.
 
 ``value`` and ``lru`` are what :class:`lockcache.filestream.eviction.Order` decides, which writers ask too, with their

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs: what compiling real kernels costs, measured once and kept in a file, so that a run can be replayed.
 
 Programs are compiled with NVRTC, one after the other. Their costs are processor time, so that a busy machine gives the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """S3-FIFO: a cache that keeps what is asked for again, by three queues, and knows no cost.
 
 By its description (Yang, Zhang, Qiu, Yue, Rashmi: FIFO Queues are All You Need for Cache Eviction, SOSP 2023), with

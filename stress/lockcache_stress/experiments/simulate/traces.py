@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces: sequences of look-ups, drawn or recorded.
 
 Three are drawn by Zipf's law, with sources that change now and then. One is of a CI that builds for six architectures.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guest's side: the server, the two clients, processes on them, and the trials.
 
 Promises numbers and no verdicts: each trial writes its counts as one line of JSON, which the host judges. ``site`` is

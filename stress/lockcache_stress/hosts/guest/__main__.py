@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guest's program: ``python -m lockcache_stress.hosts.guest SHARE`` sets up the site and runs the trials."""
 
 from __future__ import annotations

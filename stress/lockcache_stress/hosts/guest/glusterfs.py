@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GlusterFS: a volume of one brick on an ext4; each client has a FUSE process in its network."""
 
 from __future__ import annotations

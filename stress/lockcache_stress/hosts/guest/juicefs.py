@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JuiceFS: names in a Redis or Valkey, data in a folder of the server; each client has a FUSE process in its network.
 
 The server has a mount of its own too, without caches, because the folder has the contents of files in pieces only.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel's NFS: an ext4 that knfsd exports; each client has the NFS client of its network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks: processes on one of the clients, which do the calls of a trial one after another.
 
 They are forked from the trial's process, which has never opened a cache, and enter their client's namespaces first.

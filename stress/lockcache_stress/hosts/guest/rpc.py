@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to an NFS server, counted by the client's kernel: ``/proc/self/mountstats``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server and its two clients, whatever the file system is: a network, a host name and a mount for each client.
 
 A client is a pair of namespaces and a mount that was made in them. Each has an NFS client or FUSE process of its own,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traffic over both hosts: the suite's workers on one directory, every read judged, and every key's history.
 
 The processes of both hosts share the memory of registers, counters and histories, and the clock, so that the detectors

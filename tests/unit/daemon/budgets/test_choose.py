@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Budgets that directories share, as numbers: what has to go, and from whom."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Budgets that directories share, tick by tick, in this process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One keeper, tick by tick, in this process: what each tick does, without a clock."""
 
 from __future__ import annotations

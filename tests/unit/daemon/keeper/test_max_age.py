@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When entries are looked at for their age, counted in walks and not by a clock."""
 
 from __future__ import annotations

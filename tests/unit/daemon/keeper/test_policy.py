@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose cap is in force while a keeper runs, and what it says of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory that somebody opens to others while it is kept is left alone until that is fixed."""
 
 from __future__ import annotations

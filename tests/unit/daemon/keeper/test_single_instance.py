@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Standing by, without a daemon: when a directory is free."""
 
 from __future__ import annotations

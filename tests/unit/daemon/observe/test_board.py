@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The board: what the daemon knows of itself, and the hour that it remembers."""
 
 from __future__ import annotations

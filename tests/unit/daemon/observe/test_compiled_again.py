@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Misses of programs that had been stored before are counted: each once, and in bounded memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file for Prometheus stays in its folder, whole."""
 
 from __future__ import annotations

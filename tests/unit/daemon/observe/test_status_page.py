@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status page of a board; and what it and the metrics say of servers behind a directory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The largest, oldest and most expensive entries: found by and by, at a bounded cost, and forgotten when they go."""
 
 from __future__ import annotations

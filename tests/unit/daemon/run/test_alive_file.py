@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file that says that the daemon is at work: made once directories are kept, as old as the last progress."""
 
 from __future__ import annotations

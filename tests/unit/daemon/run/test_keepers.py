@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keepers of all directories, and what a reload does to those that are at work."""
 
 from __future__ import annotations

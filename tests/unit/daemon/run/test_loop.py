@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The start of a daemon: what passes is left to its ticks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Services of a daemon whose settings change: another metrics file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ticks of several directories, of which one takes long."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scrubbing pyptx's directories: what lockcache's adapter stored is verified, what pyptx wrote is left alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scrubbing: every entry gets its turn, at a bounded rate, and what is corrupt is found without a reader."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where settings come from, which of them counts, and what a mistake in each place looks like."""
 
 from __future__ import annotations

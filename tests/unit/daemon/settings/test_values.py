@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of settings: what each kind accepts, and that anything else is named together with what is accepted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store of another program's directory: a sweep begins with what the walk before it found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of layouts know each layout that an operator may name; and which of them a directory gets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seeing what changed behind the accounting's back, on a clock of our own."""
 
 from __future__ import annotations

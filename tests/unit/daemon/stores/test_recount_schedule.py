@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Costs of recounting a directory without writers, counted in recounts and not by a clock."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Use of files by processes, of which each is a real one."""
 
 from __future__ import annotations

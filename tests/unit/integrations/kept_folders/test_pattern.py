@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Patterns: the root, the name under which folders are found, and which paths match."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Presence: the last command of a folder, and whether all ended well."""
 
 from __future__ import annotations

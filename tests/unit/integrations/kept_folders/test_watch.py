@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The watch: which folders appeared by a rename."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories of other programs, opened."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries and bytes that a directory of another program holds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders that are entries, of Warp and of TileLang: that each goes whole, and what is never touched."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warp's and TileLang's folders: where they are, what tells a whole one, and how it is described."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torchinductor's directories, and both layouts' refusals: what goes as one, and what stays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's directories: what goes as one, and what stays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of a manifest: many add to it at once, nothing of any is lost, and what is something else stays."""
 
 from __future__ import annotations

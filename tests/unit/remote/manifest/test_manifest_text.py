@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text of a manifest: what is one, and which line is not."""
 
 from __future__ import annotations

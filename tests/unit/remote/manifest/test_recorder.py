@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recording: which lookups of a process are listed, when, and what it costs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The model of a fleet that starts: what it conserves, what one rank takes exactly, and what a guest counted."""
 
 from __future__ import annotations

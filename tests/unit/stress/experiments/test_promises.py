@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The verdict on a read of the scenario ``checked``: what breaks a promise, and what is right though it is older."""
 
 from __future__ import annotations

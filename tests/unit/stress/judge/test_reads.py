@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judges find what was planted, and nothing else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The register says stale only where order is certain, and then always."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two daemons at once are found in their logs, made up and real; one after the other is not taken for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sampler sees every byte, and knows which the accounting must know."""
 
 from __future__ import annotations

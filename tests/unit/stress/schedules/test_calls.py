@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that commute: those on different objects, and those that only look."""
 
 from __future__ import annotations

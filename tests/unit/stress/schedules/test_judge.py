@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judgement of a schedule: reads that an order of the operations explains."""
 
 from __future__ import annotations

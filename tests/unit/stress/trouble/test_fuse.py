@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The libfuse that serves file systems: version 3, whatever else is installed.
 
 What is installed is a fake of ``find_library``: a machine has either both versions or not. Each case is a process of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frameworks in the GPU kit: their rows, the processes that use them, and their kernels, each with its right result.
 
 Promises that a framework that does not run here is a row that is not run, with the reason; and that ``*_source`` and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel that CuTe DSL traces. Imported only where CuTe DSL is, which reads it with its decorators."""
 
 from __future__ import annotations

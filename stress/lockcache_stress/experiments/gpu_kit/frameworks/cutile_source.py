@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel that cuTile compiles. Imported only where cuTile is, which reads the source of its functions."""
 
 from __future__ import annotations

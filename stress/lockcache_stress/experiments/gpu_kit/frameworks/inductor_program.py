@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One process of the row ``inductor-shared``: compiles a small GPT with ``torch.compile``, and trains it for two steps.
 
 Run as a program, with the device's name: ``python -m ...inductor_program cuda``. Waits for a line on standard input

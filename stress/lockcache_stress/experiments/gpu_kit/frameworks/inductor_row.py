@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Row ``inductor-shared``: seconds to the first step of a small GPT under ``torch.compile``, as on several new nodes.
 
 Each process stands for a node: Inductor's and Triton's directories are its own. In the phases all processes begin

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frameworks: runs the kernels of each through the cache that it keeps in a directory of its own.
 
 CuPy, Triton, JAX, numba-cuda, CuTe DSL and cuTile; :mod:`.rows` says which rows each has. Kernel number k

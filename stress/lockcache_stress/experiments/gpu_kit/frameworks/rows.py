@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows ``cupy``, ``triton`` and ``jax``: a framework's own directory under a small cap that lockcache-daemon keeps.
 
 The directory is filled first, without a daemon; the cap is half of what the kernels take. Then several processes use

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The source that Triton compiles. Imported only where Triton is, whose types the annotations name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One process that uses a framework's kernels: first fills the directory, then asks for one kernel after the other.
 
 The process drops the kernels in its memory before each use, so that each use asks the directory, from which the daemon

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trials on two hosts, one module each; each yields the numbers that it counted, and no verdict.
 
 Promises that no process of a trial is left when it ends.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to the server, operation by operation, counted on the second client."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Four writers on each host write two and a half times as much as fits: is the server's disk ever above the cap?
 
 And if the accounting is lost meanwhile, is it right in the end?

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client without network for longer than the server's lease, while it computes and while it writes.
 
 The server gives the client's opens and locks away meanwhile. The calls of its processes must end all the same: each

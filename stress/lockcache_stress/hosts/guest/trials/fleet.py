@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts of small fleets, with every request counted: the model of larger fleets is checked against them.
 
 The nodes of a start never saw the directory: the caches of their kernels are dropped first.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eight processes on each host want the same eight kernels, in a directory that no process has used."""
 
 from __future__ import annotations

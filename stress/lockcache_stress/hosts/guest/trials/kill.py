@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SIGKILL on one host: the other takes over its turn, and the first reap after a minute removes its staged files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cuda.core's own cache on one host and lockcache on the other use one directory, which a daemon keeps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory that the hosts open in turn, and both at once: is it ever counted again?
 
 A page that is counted again is a new file, so its inode on the server shows it, whatever a host believes.

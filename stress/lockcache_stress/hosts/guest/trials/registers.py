@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All processes on both hosts read and write the same keys: each key is one register, or a read was torn or stale.
 
 In the second trial the server is stopped for four seconds in the middle of it, loses all locks, and is started again.

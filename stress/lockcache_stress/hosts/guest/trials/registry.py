@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The trials by name, in the order in which they are run."""
 
 from __future__ import annotations

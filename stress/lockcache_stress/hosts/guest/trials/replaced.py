@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An entry that one host replaces or removes, maybe while a process has the old file open: what does the other read?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node that starts from a bundle: the requests of all its ranks together."""
 
 from __future__ import annotations

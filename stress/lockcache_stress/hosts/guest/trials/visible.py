@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Visibility: when a plain ``get`` sees an entry that the other host stored after this host had looked for it.
 
 Only the begin of each read counts, on the clock that both hosts share, so that a slow machine changes nothing: the
