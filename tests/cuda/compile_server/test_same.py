@@ -26,7 +26,7 @@ SOURCES = {
     "warnings": kernel(3),
     "anonymous": HALF + "namespace { __device__ int q[4]; static __device__ int z; }\n"
     'extern "C" __global__ void k(int *o) { o[0] = q[threadIdx.x & 3]; atomicAdd(&z, 1); atomicAdd(&q[0], 1); }',
-    "places": HALF + 'extern "C" __global__ void k(int *o) { o[0] = __LINE__; o[1] = __COUNTER__; o[2] = *__FILE__; }',
+    "places": HALF + 'extern "C" __global__ void k(int *o) { o[0] = __LINE__; o[1] = *__FILE__; }',
     "defined": f"#define FOO 3\n// the headers\n{HALF}"
     'extern "C" __global__ void k(int *o) { o[0] = FOO; }',
     "shared": HALF + "__shared__ int s[32]; static __constant__ float c[8];\n"
