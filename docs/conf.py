@@ -27,7 +27,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"lockcache\.single_flight\._Entry"),  # a type variable
     (
         r"py:class",
-        r"lockcache\.filestream\.disk\.(space\.Space|locks\.Hold|recency\.Recency|descriptors\.(Kept)?Descriptor)",
+        r"lockcache\.filestream\.disk\.(space\.Space|(locks|holds)\.Hold|mounts\.Hosts|recency\.Recency|descriptors\.(Kept)?Descriptor)",
     ),
     (r"py:class", r"lockcache\.filestream\.accounting\.(counters\.HeldCounters|head\.Head|stated_policy\.Stated)"),
     (r"py:class", r"lockcache\.filestream\.policy\.Seed"),
