@@ -30,7 +30,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: ## the same work without a cache and with it, in a minute and twenty lines (ARGS=--verbose: tables)
-	@$(PYTHON) scripts/demo.py $(ARGS)
+	@$(PYTHON) stress/demo/demo.py $(ARGS)
 
 # Workers that have nothing left take tests from others, of whom some last a minute.
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal

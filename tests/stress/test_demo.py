@@ -66,7 +66,7 @@ def test_it_fails_for_other_bytes_a_second_compilation_or_a_cap_that_is_exceeded
 def test_it_installs_what_the_package_asks_for_and_nothing_to_develop_with() -> None:
     project = tomllib.loads((_PROJECT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    asked = [line for line in (_PROJECT / "scripts/demo.txt").read_text().splitlines() if not line.startswith("#")]
+    asked = [line for line in (_PROJECT / "stress/demo/demo.txt").read_text().splitlines() if not line.startswith("#")]
     assert set(project["dependencies"]) <= set(asked)
     known = {*project["dependencies"], *extras["cuda"], *extras["cli"]}
     assert {line for line in asked if line not in known} == {"cuda-bindings>=13.4,<14"}  # a part of cuda-python

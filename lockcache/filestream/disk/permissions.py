@@ -102,18 +102,21 @@ def make_root(path: str, sharing: Sharing = PRIVATE) -> None:
 
     The root itself may be reached through a symlink: that is its owner's choice.
     """
-    if os.path.isdir(path):
-        # Empty and one's own: made for this, by mkdir or by a death in front of the next call.
-        if sharing.is_shared and not is_shared(path) and os.stat(path).st_uid == os.geteuid() and not os.listdir(path):
-            make_shared_root(path, sharing)
-        return
+    is_there = os.path.isdir(path)
     parent = os.path.dirname(path)
-    if parent and not os.path.isdir(parent):
+    if not is_there and parent and not os.path.isdir(parent):
         _make_directory(parent, 0o755)
     if sharing.is_shared:
-        make_shared_root(path, sharing)
-    else:
+        if not is_there or _is_unused(path):
+            make_shared_root(path, sharing)
+    elif not is_there:
         _make_directory(path, 0o700)
+
+
+def _is_unused(path: str) -> bool:
+    """Returns whether a directory is empty and one's own: made for this, by mkdir or by a death in front of the next
+    call."""
+    return not is_shared(path) and os.stat(path).st_uid == os.geteuid() and not os.listdir(path)
 
 
 def _make_directory(path: str, mode: int) -> None:

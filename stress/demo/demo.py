@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``make demo``: installs what the demonstration needs, if ``make venv`` has not, and runs ``lockcache-stress demo``.
 
-Uses the standard library alone. The environment is ``build/demo``, made again when ``scripts/demo.txt`` has changed. A
-death in between leaves an environment without its stamp, which the next run makes again.
+Uses the standard library alone. The environment is ``build/demo``, made again when ``stress/demo/demo.txt`` has
+changed. A death in between leaves an environment without its stamp, which the next run makes again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import venv
 from pathlib import Path
 from typing import Final
 
-PROJECT: Final = Path(__file__).parents[1]
-_NEEDS: Final = PROJECT / "scripts" / "demo.txt"
+PROJECT: Final = Path(__file__).parents[2]
+_NEEDS: Final = PROJECT / "stress" / "demo" / "demo.txt"
 _FOLDER: Final = PROJECT / "build" / "demo"
 _SIZES: Final = "95 MB of wheels, 310 MB on disk"
 # What the wheels of demo.txt were in October 2026: the bar's scale while it is not known how much there will be.
@@ -81,7 +81,7 @@ def _install() -> None:
     said, code = _run([*pip, "--progress-bar", "raw", "--requirement", _NEEDS], bar)
     bar.close()
     if code:
-        sys.exit(f"pip could not install what scripts/demo.txt names:\n{said}")
+        sys.exit(f"pip could not install what stress/demo/demo.txt names:\n{said}")
     (_FOLDER / "stamp").write_text(f"{PROJECT}\n{_NEEDS.read_text()}")
 
 
