@@ -78,6 +78,18 @@ def test_one_argument_is_a_directory_if_there_is_one_else_a_key(
     assert f"saxpy ({entry_name(b'far')[:12]})" in run("why", "far", **here).stdout
 
 
+def test_a_name_that_several_entries_have_asks_about_its_latest_miss(filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        compiled(cache, "another", label="gemm")
+        assert [miss["name"] for miss in why("saxpy", filled)] == [entry_name(b"last")]
+        del cache["another"]
+    assert [miss["name"] for miss in why("gemm", filled)] == [entry_name(b"another")]
+    (filled / "lockcache" / "misses").unlink()
+    ended = run("why", "saxpy", filled)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "several entries are called 'saxpy'" in ended.stderr
+
+
 def test_an_entry_whose_miss_is_forgotten_still_says_what_its_key_was_made_of(filled: Path) -> None:
     (filled / "lockcache" / "misses").unlink()
     [found] = why("last", filled)

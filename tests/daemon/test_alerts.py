@@ -51,6 +51,10 @@ CASES: Final = (
         {"instance": "one:9477"},
     )),
     Case("LockcacheDaemonHangs", {'lockcache_last_tick_age_seconds{instance="one:9477"}': "20x180"}, ()),
+    Case("LockcacheReloadRefused", {'lockcache_reload_refused{instance="one:9477"}': "1x180"}, (
+        {"instance": "one:9477"},
+    )),
+    Case("LockcacheReloadRefused", {'lockcache_reload_refused{instance="one:9477"}': "0x180"}, ()),
     # One node of a DaemonSet: all have the same path.
     Case("LockcacheDirectoryNotKept", {
         f"lockcache_directory_up{{{_ONE}}}": "1x180",

@@ -118,6 +118,16 @@ def test_a_reload_with_a_mistake_keeps_the_old_settings_and_says_what_is_wrong(c
         assert cap_of(cache_path) == 3_000_000
 
 
+def test_a_refused_reload_is_in_the_metrics_until_one_succeeds(config: Path, cache_path: Path) -> None:
+    config.write_text(table(cache_path, max_size="1M"))
+    with Watched("--config", config) as daemon:
+        assert daemon.metric("lockcache_reload_refused") == 0
+        reload(daemon, config, table(cache_path, max_size="ten"), "error")
+        until(lambda: daemon.metric("lockcache_reload_refused") == 1)  # an answer is served for a moment
+        reload(daemon, config, table(cache_path, max_size="1M"))
+        until(lambda: daemon.metric("lockcache_reload_refused") == 0)
+
+
 @pytest.mark.long
 def test_a_directory_that_cannot_be_opened_yet_is_said_and_tried_again(config: Path, tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"

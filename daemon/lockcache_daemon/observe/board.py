@@ -173,6 +173,8 @@ class Board:
         # Directories of which a step is being taken, with the time of their last progress (a list of one).
         self._working: dict[str, list[float]] = {}
         self.warnings = 0
+        #: Whether the last reload found a mistake in the settings, so that the older ones are in force.
+        self.is_reload_refused = False
         #: Set once the daemon is about to end.
         self.is_stopping = False
 

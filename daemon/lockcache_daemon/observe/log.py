@@ -119,6 +119,7 @@ class Report:
         self._say("warning", None, message, level="warning", message=message)
 
     def reloaded(self, directories: int) -> None:
+        self.board.is_reload_refused = False
         self._say(
             "reload", None, f"reloaded the settings; {counted(directories, 'directory')}", directories=directories
         )
@@ -127,6 +128,7 @@ class Report:
         self._say("variable", None, unknown_in_words(name, meant), level="warning", variable=name, meant=meant or None)
 
     def not_reloaded(self, line: str) -> None:
+        self.board.is_reload_refused = True
         self._say_error("SettingsError", line, f"not reloaded, the settings stay as they were: {line}")
 
     def let_go(self, root: str) -> None:

@@ -146,6 +146,11 @@ class _BoardCollector(Collector):
         yield GaugeMetricFamily(
             "lockcache_last_tick_age_seconds", "How long ago the daemon last reported progress.", board.silent_seconds
         )
+        yield GaugeMetricFamily(
+            "lockcache_reload_refused",
+            "1 after a reload that found a mistake in the settings: the older ones are in force.",
+            value=board.is_reload_refused,
+        )
         yield CounterMetricFamily("lockcache_warnings", "Warnings that were logged.", value=board.warnings)
         yield from _families(GaugeMetricFamily, "", _GAUGES, _BY_DIRECTORY, [((view.root,), view) for view in views])
         yield from _families(

@@ -77,9 +77,10 @@ def command(key: str | None, directory: str | None, last: str | None, stated: st
     """Show why a program was compiled: how its key differs from the most similar entries.
 
     KEY is the key as text, hex: and the key's bytes in hex, or the start of an entry's hash or its name, as
-    'lockcache ls' prints them. Without KEY, the last miss is shown. A single argument is DIR if a directory of that
-    name exists, otherwise KEY; with --dir it is KEY. The first line is the answer; below it are the nearest entries of
-    the same kernel, with the values of both keys: of the kernel that was compiled, and of the entry.
+    'lockcache ls' prints them; of several entries of one name, the latest miss is shown. Without KEY, the last miss is
+    shown. A single argument is DIR if a directory of that name exists, otherwise KEY; with --dir it is KEY. The first
+    line is the answer; below it are the nearest entries of the same kernel, with the values of both keys: of the kernel
+    that was compiled, and of the entry.
 
     For keys of lockcache.cuda.Program, of make_program_cache_key and of frameworks on lockcache, entries keep hashes of
     the parts of the key, and short values of options, but never source code. Parts of frameworks have the framework's
@@ -209,7 +210,13 @@ def _of_key(layout: Layout, key: str, misses: list[Miss]) -> _Asked:
     for miss in misses:
         if miss.name == name or (len(key) >= 4 and miss.name.startswith(key.lower())):
             return _of_miss(layout, miss, misses)
-    name = resolve_name(layout, key)
+    try:
+        name = resolve_name(layout, key)
+    except click.BadParameter:  # several entries have the name, or none has it any more: the latest miss of that kernel
+        called = next((miss for miss in misses if miss.label == key), None)
+        if called is None:
+            raise
+        return _of_miss(layout, called, misses)
     if find_entry(layout, name) is None:
         raise click.ClickException(
             f"the seed of {layout.root} serves the entry {name[:_NAME]}: it was not compiled here"
