@@ -129,8 +129,7 @@ class FileStreamProgramCache(SharedComputations):
         self._arguments = {**arguments}
         del self._arguments["max_size_bytes"], self._arguments["priority"]
         self._directory, self._counts, self._report = parts.directory, parts.counts, parts.report
-        # What cannot be stored nobody needs to wait for.
-        self._is_off = self._directory.is_read_only
+        self._is_only_read = self._directory.is_read_only
         self._implicit, self._renewed = parts.implicit, parts.renewed
         self._backing, self._backed, self._seeded = parts.backing, parts.backed, parts.seeded
         # Bound once: a hit spares the choice.
@@ -157,10 +156,6 @@ class FileStreamProgramCache(SharedComputations):
     @property
     def _closures(self) -> Any:
         return self._parts.closures
-
-    @property
-    def _is_only_read(self) -> bool:  # type: ignore[override]
-        return self._directory.is_read_only
 
     def __getitem__(self, key: bytes | str) -> bytes:
         # Not self.get: a subclass may have one of its own, made of self[key].

@@ -59,9 +59,11 @@ class SharedComputations(ProgramCacheResource):
 
         ``missed``: the caller has just looked it up here, and missed: that is not done again before it has the turn.
         """
-        if self._is_off or self._renewed is not None:
-            return super().begin(key, label=label, namespace=namespace)
         raw = key if type(key) is bytes else coerce_key(key)
+        if self._is_only_read:  # what cannot be stored nobody needs to wait for
+            return self.get_entry(raw) or serving.unawaited(self, raw, label, partial(self._unstored, raw))
+        if self._renewed is not None:
+            return super().begin(raw, label=label, namespace=namespace)
         name = entry_name(raw)
         if self._implicit is not None:
             self._implicit.end_mine()
@@ -87,7 +89,7 @@ class SharedComputations(ProgramCacheResource):
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """Returns the entry once the process or thread that has its turn stores it. Takes no turn."""
-        if self._is_off or self._renewed is not None:
+        if self._is_only_read or self._renewed is not None:
             return super().wait(key, timeout_seconds)
         name, seconds = entry_name(coerce_key(key)), coerce_seconds("timeout_seconds", timeout_seconds)
         return self._entry(self._parts.once.load(name) or self._parts.once.wait(name, seconds))
@@ -110,7 +112,7 @@ class SharedComputations(ProgramCacheResource):
             turn.end(was_stored=was_stored, was_dropped=was_dropped)
 
     def _unstored(self, key: bytes, value: object, cost_ns: int) -> Entry:
-        entry = super()._unstored(key, value, cost_ns)
+        entry = computed_entry(value, cost_ns)
         put_into(self, key, entry)  # counted, and never read again through this object
         return entry
 

@@ -91,7 +91,7 @@ class ProgramCacheResource(ABC):
     def clear(self) -> None:
         """Remove every entry."""
 
-    #: Whether ``$LOCKCACHE_DISABLE`` turned it off, or it stores nothing for another reason.
+    #: Whether ``$LOCKCACHE_DISABLE`` turned it off.
     _is_off = False
     #: Whether it takes no writes.
     _is_only_read = False
@@ -203,7 +203,7 @@ class ProgramCacheResource(ABC):
             return found
         refuse_reentrance(self, name)
         if self._is_off:  # nothing will be stored that anybody could wait for
-            return serving.unawaited(self, name, label, functools.partial(self._unstored, name))
+            return serving.unawaited(self, name, label, computed_entry)
         self._recount(misses=-1)  # the second look decides
         flight = take_off(self, name)
         found = self.get_entry(name)
@@ -338,10 +338,6 @@ class ProgramCacheResource(ABC):
             return self._replace(name, value, cost_ns)
         finally:
             flight.land()
-
-    def _unstored(self, name: bytes, value: object, cost_ns: int) -> Entry:
-        """Returns the entry of a value that was computed, and that this cache does not store."""
-        return computed_entry(value, cost_ns)
 
     def _replace(self, name: bytes, value: object, cost_ns: int) -> Entry:
         """Store a computed value. Returns its entry, also where the store may not be written."""
