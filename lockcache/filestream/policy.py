@@ -98,9 +98,10 @@ class Policy:
             return None
         if cap >= max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block):
             cap -= _OWN_BLOCKS * (block + space.inode_bytes) + _OWN_INODES * space.inode_bytes
-        # A user who may put files there takes at most three quarters, so that something is stored besides.
-        cap -= min(self.others_bytes, cap // 4 * 3)
-        return cap if self.seed is None else max(0, cap - self.seed.bytes)
+        if self.seed is not None:
+            cap = max(0, cap - self.seed.bytes)
+        # A user who may put files there takes at most three quarters of the rest, so that something is stored besides.
+        return cap - min(self.others_bytes, cap // 4 * 3)
 
 
 def configured_priority() -> Priority | None:

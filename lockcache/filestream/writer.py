@@ -34,7 +34,7 @@ from lockcache.filestream.entry import (
     remove_entry,
     unpack,
 )
-from lockcache.filestream.eviction import Evicted, evict_to_limit
+from lockcache.filestream.eviction import Evicted, evict_to_limit, most_pinned_bytes, pinned_bytes
 
 # Puts between two reaps of what killed writers left, if there is no cap and no daemon. A listing takes some 20 us.
 _PUTS_BETWEEN_REAPS: Final = 256
@@ -240,6 +240,11 @@ class _Write:
     def _has_room(self, staged: StagedEntry, limit_bytes: int, image: bytes, size_bytes: int) -> bool:
         _refuse_above(limit_bytes, size_bytes)
         if bytes_in(image) > limit_bytes:
+            if self._admission is None and size_bytes > limit_bytes - most_pinned_bytes(limit_bytes):
+                # Beside what is pinned, before everything else goes for it in vain.
+                _refuse_above(
+                    limit_bytes - pinned_bytes(self._directory.layout, limit_bytes), size_bytes, " beside pins"
+                )
             staged.reservation.give_way()
             if self._admission is None:
                 self._admission = Admission(self._directory, self._deadline)
@@ -277,10 +282,11 @@ class _Write:
         return f"evicted {self._evictions} times for a full disk" if evicted.entries else None
 
 
-def _refuse_above(limit_bytes: int | None, size_bytes: int) -> None:
+def _refuse_above(limit_bytes: int | None, size_bytes: int, beside: str = "") -> None:
     """Raise :class:`RefusedError` for so many bytes, if they can never be stored, however long the write waits."""
     if limit_bytes is not None and size_bytes > limit_bytes:
-        raise RefusedError(f"{size_bytes} bytes on disk are more than the directory's cap leaves ({limit_bytes})")
+        left = f"the directory's cap leaves{beside} ({limit_bytes})"
+        raise RefusedError(f"{size_bytes} bytes on disk are more than {left}")
 
 
 # Of descriptors that are stale, or that the program closed: a file, a folder or a pipe may have the number.

@@ -134,17 +134,18 @@ class CountersReport:
         for report in self._others:
             report(patience_seconds)
         self.quiet_ns = range((now_ns := time.time_ns()) - _INTERVAL_NS, now_ns + _INTERVAL_NS)
-        if self._hold is None or self._counts() == self._reported or self._now() == self._reported:
+        if self._hold is None:
             return
         try:
-            # This may run in the garbage collector, in the thread that holds the lock: then it is refused.
-            with self._hold(patience_seconds) as page:
-                now = self._now()
-                page.add(difference(now, self._reported))
-                self._reported = now
-                if self._misses:
-                    self._keep([self._misses.popleft() for _ in range(len(self._misses))])
-            if self._uses:
+            if self._counts() != self._reported and self._now() != self._reported:
+                # This may run in the garbage collector, in the thread that holds the lock: then it is refused.
+                with self._hold(patience_seconds) as page:
+                    now = self._now()
+                    page.add(difference(now, self._reported))
+                    self._reported = now
+                    if self._misses:
+                        self._keep([self._misses.popleft() for _ in range(len(self._misses))])
+            if self._uses:  # also those that an earlier report could not add
                 self._add_uses(self._uses, patience_seconds)
         except OSError:
             self.failures += 1  # held, read-only, full, deleted, planted: the program has other things to do
@@ -156,7 +157,12 @@ class CountersReport:
         """
         hold: Any = self._hold
         with hold(patience_seconds) as held:
-            held.add_hits([uses.popleft() for _ in range(len(uses))])
+            names = [uses.popleft() for _ in range(len(uses))]
+            try:
+                held.add_hits(names)
+            except OSError:
+                uses.extend(names)  # the next report adds them
+                raise
 
     def report_patiently(self) -> None:
         """Report like :meth:`report`, but wait longer for the lock: at the end, what is not added now is lost."""

@@ -115,8 +115,8 @@ class ShardStore:
         return evicted
 
     def entries(self) -> Iterator[Found]:
-        cap = self.policy.current().max_size_bytes
-        return unpinned(self.layout, all_entries(self.layout, self._stop.is_set, evicts=True), cap)
+        limit = self.directory.limit_bytes()
+        return unpinned(self.layout, all_entries(self.layout, self._stop.is_set, evicts=True), limit)
 
     def remove(self, victims: list[Found]) -> Evicted:
         evicted = remove_victims(self.directory, victims, None, should_stop=self._stop.is_set)

@@ -15,6 +15,7 @@ from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.output import ask, entry_lines, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.cli.signals import interrupts
+from lockcache.filestream.accounting import space_of
 from lockcache.filestream.eviction import unpinned
 from lockcache.filestream.inspect import least_recent
 from lockcache.lowlevel import SHARDS, Described, Evicted, Found, Layout, Selection, StatedPolicy
@@ -113,11 +114,9 @@ def _choose(catalogue: Catalogue, selection: Selection, needed_bytes: int | None
     if needed_bytes == 0:
         return []
     with step_bar("looking", SHARDS) as advance:
-        selected, cap = (
-            select(catalogue, selection, lambda: advance(1)),
-            StatedPolicy(catalogue.layout).load().max_size_bytes,
-        )
-        return least_recent(unpinned(catalogue.layout, selected, cap), needed_bytes)
+        selected, layout = select(catalogue, selection, lambda: advance(1)), catalogue.layout
+        limit = StatedPolicy(layout).load().entries_limit_bytes(space_of(layout))
+        return least_recent(unpinned(layout, selected, limit), needed_bytes)
 
 
 def _report(

@@ -11,6 +11,7 @@ from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, resolve_name
 from lockcache.cli.open_directory import look, open_directory
 from lockcache.cli.output import entry_lines, plain, print_json, size_in_words
+from lockcache.filestream.accounting import space_of
 from lockcache.filestream.eviction import change_pins, most_pinned_bytes, pinned_sizes
 from lockcache.lowlevel import Described, Layout, StatedPolicy, describe_entry, find_entry
 from lockcache.remote.manifest import read_manifest
@@ -61,15 +62,16 @@ def command(keys: tuple[str, ...], directory: str | None, manifest: str | None, 
 
 def report(layout: Layout, done: str, changed: list[str], as_json: bool, more: dict[str, int]) -> None:
     """Print what was changed, and what is pinned now."""
-    pins, cap = pinned_sizes(layout), StatedPolicy(layout).load().max_size_bytes
+    pins = pinned_sizes(layout)
+    limit = StatedPolicy(layout).load().entries_limit_bytes(space_of(layout))
     taken = sum(pin.size_bytes for pin in pins)
     if as_json:
-        room = None if cap is None else most_pinned_bytes(cap)
+        room = None if limit is None else most_pinned_bytes(limit)
         body: dict[str, Any] = {"path": layout.root, done: changed, **more}
         print_json({**body, "pins": len(pins), "pinned_bytes": taken, "most_pinned_bytes": room})
         return
     rest = f"; {counted(more['not_stored'], 'key')} not stored, and not pinned" if more.get("not_stored") else ""
-    of_cap = "" if cap is None else f" of {format_size(most_pinned_bytes(cap))} that may be"
+    of_cap = "" if limit is None else f" of {format_size(most_pinned_bytes(limit))} that may be"
     click.echo(plain(f"{done} {counted(len(changed), 'entry')} in {layout.root}{rest}"))
     click.echo(f"pinned now: {counted(len(pins), 'entry')}, {size_in_words(taken)}{of_cap}")
 

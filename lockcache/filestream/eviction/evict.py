@@ -98,7 +98,7 @@ def evict_to_limit(
         sample = sample_entries(layout, slots_in(image), SAMPLE_ENTRIES, partial(_stop_if, should_stop))
     except _StoppedError:
         return Evicted()
-    sample = [*unpinned(layout, sample, directory.policy.stated_in(image).policy.max_size_bytes)]
+    sample = [*unpinned(layout, sample, directory.policy.stated_in(image).limit_bytes)]
     if not sample:
         empty_quarantine(directory)  # it counts too, and an entry of nearly the whole cap must find room
         remove_empty_folders(directory)
@@ -194,7 +194,7 @@ def _valued_of_all(layout: Layout, need: Need, should_stop: Callable[[], bool], 
         image = read_state(layout)
     head = decode_head(image)
     try:
-        kept = protected(layout, None if head is None else head.policy.max_size_bytes)
+        kept = protected(layout, None if head is None else head.policy.entries_limit_bytes(head.space))
         oldest = _oldest_of_all(layout, need, between, priority, kept)
         if priority != "lru":
             oldest.sort(key=_name)  # records are read shard by shard: a quarter faster than at random

@@ -20,7 +20,16 @@ from lockcache.filestream.accounting import Found, space_of
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import Layout, read_small, replacing, write_all
 
-__all__ = ["MOST_PINS", "TooManyPinsError", "change_pins", "most_pinned_bytes", "pinned_sizes", "protected", "unpinned"]
+__all__ = [
+    "MOST_PINS",
+    "TooManyPinsError",
+    "change_pins",
+    "most_pinned_bytes",
+    "pinned_bytes",
+    "pinned_sizes",
+    "protected",
+    "unpinned",
+]
 
 _MAGIC: Final = b"lockcache pins 1"
 _NAME_BYTES: Final = 32
@@ -41,9 +50,9 @@ class Pinned(NamedTuple):
     size_bytes: int
 
 
-def most_pinned_bytes(cap: int) -> int:
-    """Returns what pinned entries may take of a cap."""
-    return cap // 2
+def most_pinned_bytes(limit_bytes: int) -> int:
+    """Returns what pinned entries may take of what a cap leaves for entries (:meth:`.Policy.entries_limit_bytes`)."""
+    return limit_bytes // 2
 
 
 def read_pins(layout: Layout) -> list[str]:
@@ -64,15 +73,17 @@ def pinned_sizes(layout: Layout) -> list[Pinned]:
     return [Pinned(name, _size_bytes(layout, name)) for name in names]
 
 
-def protected(layout: Layout, cap: int | None) -> frozenset[str]:
-    """Returns the names of the entries that no eviction chooses. ``cap``: the directory's, without which all stay.
+def protected(layout: Layout, limit_bytes: int | None) -> frozenset[str]:
+    """Returns the names of the entries that no eviction chooses. ``limit_bytes``: of all entries; all stay without.
+
+    Not of the cap: a seed takes up to half of that, and what other programs have in ``tmp/`` three quarters.
 
     One call where nothing is pinned, and one more for each pin.
     """
     names = read_pins(layout)
-    if not names or cap is None:
+    if not names or limit_bytes is None:
         return frozenset(names)
-    chosen, left = [], most_pinned_bytes(cap)
+    chosen, left = [], most_pinned_bytes(limit_bytes)
     for name in names:
         left -= _size_bytes(layout, name)
         if left < 0:
@@ -81,9 +92,14 @@ def protected(layout: Layout, cap: int | None) -> frozenset[str]:
     return frozenset(chosen)
 
 
-def unpinned(layout: Layout, found: Iterable[Found], cap: int | None) -> Iterator[Found]:
+def pinned_bytes(layout: Layout, limit_bytes: int | None) -> int:
+    """Returns what no eviction makes room in."""
+    return sum(_size_bytes(layout, name) for name in protected(layout, limit_bytes))
+
+
+def unpinned(layout: Layout, found: Iterable[Found], limit_bytes: int | None) -> Iterator[Found]:
     """Yields the entries that an eviction may choose."""
-    kept = protected(layout, cap)
+    kept = protected(layout, limit_bytes)
     return (entry for entry in found if entry.name not in kept) if kept else iter(found)
 
 
@@ -109,13 +125,13 @@ def change_pins(directory: CacheDirectory, add: Iterable[str] = (), remove: Iter
 
 
 def _refuse_too_many(directory: CacheDirectory, names: list[str]) -> None:
-    cap = directory.policy.current().max_size_bytes
+    limit = directory.limit_bytes()
     if len(names) > MOST_PINS:
         raise TooManyPinsError(f"{len(names)} pins are more than the {MOST_PINS} that a directory may have")
     taken = sum(_size_bytes(directory.layout, name) for name in names)
-    if cap is not None and taken > most_pinned_bytes(cap):
+    if limit is not None and taken > most_pinned_bytes(limit):
         raise TooManyPinsError(
-            f"pinned entries would take {taken:,} bytes, and may take half of the cap, {most_pinned_bytes(cap):,}: "
+            f"pinned entries would take {taken:,} bytes, and may take half of the cap, {most_pinned_bytes(limit):,}: "
             "unpin some, or raise the cap (lockcache policy set --max-size)"
         )
 

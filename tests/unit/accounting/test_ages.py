@@ -48,12 +48,20 @@ def test_any_bytes_are_ages_that_rise_and_go_on_rising(blob) -> None:
     assert len(ages.ages) == len(ages.times_ns) <= 64
     assert [*ages.times_ns] == sorted(ages.times_ns)
     assert [*ages.ages] == sorted(ages.ages)
-    assert all(math.isfinite(age) and 0 <= age <= MOST_AGE for age in ages.ages)
+    assert all(math.isfinite(age) and 0 <= age < MOST_AGE for age in ages.ages)
     risen = ages.raised(2 * 10**18, ages.at(2**63) + 10**4)
     assert decode_ages(encode_ages(risen)) == risen
     assert len(encode_ages(risen)) == AGES_BYTES
 
 
-@pytest.mark.parametrize("age", [math.nan, math.inf, -1.0, 2 * MOST_AGE])
+@pytest.mark.parametrize("age", [math.nan, math.inf, -1.0, MOST_AGE])
 def test_an_impossible_age_is_left_out(age) -> None:
     assert decode_ages(encode_ages(Ages((1, 2), (age, 3.0)))) == Ages((2,), (3.0,))
+
+
+def test_an_age_that_damage_left_rises_or_begins_anew_so_that_nothing_stays_for_ever() -> None:
+    nearly = math.nextafter(MOST_AGE, 0)
+    assert decode_ages(encode_ages(Ages((1,), (nearly,)))).raised(2, nearly + 10**4) == Ages()
+    risen = Ages((1,), (nearly - 1,)).raised(2, nearly - 1 + 0.5)
+    assert risen.times_ns == (1, 2)
+    assert Ages().raised(1, 10**18) == Ages()

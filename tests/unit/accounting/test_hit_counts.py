@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 
@@ -54,6 +55,14 @@ def test_an_eviction_halves_and_after_many_hits_all_are_halved() -> None:
     assert counts.of(name_of(2)) == MOST_HITS // 2
 
 
+def test_an_entry_whose_two_counters_are_one_is_halved_once() -> None:
+    name = f"{0:08x}{5:08x}{5:08x}{0:040x}"
+    counts = HitCounts()
+    counts.add(name, 7)
+    counts.halve(name)
+    assert counts.of(name) == 3
+
+
 @property_test
 @given(st.binary(max_size=200), st.integers(0, HITS_BYTES))
 def test_any_bytes_are_counts(blob, at) -> None:
@@ -89,3 +98,23 @@ def test_a_table_that_cannot_be_read_or_is_full_of_anything_costs_no_entry(cache
             cache[b"%d" % number] = bytes(100)
             assert cache.get(b"%d" % number) == bytes(100)
         assert cache.stats().bytes <= 2000
+
+
+def test_hits_that_cannot_be_added_now_are_added_at_close(cache_path, monkeypatch) -> None:
+    cache = FileStreamProgramCache(cache_path)
+    cache[b"k"] = b"code"
+    for _ in range(3):
+        cache.get(b"k")
+
+    real = os.pwrite
+
+    def full(fd: int, blob: bytes, at: int) -> int:
+        if at == HITS_AT:
+            raise OSError(errno.ENOSPC, "full")
+        return real(fd, blob, at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lockcache.filestream.accounting.hit_counts.os.pwrite", full)
+        cache._report.report_patiently()
+    cache.close()
+    assert read_hits(Layout(cache.path)).of(entry_name(b"k")) == 3

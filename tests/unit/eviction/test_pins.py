@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 from hypothesis import given, strategies as st
@@ -143,3 +144,28 @@ def test_what_cannot_be_a_file_of_pins_protects_nothing(cache, tmp_path, kind):
     assert len([*unpinned(layout, [], 10)]) == 0
     cache[b"new"] = bytes(100)
     assert cache[b"new"] == bytes(100)
+
+
+def test_of_what_others_files_leave_pins_keep_half_so_that_programs_store_at_once(cache_path):
+    with FileStreamProgramCache(cache_path, max_size_bytes=2000, lock_timeout_seconds=0.5) as cache:
+        for key in KEYS:
+            cache[key] = bytes(50)
+        change_pins(cache._directory, add=names(*KEYS[:19]))
+        with open(f"{cache.path}/tmp/of-cuda-core", "wb") as other:
+            other.write(bytes(1500))
+        for number in range(30):
+            cache[b"new %d" % number] = bytes(50)
+            assert is_there(cache, b"new %d" % number)
+        assert 0 < sum(is_there(cache, key) for key in KEYS[:19]) < 19
+
+
+def test_what_cannot_fit_beside_the_pins_is_refused_before_all_else_goes_for_it(cache):
+    change_pins(cache._directory, add=names(*KEYS[:8]))
+    began = time.monotonic()
+    cache[b"large"] = bytes(1500)
+    assert time.monotonic() - began < 1
+    assert not is_there(cache, b"large")
+    assert sum(is_there(cache, key) for key in KEYS) >= 18
+    assert cache.stats().dropped_writes == 1
+    cache[b"fits"] = bytes(1000)
+    assert is_there(cache, b"fits")

@@ -16,7 +16,7 @@ from lockcache.filestream.accounting import Head, StatedPolicy, decode_head, enc
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.space import Space
 from lockcache.filestream.inspect import accounted
-from lockcache.filestream.policy import Policy
+from lockcache.filestream.policy import Policy, Seed
 from tests.state_pages import damage, policy_of, set_policy, state_of
 from tests.unit.material import on_disk
 
@@ -236,3 +236,8 @@ def test_an_opening_evicts_what_one_that_was_interrupted_left_over_its_lower_cap
         with pytest.raises(KeyboardInterrupt):
             make(100_000)
     assert make(100_000).stats().bytes <= 100_000
+
+
+def test_beside_a_seed_and_what_others_left_a_quarter_of_the_rest_is_for_entries() -> None:
+    seed = Seed("/seed", 50_000, "1")
+    assert Policy(100_000, seed=seed, others_bytes=10**9).entries_limit_bytes(Space(1, 0, shows_blocks=False)) == 12_500
