@@ -40,17 +40,16 @@ def test_clear_and_policy_set_tell_programs_what_they_did(filled: Path) -> None:
         "path": str(filled),
         "max_size_bytes": 1_000_000,
         "by_operator": True,
-        "priority": "lru",
+        "priority": "value",
         "is_default": False,
         "seed": None,
         "held_bytes": 1500,
         "held_entries": 2,
         "evicts_bytes": 0,
     }
-    assert json.loads(run("policy", "set", "--json", "--policy", "cost", filled).stdout) == {
-        **found,
-        "priority": "value",
-    }
+    for word, priority in (("lru", "lru"), ("cost", "value")):
+        changed = run("policy", "set", "--json", "--policy", word, filled)
+        assert json.loads(changed.stdout) == {**found, "priority": priority}
     cleared = json.loads(run("clear", "--yes", "--json", filled).stdout)
     assert cleared == {"path": str(filled), "removed_entries": 2, "kept_entries": 0}
 

@@ -31,11 +31,13 @@ ON_A_DIRECTORY = {
     "ls": ("ls",),
     "manifest": ("manifest", "make", "-o", "/dev/null"),
     "pack": ("pack", "/dev/null"),
+    "pin": ("pin", "--list", "--dir"),
     "policy": ("policy", "get"),
     "recount": ("recount",),
     "rm": ("rm", "a", "--dir"),
     "stats": ("stats",),
     "top": ("top",),
+    "unpin": ("unpin", "a", "--dir"),
     "verify": ("verify",),
     "why": ("why", "--last"),
 }

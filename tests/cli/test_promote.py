@@ -113,8 +113,8 @@ def test_an_operators_seed_is_shown_and_taken_away(filled: Path, tmp_path: Path)
     assert f"seed        {path}" in run("stats", node).stdout
     served = json.loads(run("stats", "--json", node).stdout)["seed"]["programs"]
     assert served == json.loads(run("stats", "--json", filled).stdout)["entries"] > 0
-    assert f"bytes): serves {served} programs\n" in run("stats", node).stdout
-    assert run("ls", node).stderr == f"lockcache: for the programs of the seed: lockcache bundle ls {path}\n"
+    assert f"bytes): serves {served} kernels\n" in run("stats", node).stdout
+    assert run("ls", node).stderr == f"lockcache: for the kernels of the seed: lockcache bundle ls {path}\n"
     config = json.loads(run("config", "--json", node, LOCKCACHE_SEED="/elsewhere").stdout)
     assert (config["seed"]["value"], config["seed"]["origin"]) == (str(path), "set by an operator, in the directory")
     assert FileStreamProgramCache(node)[b"0"] == b"0" * 100

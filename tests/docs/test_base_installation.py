@@ -67,6 +67,8 @@ _AT_WORK = {
     "unpack": "unpack {tmp}/warm.lcb {tmp}/unpacked",
     "bundle": "bundle make -o {tmp}/kernels.lcb {dir}",
     "promote": "promote {dir} {tmp}/kernels.lcb",
+    "pin": "pin {key} --dir {dir}",
+    "unpin": "unpin {key} --dir {dir}",
     "manifest": "manifest make -o {tmp}/job.keys {dir}",
     "env": "env triton --dir {dir}",
     "key": "key new {tmp}/signing.key",

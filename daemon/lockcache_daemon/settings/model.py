@@ -71,13 +71,13 @@ class DirectorySettings:
     )
     floor: int | None = field(default=None, metadata=setting(Size, "SIZE", "Never shrink a DIR below this size."))
     scrub_rate: int = field(
-        default=10_000_000, metadata=setting(Rate, "SIZE", "Bytes to verify per second, at most.", "10M")
+        default=10_000_000, metadata=setting(Rate, "SIZE", "Most bytes to verify per second.", "10M")
     )
     layout: str = field(
         default="auto", metadata=setting(Choice("auto", *LAYOUTS), "LAYOUT", "The program whose cache DIR is.", "auto")
     )
     settle: float = field(
-        default=SETTLE_SECONDS, metadata=setting(Age, "DURATION", "Keep files changed within this time.", "1m")
+        default=SETTLE_SECONDS, metadata=setting(Age, "DURATION", "Keep files changed this recently.", "1m")
     )
     group: bool | str = field(default=False, metadata=setting(Group, "GROUP", "Share DIR with this group.", "no"))
 

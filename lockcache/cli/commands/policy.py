@@ -79,7 +79,8 @@ def policy_get(directory: str | None, as_json: bool) -> None:
 
 def _fields_of(policy: Policy) -> dict[str, Any]:
     fields = asdict(policy)
-    del fields["states_priority"]  # only on disk: the priority in force is shown
+    # The first is only on disk, since the priority in force is shown; the second is no rule.
+    del fields["states_priority"], fields["others_bytes"]
     return fields
 
 

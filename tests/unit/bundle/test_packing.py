@@ -184,7 +184,10 @@ def test_a_damaged_entry_that_is_there_is_replaced(filled: Path, tmp_path: Path)
     assert FileStreamProgramCache(tmp_path / "other")[b"bare"] == ENTRIES[b"bare"].code
 
 
-def test_under_a_small_cap_those_used_last_survive(filled: Path, tmp_path: Path) -> None:
+def test_under_a_small_cap_those_used_last_survive(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKCACHE_POLICY", "lru")
     root = tmp_path / "small"
     with FileStreamProgramCache(root, max_size_bytes=1 << 20 | 40_000):
         done = unpacked(packed(filled)[0], root)
