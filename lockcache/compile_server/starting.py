@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -18,8 +19,26 @@ _PROGRAM: Final = (
     "from lockcache.compile_server.process import main; main(sys.argv[2:])"
 )
 
+#: All that a server has of its starter's environment: what loads and finds libraries, and where it is. Not the tokens
+#: of whatever program is the first; and what NVRTC reads comes with each request.
+_KEPT: Final = frozenset({"HOME", "LANG", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR", "TZ", "XDG_RUNTIME_DIR"})
+
 #: Interpreters that were started and may not have been waited for: they end as soon as the server is on its own.
 _started: list[subprocess.Popen[bytes]] = []
+
+#: Descriptors on their way to a server. A process that another thread forks meanwhile must not keep them: the lock
+#: would be held, and the socket listen, for as long as it lives.
+_handed_on: set[int] = set()
+
+
+def _close_in_child() -> None:
+    for fd in _handed_on:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    _handed_on.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def start(place: Place, limits: dict[str, Any] | None = None) -> bool:
@@ -32,13 +51,17 @@ def start(place: Place, limits: dict[str, Any] | None = None) -> bool:
     lock = place.try_lock()
     if lock < 0:
         return False
+    _handed_on.add(lock)
     try:
         listener = place.listen()
+        _handed_on.add(listener.fileno())
         try:
             _spawn(listener, lock, limits or {})
         finally:
+            _handed_on.discard(listener.fileno())
             listener.close()
     finally:
+        _handed_on.discard(lock)
         os.close(lock)
     return True
 
@@ -62,6 +85,6 @@ def _spawn(listener: socket.socket, lock: int, limits: dict[str, Any]) -> None:
         pass_fds=(listener.fileno(), lock),
         start_new_session=True,
         cwd="/",
-        env={name: value for name, value in os.environ.items() if not name.startswith("LOCKCACHE_")},
+        env={name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")},
     )
     _started.append(process)

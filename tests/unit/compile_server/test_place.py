@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lockcache.compile_server import open_place, place, read_state, start, starting
+from lockcache.compile_server import open_place, place, read_state, start, starting, stop
 
 
 @pytest.fixture
@@ -145,3 +147,50 @@ def test_folders_of_killed_servers_are_removed_and_those_of_others_stay(
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert not Path(first).exists()
     assert not Path(second).exists()
+
+
+def test_a_process_that_is_forked_meanwhile_keeps_neither_lock_nor_socket(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked: list[int] = []
+
+    def fork(*_: object) -> None:
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(60)
+            signal.pause()
+        forked.append(pid)
+
+    monkeypatch.setattr(starting, "_spawn", fork)
+    with open_place() as place:
+        assert starting.start(place)
+        try:
+            until = time.monotonic() + 10
+            lock = -1
+            while lock < 0 and time.monotonic() < until:  # until the child ran what closes them
+                lock = place.try_lock()
+            assert lock >= 0
+            os.close(lock)
+        finally:
+            os.kill(forked[0], signal.SIGKILL)
+            os.waitpid(forked[0], 0)
+
+
+@pytest.mark.slow
+def test_a_server_has_nothing_of_its_starters_environment_but_what_it_needs(
+    session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCESS_TOKEN", "secret")
+    monkeypatch.setenv("LC_ALL", "C")
+    with open_place() as opened:
+        assert start(opened)
+    state = None
+    until = time.monotonic() + 60
+    while state is None and time.monotonic() < until:
+        state = read_state()
+    assert state is not None
+    found = Path(f"/proc/{state['pid']}/environ").read_bytes().split(b"\0")
+    stop()
+    assert b"LC_ALL=C" in found
+    assert os.fsencode(f"XDG_RUNTIME_DIR={session}") in found
+    assert b"ACCESS_TOKEN=secret" not in found
