@@ -22,7 +22,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.compile_server.asking import Answer, ask, describe_state, read_state, stop
     from lockcache.compile_server.place import open_place
-    from lockcache.compile_server.prefix import Mode, Request, Target, configured_mode, head_of
+    from lockcache.compile_server.prefix import Mode, Request, Target, configured_mode, head_of, identity_here
     from lockcache.compile_server.starting import start
 else:
     __getattr__, __dir__ = door(__name__)

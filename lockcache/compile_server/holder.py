@@ -7,12 +7,13 @@ compilation. And a child answers only with what an ordinary compilation gives: N
 header, and what was compiled without it is not an answer.
 
 It has one thread, because of the forks. A child has the caller's connection, and nobody else has: when it dies, the
-kernel tells the caller at once.
+kernel tells the caller at once. Holders end with their server, and children with their holder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
@@ -28,11 +29,12 @@ from lockcache import headers
 from lockcache.compile_server import wire
 from lockcache.compile_server.limits import Limits
 from lockcache.compile_server.nvrtc import Compiled, Nvrtc, NvrtcError
-from lockcache.compile_server.prefix import Request, Target
+from lockcache.compile_server.prefix import Request, Target, identity_here
 from lockcache.keys import nvrtc_build, variable_names
 
 _FILE: Final = "head.pch"
 _MESSAGE_BYTES: Final = 65_536
+_PR_SET_PDEATHSIG: Final = 1
 #: What a child says on its pipe as it ends; nothing, where it died.
 ANSWERED: Final = b"answered"
 SAME: Final = b"same"
@@ -95,6 +97,7 @@ class Holder:
             selector.register(self._pipe, selectors.EVENT_READ)
             with first:
                 self._fork(first, {"job": FIRST_JOB, "check": False}, selector, asked)
+            os.chdir("/")  # as after each: see _take
             while True:
                 for key, _ in selector.select(self._next_limit()):
                     if key.fileobj is self._pipe:
@@ -105,14 +108,16 @@ class Holder:
 
     def _read_first(self, first: socket.socket) -> _Asked:
         try:
-            return _read(first, time.monotonic() + self._limits.create_seconds)
+            return self.read(first)
+        except TimeoutError:
+            raise CannotHoldError("its first program did not say what it has") from None
         except OSError as error:
             raise _CallerLeftError(str(error)) from None
 
     def _prepare(self, evidence: bytes) -> None:
         request = self._request
         # Like the caller: relative names, and names in the output, are those of its directory and variables.
-        os.chdir(request.directories[0])
+        self._enter()
         os.environ["PWD"] = request.directories[-1]
         for variable in variable_names():
             os.environ.pop(variable, None)
@@ -130,6 +135,12 @@ class Holder:
         if not self._is_current():
             raise CannotHoldError("a header changed while it was compiled")
 
+    def _enter(self) -> None:
+        """Go to the caller's directory. Raises OSError, also if another directory has its name now."""
+        os.chdir(self._request.directories[0])
+        if identity_here() != self._request.identity:
+            raise FileNotFoundError("the working directory was replaced")
+
     def _load(self) -> Nvrtc:
         path, build = self._request.library, bytes.fromhex(self._request.build)
         before = nvrtc_build(path)
@@ -140,6 +151,11 @@ class Holder:
         return nvrtc
 
     def _is_current(self) -> bool:
+        """Returns whether the header may be used. The working directory is the caller's afterwards."""
+        try:
+            self._enter()
+        except OSError:
+            return False
         return headers.hold(self._facts)
 
     def _tell(self, message: dict[str, Any]) -> None:
@@ -154,7 +170,7 @@ class Holder:
         except OSError:
             text, fds = b"", []
         if not text:
-            os._exit(0)  # the server is gone, and children that still compile answer their callers
+            os._exit(0)  # the server is gone
         if not fds:
             return
         with socket.socket(fileno=fds[0]) as connection:
@@ -164,6 +180,7 @@ class Holder:
                 self._tell({"refused": "a header changed", "seconds": 0.0})
                 os._exit(0)
             self._fork(connection, job, selector)
+            os.chdir("/")  # nobody's directory: its file system can be unmounted
 
     def _fork(
         self,
@@ -175,13 +192,14 @@ class Holder:
         limit = self._limits.child_seconds + 4 * self._seconds
         ours, theirs = os.pipe()
         try:
-            pid = os.fork()
+            holder, pid = os.getpid(), os.fork()
         except OSError:  # no memory, no processes: the caller compiles itself
             os.close(ours)
             os.close(theirs)
             self._tell({"ended": job["job"], "verdict": "failed"})
             return
         if pid == 0:
+            end_with(holder)
             os.close(ours)
             _run_child(self, connection, theirs, limit, asked, is_checked=bool(job["check"]))
         os.close(theirs)
@@ -215,6 +233,10 @@ class Holder:
             if fd not in kept:
                 os.close(fd)
 
+    def read(self, connection: socket.socket) -> _Asked:
+        """Returns what a caller has. Raises :class:`OSError`, of one that does not say so soon as well."""
+        return _read(connection, time.monotonic() + self._limits.told_seconds)
+
     def answer(self, connection: socket.socket, asked: _Asked, *, is_checked: bool) -> bytes:
         """Compile what was asked for, and answer. Returns the verdict."""
         names, source, _ = asked
@@ -247,10 +269,11 @@ class _Check:
 
     def __init__(self, holder: Holder, source: bytes, target: Target, names: list[bytes]) -> None:
         self._wake, woken = _pipe_pair()
-        self._pid = os.fork()
+        child, self._pid = os.getpid(), os.fork()
         if self._pid:
             woken.close()
             return
+        end_with(child)
         self._wake.close()
         expected = woken.recv(1024)
         verdict = 2
@@ -291,13 +314,19 @@ def _run_child(
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     holder.close_all_but(pipe, connection.fileno())
-    until = time.monotonic() + limit
     try:
-        verdict = holder.answer(connection, _read(connection, until) if asked is None else asked, is_checked=is_checked)
+        verdict = holder.answer(connection, asked or holder.read(connection), is_checked=is_checked)
         os.write(pipe, verdict)
     except (NvrtcError, OSError, ValueError, MemoryError) as error:
         sys.stderr.write(f"lockcache compile server: {error}\n")
     os._exit(0)
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel kill this process, even if it is stopped, once ``parent`` has ended, which forked it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it had ended by then
+        os._exit(1)
 
 
 def _without_note(log: bytes, path: bytes) -> bytes | None:

@@ -28,8 +28,15 @@ class Limits:
     unread: int = 256
     #: Without a request for so long a holder ends, and the server once it has none.
     idle_seconds: float = 300.0
-    #: For how long headers may be compiled, and a prefix is left alone for which that failed.
-    create_seconds: float = 60.0
+    #: A holder that was used within so long makes no room: of six prefixes that take turns, four are held, and two are
+    #: compiled by their callers. Else the headers would be compiled for each program, which costs twice what it saves.
+    kept_seconds: float = 10.0
+    #: A caller that was taken has its code after so long, or compiles itself: whatever is stopped, hangs or is long.
+    answer_seconds: float = 15.0
+    #: It says so fast what it has; one that does not keeps neither those waiting that want its headers, nor a slot.
+    told_seconds: float = 5.0
+    #: For how long a holder may take to be ready, and a prefix is left alone for which that failed.
+    create_seconds: float = 12.0
     refused_seconds: float = 60.0
     #: A child is killed after so long, and four times what compiling the headers took.
     child_seconds: float = 10.0

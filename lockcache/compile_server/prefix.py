@@ -10,6 +10,7 @@ behind the includes are not in it: a holder ends when one changes.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -18,6 +19,7 @@ from lockcache.arguments import coerce_choice, warn_once
 
 _VARIABLE: Final = "LOCKCACHE_COMPILE_SERVER"
 _MOST_HEAD_CHARACTERS: Final = 65_536
+_TEXTS: Final = ("library", "build", "name", "target", "head", "identity")
 
 
 class Mode(Enum):
@@ -63,6 +65,8 @@ class Request(NamedTuple):
     head: str
     #: The working directory, and what ``$PWD`` calls it.
     directories: tuple[str, ...]
+    #: Which directory that is: :func:`identity_here`. Another may get its name.
+    identity: str
     #: The variables that NVRTC reads: names and values.
     variables: tuple[tuple[str, str], ...]
 
@@ -76,7 +80,7 @@ class Request(NamedTuple):
     def parse(cls, found: dict[str, Any]) -> Request:
         """Returns the request of a message. Raises :class:`ValueError` for anything else."""
         try:
-            texts: dict[str, Any] = {name: found[name] for name in ("library", "build", "name", "target", "head")}
+            texts: dict[str, Any] = {name: found[name] for name in _TEXTS}
             lists: dict[str, Any] = {name: tuple(found[name]) for name in ("options", "directories")}
             variables = tuple((name, value) for name, value in found["variables"])
             request = cls(variables=variables, **texts, **lists)
@@ -87,6 +91,12 @@ class Request(NamedTuple):
             raise ValueError("a request with something that is not text")
         Target(request.target)
         return request
+
+
+def identity_here() -> str:
+    """Returns device and inode of the working directory. Raises :class:`OSError`."""
+    status = os.stat(".")
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 _BLANK: Final = r"(?:[ \t\r]*(?://[^\n\\]*|/\*(?:[^*]|\*(?!/))*\*/[ \t\r]*)?\n)"

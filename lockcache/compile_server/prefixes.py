@@ -163,5 +163,6 @@ class Prefixes:
         ]
 
     def to_end(self) -> Prefix | None:
-        """Returns the prefix whose holder makes room for another: what was used least recently, and has no job."""
-        return min(self.idle(time.monotonic()), key=lambda prefix: prefix.used_at, default=None)
+        """Returns the prefix whose holder makes room: used least recently, not just now, and without a job."""
+        idle = self.idle(time.monotonic() - self._limits.kept_seconds)
+        return min(idle, key=lambda prefix: prefix.used_at, default=None)

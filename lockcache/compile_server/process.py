@@ -6,7 +6,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
+import sys
 
 from lockcache.compile_server.limits import Limits
 from lockcache.compile_server.place import open_place, work_folder
@@ -25,6 +27,7 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(lock, False)
     listener = socket.socket(fileno=listening)
     listener.set_inheritable(False)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # its files go with it
     with open_place() as place:
         try:
             with work_folder() as folder:

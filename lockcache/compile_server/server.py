@@ -20,7 +20,7 @@ from collections import deque
 from typing import Any, Final, NamedTuple, NoReturn
 
 from lockcache.compile_server import wire
-from lockcache.compile_server.holder import DIFFERENT, FIRST_JOB, SAME, Holder
+from lockcache.compile_server.holder import DIFFERENT, FIRST_JOB, SAME, Holder, end_with
 from lockcache.compile_server.limits import Limits
 from lockcache.compile_server.place import peer_uid
 from lockcache.compile_server.prefix import Mode, Request
@@ -30,7 +30,6 @@ _BETWEEN_ROUNDS_SECONDS: Final = 1.0
 #: Between a child's own limit, its holder's, and the server's patience with the holder.
 _SLACK_SECONDS: Final = 5.0
 _UNREAD_SECONDS: Final = 10.0
-_WAITING_SECONDS: Final = 120.0
 
 
 class _Waiting(NamedTuple):
@@ -54,6 +53,8 @@ class Server:
         self._begun = self._used_at = time.monotonic()
         self._jobs = FIRST_JOB
         self._is_stopped = False
+        #: Whether nobody is let in until the next round.
+        self._is_deaf = False
         #: What people want to know: see :meth:`_state`.
         self._counts = {"compiled": 0, "failed": 0, "left": 0, "differences": 0, "checked": 0}
 
@@ -61,14 +62,24 @@ class Server:
         """Serve. Returns when there is nothing left to do."""
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        while not self._is_stopped and not self._is_idle():
-            is_calm = not (self._unread or self._queue or self._prefixes.held() or self._dying)
-            for key, _ in self._selector.select(self._limits.idle_seconds if is_calm else _BETWEEN_ROUNDS_SECONDS):
-                key.data(key.fileobj)
-            self._look_after()
-            self._dispatch()
-        for prefix, _ in self._prefixes.held():
-            self._end_holder(prefix, State.COLD)
+        try:
+            while not self._is_stopped and not self._is_idle():
+                self._hear_all()
+                self._look_after()
+                self._dispatch()
+        finally:  # of SIGTERM as well
+            for prefix, _ in self._prefixes.held():
+                self._end_holder(prefix, State.COLD)
+
+    def _hear_all(self) -> None:
+        """Wait for what comes next, and see to it."""
+        is_calm = not (self._unread or self._queue or self._prefixes.held() or self._dying or self._is_deaf)
+        was_deaf = self._is_deaf
+        for key, _ in self._selector.select(self._limits.idle_seconds if is_calm else _BETWEEN_ROUNDS_SECONDS):
+            key.data(key.fileobj)
+        if was_deaf:
+            self._is_deaf = False
+            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def _is_idle(self) -> bool:
         is_busy = self._unread or self._queue or self._prefixes.held()
@@ -77,7 +88,11 @@ class Server:
     def _accept(self, listener: socket.socket) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:  # the caller has gone, or there is no descriptor left: others are served
+        except (BlockingIOError, ConnectionAbortedError):  # the caller has gone
+            return
+        except OSError:  # there is no descriptor left: until the next round others are served, and no core is taken
+            self._selector.unregister(listener)
+            self._is_deaf = True
             return
         if len(self._unread) >= self._limits.unread or peer_uid(connection) != os.geteuid():
             connection.close()
@@ -133,10 +148,10 @@ class Server:
         is_first = prefix.state is State.COLD and not prefix.waiting
         if is_first:
             prefix.maker = connection
-        wire.send(connection, {"state": "taken", "seconds": _WAITING_SECONDS, "evidence": is_first})
+        wire.send(connection, {"state": "taken", "seconds": self._limits.answer_seconds, "evidence": is_first})
         prefix.request = request
         prefix.waiting += 1
-        self._queue.append(_Waiting(prefix, connection, time.monotonic() + _WAITING_SECONDS))
+        self._queue.append(_Waiting(prefix, connection, time.monotonic() + self._limits.answer_seconds))
 
     def _can_hold(self, prefix: Prefix) -> bool:
         return (
@@ -171,7 +186,8 @@ class Server:
         if self._running() >= self._limits.slots:
             return False
         if prefix.state is State.COLD and prefix.maker is waiting.connection:
-            return self._hold(prefix, waiting.connection)
+            self._hold(prefix, waiting.connection)
+            return True
         if prefix.state is not State.READY or prefix.process is None:
             return False
         self._compile(waiting, prefix, prefix.process)
@@ -197,13 +213,15 @@ class Server:
 
     # ---- holders ----
 
-    def _hold(self, prefix: Prefix, maker: socket.socket) -> bool:
-        """Start the holder of a prefix, which has its first request. Returns whether that is done with here."""
+    def _hold(self, prefix: Prefix, maker: socket.socket) -> None:
+        """Start the holder of a prefix, which has its first request, if there is room."""
         request = prefix.request
         if len(self._prefixes.held()) >= self._limits.holders:
             other = self._prefixes.to_end()
-            if other is None:
-                return False
+            if other is None:  # it was used since this request was taken
+                self._counts["failed"] += 1
+                maker.close()
+                return
             self._end_holder(other, State.COLD)
         with maker:
             try:
@@ -213,20 +231,19 @@ class Server:
         if prefix.process is not None:
             prefix.state = State.CREATING
             self._selector.register(prefix.process.pipe, selectors.EVENT_READ, lambda _: self._hear(prefix))
-        return True
 
     def _fork_holder(self, request: Request, maker: socket.socket) -> Process:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         folder = os.path.join(self._folder, f"holder-{time.monotonic_ns()}")
         try:
             os.mkdir(folder, 0o700)
-            pid = os.fork()
+            server, pid = os.getpid(), os.fork()
         except OSError:
             ours.close()
             theirs.close()
             raise
         if pid == 0:
-            _run_holder(Holder(request, theirs, folder, self._limits), theirs, maker)
+            _run_holder(Holder(request, theirs, folder, self._limits), theirs, maker, server)
         theirs.close()
         return Process(pid, ours, folder, time.monotonic() + self._limits.create_seconds, {FIRST_JOB: math.inf})
 
@@ -311,14 +328,15 @@ class Server:
         }
 
 
-def _run_holder(holder: Holder, pipe: socket.socket, maker: socket.socket) -> NoReturn:
+def _run_holder(holder: Holder, pipe: socket.socket, maker: socket.socket, server: int) -> NoReturn:
     """Be a holder, with no descriptor of the server's: a caller has to see its connection end."""
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        end_with(server)
         for fd in map(int, os.listdir("/proc/self/fd")):
             if fd > 2 and fd not in (pipe.fileno(), maker.fileno()):
                 with contextlib.suppress(OSError):  # the one that listed them
                     os.close(fd)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         holder.run(maker)
     except BaseException:  # noqa: BLE001 - whatever it is, the server's code must not go on in this process
         with contextlib.suppress(OSError):

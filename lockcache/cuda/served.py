@@ -14,7 +14,7 @@ from typing import Any
 
 from cuda.core import ProgramOptions
 
-from lockcache.compile_server import Answer, Mode, Request, ask, head_of
+from lockcache.compile_server import Answer, Mode, Request, ask, head_of, identity_here
 from lockcache.cuda.headers import examine
 from lockcache.errors import LockcacheError
 from lockcache.headers import ClosureStore, encode_facts
@@ -46,6 +46,10 @@ def compile_by_server(
     variables: list[Any] = all_variables()
     if library is None or not directories or temporary_source(options) is not None:
         return None
+    try:
+        identity = identity_here()
+    except OSError:  # one that may not be entered any more, or whose server of files is gone
+        return None
     request = Request(
         library=library,
         build=nvrtc.hex(),
@@ -54,6 +58,7 @@ def compile_by_server(
         target=target_type.lower(),
         head=head,
         directories=tuple(map(os.fsdecode, directories)),
+        identity=identity,
         variables=tuple((name, value) for name, value in variables),
     )
     return ask(request, source.encode(), tuple(encoded), mode, partial(_evidence, source, options, target_type, store))

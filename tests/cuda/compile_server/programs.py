@@ -16,7 +16,9 @@ from cuda.core import ProgramOptions
 from cuda.pathfinder import find_nvidia_header_directory
 
 from lockcache import FileStreamProgramCache
+from lockcache.compile_server import Request, identity_here
 from lockcache.cuda import Program
+from lockcache.keys import versions, working_directory
 
 HALF = "#include <cuda_fp16.h>\n"
 
@@ -37,6 +39,18 @@ def cudart() -> str:
 
 def kernel(number: int) -> str:
     return f'{HALF}extern "C" __global__ void k(__half *x) {{ int unused; *x = __float2half({number}.f); }}\n'
+
+
+def request() -> Request:
+    """Returns what :func:`compiled` asks a server for :func:`kernel`."""
+    path = versions.nvrtc_path()
+    assert path is not None
+    options = ProgramOptions(arch="sm_90", include_path=cudart()).as_bytes("nvrtc", "cubin")
+    directories: list[Any] = working_directory()
+    return Request(
+        path, versions.nvrtc().hex(), tuple(map(os.fsdecode, options)), "default_program", "cubin", HALF,
+        tuple(map(os.fsdecode, directories)), identity_here(), (),
+    )  # fmt: skip
 
 
 def compiled(

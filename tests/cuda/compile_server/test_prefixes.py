@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda.core import ProgramOptions
 
 from lockcache.arguments import warn_once
-from lockcache.compile_server import Mode, Request, ask, read_state
-from lockcache.keys import versions, working_directory
-from tests.cuda.compile_server.programs import HALF, children_of, compiled, cudart, is_running, kernel
+from lockcache.compile_server import Mode, ask, read_state
+from tests.cuda.compile_server.programs import children_of, compiled, is_running, kernel, request
 
 pytestmark = pytest.mark.cuda
 
@@ -95,15 +93,8 @@ def test_after_a_caller_that_left_the_next_one_is_served(place: Path, started: S
     def evidence() -> bytes:
         raise KeyboardInterrupt  # of a caller that was acknowledged: its connection ends
 
-    path = versions.nvrtc_path()
-    assert path is not None
-    options = ProgramOptions(arch="sm_90", include_path=cudart())
-    request = Request(
-        path, versions.nvrtc().hex(), tuple(map(os.fsdecode, options.as_bytes("nvrtc", "cubin"))), "default_program",
-        "cubin", HALF, tuple(map(os.fsdecode, working_directory())), (),  # type: ignore[arg-type]
-    )  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
-        ask(request, kernel(1).encode(), (), Mode.ON, evidence)
+        ask(request(), kernel(1).encode(), (), Mode.ON, evidence)
     state_when(lambda state: bool(state["prefixes"]) and state["prefixes"][0]["state"] == "refused")
     compiled(kernel(1), tmp_path / "on", "on")
     assert state_when(lambda state: state["compiled"] == 1)["failed"] <= 1
@@ -124,12 +115,22 @@ def test_headers_that_warn_are_not_held(place: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_one_unused_for_the_longest_makes_room(place: Path, started: Started, tmp_path: Path) -> None:
-    state = started(holders=1)
+    state = started(holders=1, kept_seconds=0.0)
     for number, macro in enumerate(("A", "B")):
         compiled(kernel(1), tmp_path / str(number), "on", define_macro=macro)
         assert len(children_of(state["pid"])) == 1
     held = state_when(lambda state: state["compiled"] == 2)["prefixes"]
     assert [each["state"] for each in held] == ["ready"]
+
+
+@pytest.mark.slow
+def test_prefixes_that_take_turns_do_not_drive_each_other_out(place: Path, started: Started, tmp_path: Path) -> None:
+    state = started(holders=1)
+    for number in range(4):
+        compiled(kernel(number), tmp_path / str(number), "on", define_macro="AB"[number % 2])
+    found = state_when(lambda state: state["compiled"] == 2)
+    assert found["left"] == 2
+    assert len(children_of(state["pid"])) == 1
 
 
 @pytest.mark.slow
@@ -190,3 +191,30 @@ def test_a_difference_ends_the_prefix_and_is_told(
     with caplog.at_level(logging.WARNING, "lockcache"):
         compiled(kernel(3), tmp_path / "3", "on")
     assert "compile server is off" in caplog.text
+
+
+def test_a_directory_that_gets_anothers_name_has_its_own_headers(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, number in (("here", 111), ("next", 222)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.h").write_text(f"#define OWN {number}\n")
+    monkeypatch.chdir(tmp_path / "here")
+    compiled(kernel(1), tmp_path / "first", "on")
+    (tmp_path / "here").rename(tmp_path / "before")
+    (tmp_path / "next").rename(tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    source = f'{kernel(2)}\n#include "own.h"\nextern "C" __global__ void o(int *x) {{ *x = OWN; }}\n'
+    assert compiled(source, tmp_path / "on", "on") == compiled(source, tmp_path / "off", "off")
+
+
+def test_a_directory_is_nobodys_between_compilations(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(2):
+        compiled(kernel(number), tmp_path / str(number), "on")
+        state = read_state()
+        assert state is not None
+        [holder] = children_of(state["pid"])
+        assert os.readlink(f"/proc/{holder}/cwd") == "/"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -11,14 +12,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lockcache.compile_server import asking, open_place, read_state, wire
-from tests.cuda.compile_server.programs import children_of, compiled, is_running, kernel
+from lockcache.compile_server import Mode, ask, asking, open_place, read_state, wire
+from tests.cuda.compile_server.programs import children_of, compiled, is_running, kernel, request
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
 
@@ -43,6 +44,17 @@ def caller(first: int, count: int) -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([".", *sys.path])},
     )
+
+
+@contextlib.contextmanager
+def silent_caller() -> Iterator[socket.socket]:
+    """A caller that was taken, and says nothing more."""
+    with open_place() as opened, opened.connect(1.0) as connection:
+        wire.send(connection, {"ask": "compile", "mode": "on", **request()._asdict()})
+        said = wire.receive_head(connection, time.monotonic() + 5)
+        assert said["state"] == "taken"
+        assert said["seconds"] <= 15  # as the guide has it
+        yield connection
 
 
 def held() -> int:
@@ -104,6 +116,61 @@ def test_a_dead_server_is_replaced(place: Path, tmp_path: Path, monkeypatch: pyt
     wait_until(lambda: not any(map(is_running, holders)))
 
 
+def test_a_server_that_is_told_to_end_leaves_no_files(place: Path, tmp_path: Path) -> None:
+    compiled(kernel(0), tmp_path / "first", "on")
+    state = read_state()
+    assert state is not None
+    opened = map(os.readlink, Path(f"/proc/{state['pid']}/fd").iterdir())
+    [folder] = [Path(path).parent for path in opened if path.endswith(".work/lock")]
+    assert list(folder.glob("*/head.pch"))
+    os.kill(state["pid"], signal.SIGTERM)
+    wait_until(lambda: not is_running(state["pid"]))
+    assert not folder.exists()
+
+
+def test_a_stopped_holder_and_its_stopped_child_end_with_the_server(place: Path, tmp_path: Path) -> None:
+    compiled(kernel(0), tmp_path / "first", "on")
+    state = read_state()
+    assert state is not None
+    holder = held()
+    with silent_caller():  # its child waits for what it has
+        wait_until(lambda: bool(children_of(holder)))
+        stopped = [*children_of(holder), holder]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(state["pid"], signal.SIGKILL)
+        wait_until(lambda: not any(map(is_running, stopped)))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_caller_that_was_taken_and_stops_keeps_nobody_waiting(
+    place: Path, started: Callable[..., dict[str, Any]], tmp_path: Path, is_first: bool
+) -> None:
+    started(told_seconds=0.2, at_once=1)
+    if not is_first:
+        compiled(kernel(0), tmp_path / "first", "on")
+    with silent_caller() as connection:
+        connection.settimeout(5)
+        assert connection.recv(1) == b""
+        assert compiled(kernel(1), tmp_path / "on", "on") == compiled(kernel(1), tmp_path / "off", "off")
+
+
+def test_a_server_that_stops_after_it_took_a_request_costs_what_is_promised(
+    place: Path, started: Callable[..., dict[str, Any]]
+) -> None:
+    pid = started(answer_seconds=0.2, at_once=1)["pid"]
+
+    def evidence() -> bytes:
+        os.kill(pid, signal.SIGSTOP)
+        return b""
+
+    try:
+        with silent_caller():  # which has the only slot
+            assert ask(request()._replace(name="other"), kernel(1).encode(), (), Mode.ON, evidence) is None
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def test_a_hung_child_is_killed(place: Path, started: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     started(child_seconds=1.0)
     compiled(kernel(0), tmp_path / "first", "on")
@@ -138,10 +205,14 @@ def test_without_memory_disk_or_descriptors_callers_compile(
     place: Path, started: Callable[..., dict[str, Any]], tmp_path: Path, limit: int
 ) -> None:
     state = started()
-    low = {resource.RLIMIT_AS: 200 << 20, resource.RLIMIT_FSIZE: 1 << 20, resource.RLIMIT_NOFILE: 9}[limit]
-    resource.prlimit(state["pid"], limit, (low, low))
-    served = compiled(kernel(1), tmp_path / "on", "on")
-    assert served == compiled(kernel(1), tmp_path / "off", "off")
+    low = {resource.RLIMIT_AS: 200 << 20, resource.RLIMIT_FSIZE: 1 << 20, resource.RLIMIT_NOFILE: 3}[limit]
+    before = resource.prlimit(state["pid"], limit, (low, resource.prlimit(state["pid"], limit)[1]))
+    try:
+        served = compiled(kernel(1), tmp_path / "on", "on")
+        assert served == compiled(kernel(1), tmp_path / "off", "off")
+        wait_until(lambda: all(is_asleep(state["pid"]) for _ in range(20)))  # as one that tries again never is
+    finally:
+        resource.prlimit(state["pid"], limit, before)  # so that it hears that it is to stop
 
 
 def test_a_flood_of_requests_is_bounded(place: Path, started: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -186,6 +257,10 @@ def test_a_message_is_bounded(place: Path) -> None:
             head = wire.receive_head(theirs, time.monotonic() + 5)
             with pytest.raises(OSError, match="without lengths"):
                 wire.receive_blobs(theirs, head, time.monotonic() + 5)
+
+
+def is_asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

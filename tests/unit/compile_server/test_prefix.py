@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from lockcache.arguments import warn_once
 from lockcache.compile_server import Mode, Request, configured_mode, head_of
 
-REQUEST = Request("/lib", "00", ("-arch=sm_90",), "k.cu", "cubin", "#include <a.h>\n", ("/work",), (("A", "b"),))
+REQUEST = Request("/lib", "00", ("-arch=sm_90",), "k.cu", "cubin", "#include <a.h>\n", ("/work",), "1:2", (("A", "b"),))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_head_begins_the_source_and_is_its_own_head(source: str) -> None:
 def test_a_prefix_has_all_that_is_in_a_request() -> None:
     others: dict[str, Any] = {
         "library": "/other", "build": "01", "options": (), "name": "x", "target": "ptx", "head": "#include <b.h>\n",
-        "directories": ("/other",), "variables": (),
+        "directories": ("/other",), "identity": "1:3", "variables": (),
     }  # fmt: skip
     assert set(others) == set(Request._fields)
     names = {REQUEST._replace(**{name: value}).prefix for name, value in others.items()}
