@@ -122,9 +122,12 @@ class _Asking(NamedTuple):
             raise wire.BrokenMessageError("an answer of another kind")
         code, log, lowered_blob = blobs
         lowered = json.loads(lowered_blob)
+        version = answer.get("release")
         if not code or not isinstance(lowered, list) or len(lowered) != len(self.names):
             raise wire.BrokenMessageError("an answer to something else")
-        release = ".".join(str(number) for number in answer["release"])
+        if not isinstance(version, list) or not all(isinstance(name, str) for name in lowered):
+            raise wire.BrokenMessageError("an answer of another kind")
+        release = ".".join(map(str, version))
         return Answer(code, log, tuple(os.fsencode(name) for name in lowered), release)
 
 
