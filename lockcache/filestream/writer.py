@@ -241,9 +241,9 @@ class _Write:
         _refuse_above(limit_bytes, size_bytes)
         if bytes_in(image) > limit_bytes:
             if self._admission is None and size_bytes > limit_bytes - most_pinned_bytes(limit_bytes):
-                # Beside what is pinned, before everything else goes for it in vain.
+                # Next to what is pinned, before everything else goes for it in vain.
                 _refuse_above(
-                    limit_bytes - pinned_bytes(self._directory.layout, limit_bytes), size_bytes, " beside pins"
+                    limit_bytes - pinned_bytes(self._directory.layout, limit_bytes), size_bytes, " next to pins"
                 )
             staged.reservation.give_way()
             if self._admission is None:

@@ -79,7 +79,7 @@ def policy_get(directory: str | None, as_json: bool) -> None:
 
 def _fields_of(policy: Policy) -> dict[str, Any]:
     fields = asdict(policy)
-    # The first is only on disk, since the priority in force is shown; the second is no rule.
+    # The first is only on disk, since the priority in force is shown; the second states nothing.
     del fields["states_priority"], fields["others_bytes"]
     return fields
 

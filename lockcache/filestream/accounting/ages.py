@@ -25,7 +25,7 @@ _POINT: Final = struct.Struct("<qd")
 _MOST_POINTS: Final = 64
 #: The bytes of encoded ages.
 AGES_BYTES: Final = _POINT.size * _MOST_POINTS
-#: Ages are less: at it all begins anew, at 0. The value of an ordinary entry is some 10^4 and that of an hour's in one
+#: Ages are less: at it, all begin again at 0. The value of an ordinary entry is some 10^4 and that of an hour's in one
 #: block, hit 255 times, 2 x 10^11; near this a double still tells values apart by an eighth, so that ages rise.
 MOST_AGE: Final = 1e15
 _LATEST_NS: Final = 2**63 - 1
@@ -46,7 +46,7 @@ class Ages(NamedTuple):
         """Returns the ages once the age is ``age`` from now on. It never falls.
 
         Times to come, of another host's clock, are taken for now: else no age would count until then. At
-        :data:`MOST_AGE`, which damage alone comes near, it begins anew: if it stayed, what is expensive would too.
+        :data:`MOST_AGE`, which damage alone comes near, it begins again: if it stayed, expensive entries would too.
         """
         kept = bisect_right(self.times_ns, now_ns - 1)
         age = max(age, self.ages[-1] if self.ages else 0.0)
