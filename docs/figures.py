@@ -144,8 +144,9 @@ ROWS: Final = {
         lambda value: f"{value / 1e6:.0f} MB",
     ),
     "daemon-memory-cost": Row(
-        "the same with a sweep by cost",
-        r"its memory .* by cost",
+        "the same with a sweep by value",
+        # Of a run before 0.3.0: by cost.
+        r"its memory .* by (?:value|cost)",
         ("peak_rss_bytes",),
         lambda value: f"{value / 1e6:.0f} MB",
     ),

@@ -38,6 +38,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
+def patient(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has callers wait for a busy machine, in tests of what the server compiles, not of what it costs."""
+    monkeypatch.setattr(asking, "ACKNOWLEDGED_SECONDS", 20.0)
+    monkeypatch.setattr(asking, "STARTED_SECONDS", 60.0)
+
+
+@pytest.fixture
 def started(place: Path) -> Any:
     """Returns a function that starts a server with limits of its own."""
 

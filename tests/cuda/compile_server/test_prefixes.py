@@ -16,7 +16,7 @@ from lockcache.arguments import warn_once
 from lockcache.compile_server import Mode, ask, read_state
 from tests.cuda.compile_server.programs import children_of, compiled, is_running, kernel, request
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("patient")]
 
 Started = Callable[..., dict[str, Any]]
 

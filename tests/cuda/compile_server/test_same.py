@@ -20,7 +20,7 @@ from lockcache.keys import versions
 from tests.cuda.compile_server.programs import HALF, compiled, cudart, kernel
 from tests.matrix_sampling import EXHAUSTIVE
 
-pytestmark = [pytest.mark.cuda, pytest.mark.slow]
+pytestmark = [pytest.mark.cuda, pytest.mark.slow, pytest.mark.usefixtures("patient")]
 
 SOURCES = {
     "warnings": kernel(3),
