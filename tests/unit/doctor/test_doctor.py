@@ -141,7 +141,8 @@ def test_a_check_whose_process_is_killed_is_not_tested_and_all_others_are(tmp_pa
     def kill_the_worker(check: str, done: int, of: int) -> None:
         if check == "times":
             ours = psutil.Process().children()  # and others, of whatever ran in this process before
-            [worker] = [child for child in ours if "lockcache.doctor.checks_worker" in child.cmdline()]
+            alive = [child for child in ours if child.status() != psutil.STATUS_ZOMBIE]  # these have no command line
+            [worker] = [child for child in alive if "lockcache.doctor.checks_worker" in child.cmdline()]
             worker.kill()
 
     report = examine(str(tmp_path), progress=kill_the_worker)
