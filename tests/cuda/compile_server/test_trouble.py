@@ -134,7 +134,8 @@ def test_a_stopped_holder_and_its_stopped_child_end_with_the_server(place: Path,
     assert state is not None
     holder = held()
     with silent_caller():  # its child waits for what it has
-        wait_until(lambda: bool(children_of(holder)))
+        # Asleep: it is past what it does first, which is to tie itself to its holder.
+        wait_until(lambda: bool(children_of(holder)) and all(map(is_asleep, children_of(holder))))
         stopped = [*children_of(holder), holder]
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
