@@ -282,10 +282,10 @@ class _Write:
         return f"evicted {self._evictions} times for a full disk" if evicted.entries else None
 
 
-def _refuse_above(limit_bytes: int | None, size_bytes: int, beside: str = "") -> None:
+def _refuse_above(limit_bytes: int | None, size_bytes: int, where: str = "") -> None:
     """Raise :class:`RefusedError` for so many bytes, if they can never be stored, however long the write waits."""
     if limit_bytes is not None and size_bytes > limit_bytes:
-        left = f"the directory's cap leaves{beside} ({limit_bytes})"
+        left = f"the directory's cap leaves{where} ({limit_bytes})"
         raise RefusedError(f"{size_bytes} bytes on disk are more than {left}")
 
 

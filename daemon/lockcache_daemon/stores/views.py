@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from lockcache.filestream.accounting import total_of
-from lockcache.filestream.eviction import Need, choose_of_all, unpinned
+from lockcache.filestream.eviction import Need, choose_of_all, stated_limit_bytes, unpinned
 from lockcache.filestream.inspect import name_namespace
 from lockcache.integrations.pyptx_directory import guest_layout
 from lockcache.integrations.staged import staged_bytes
@@ -21,7 +21,6 @@ from lockcache.lowlevel import (
     Layout,
     Priority,
     Slot,
-    StatedPolicy,
     all_entries,
     choose_victims,
     measured,
@@ -52,7 +51,7 @@ def view_lockcache(root: str, stop: StopSignals) -> Seen:
         layout,
         lambda: _measure(layout, stop),
         lambda need, priority: choose_of_all(layout, need, stop.is_set, priority),
-        lambda: unpinned(layout, all_entries(layout, stop.is_set), StatedPolicy(layout).load().max_size_bytes),
+        lambda: unpinned(layout, all_entries(layout, stop.is_set), stated_limit_bytes(layout)),
         partial(name_namespace, layout),
     )
 

@@ -15,10 +15,9 @@ from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.output import ask, entry_lines, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.cli.signals import interrupts
-from lockcache.filestream.accounting import space_of
-from lockcache.filestream.eviction import unpinned
+from lockcache.filestream.eviction import stated_limit_bytes, unpinned
 from lockcache.filestream.inspect import least_recent
-from lockcache.lowlevel import SHARDS, Described, Evicted, Found, Layout, Selection, StatedPolicy
+from lockcache.lowlevel import SHARDS, Described, Evicted, Found, Layout, Selection
 from lockcache.sizes import counted, format_size
 
 # Of what a dry run would evict, the first so many are named.
@@ -115,8 +114,7 @@ def _choose(catalogue: Catalogue, selection: Selection, needed_bytes: int | None
         return []
     with step_bar("looking", SHARDS) as advance:
         selected, layout = select(catalogue, selection, lambda: advance(1)), catalogue.layout
-        limit = StatedPolicy(layout).load().entries_limit_bytes(space_of(layout))
-        return least_recent(unpinned(layout, selected, limit), needed_bytes)
+        return least_recent(unpinned(layout, selected, stated_limit_bytes(layout)), needed_bytes)
 
 
 def _report(

@@ -11,9 +11,8 @@ from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, resolve_name
 from lockcache.cli.open_directory import look, open_directory
 from lockcache.cli.output import entry_lines, plain, print_json, size_in_words
-from lockcache.filestream.accounting import space_of
-from lockcache.filestream.eviction import change_pins, most_pinned_bytes, pinned_sizes
-from lockcache.lowlevel import Described, Layout, StatedPolicy, describe_entry, find_entry
+from lockcache.filestream.eviction import change_pins, most_pinned_bytes, pinned_sizes, stated_limit_bytes
+from lockcache.lowlevel import Described, Layout, describe_entry, find_entry
 from lockcache.remote.manifest import read_manifest
 from lockcache.sizes import counted, format_size
 
@@ -62,8 +61,7 @@ def command(keys: tuple[str, ...], directory: str | None, manifest: str | None, 
 
 def report(layout: Layout, done: str, changed: list[str], as_json: bool, more: dict[str, int]) -> None:
     """Print what was changed, and what is pinned now."""
-    pins = pinned_sizes(layout)
-    limit = StatedPolicy(layout).load().entries_limit_bytes(space_of(layout))
+    pins, limit = pinned_sizes(layout), stated_limit_bytes(layout)
     taken = sum(pin.size_bytes for pin in pins)
     if as_json:
         room = None if limit is None else most_pinned_bytes(limit)

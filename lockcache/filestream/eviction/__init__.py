@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from lockcache.filestream.eviction.choose import Goal, Need, batch_of, choose_victims, first_enough
     from lockcache.filestream.eviction.evict import all_entries, choose_of_all, evict_to_limit, sweep
     from lockcache.filestream.eviction.pins import MOST_PINS, TooManyPinsError, change_pins, most_pinned_bytes
-    from lockcache.filestream.eviction.pins import pinned_bytes, pinned_sizes, protected, unpinned
+    from lockcache.filestream.eviction.pins import pinned_bytes, pinned_sizes, protected
+    from lockcache.filestream.eviction.pins import stated_limit_bytes, unpinned
     from lockcache.filestream.eviction.remove import Evicted, remove_victims
     from lockcache.filestream.eviction.value import Order
 else:

@@ -2,9 +2,10 @@
 """Pins: entries that no eviction chooses, whatever they are worth.
 
 One file, ``lockcache/pins``, and one rule: the pins of the file protect, in their order, the entries that take no more
-than half of the cap together. So the other half is there for what programs compile, whatever somebody writes into the
-file, or lowers the cap to. The file is read by evictions, and by nothing on the way of a hit or a put. It is at most
-32 KiB: a magic and names of entries, 32 bytes each; any other bytes protect nothing.
+than half of the room that the cap leaves for entries. So the other half is there for what programs compile, whatever
+somebody writes into the file, or lowers the cap to. The file is read by evictions, and by a put of more than half of
+that room; no hit and no other put reads it. It is at most 32 KiB: a magic and names of entries, 32 bytes each; any
+other bytes protect nothing.
 
 A pin is of a key: an entry that is replaced stays pinned, and one that is deleted is again once it is stored again.
 Deleting, ``lockcache rm`` and ``clear`` remove pinned entries like others.
@@ -16,7 +17,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting import Found, space_of
+from lockcache.filestream.accounting import Found, StatedPolicy, space_of
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import Layout, read_small, replacing, write_all
 
@@ -28,6 +29,7 @@ __all__ = [
     "pinned_bytes",
     "pinned_sizes",
     "protected",
+    "stated_limit_bytes",
     "unpinned",
 ]
 
@@ -53,6 +55,11 @@ class Pinned(NamedTuple):
 def most_pinned_bytes(limit_bytes: int) -> int:
     """Returns what pinned entries may take of what a cap leaves for entries (:meth:`.Policy.entries_limit_bytes`)."""
     return limit_bytes // 2
+
+
+def stated_limit_bytes(layout: Layout) -> int | None:
+    """Returns what the stated cap leaves for entries, for callers that have no directory open. Raises OSError."""
+    return StatedPolicy(layout).load().entries_limit_bytes(space_of(layout))
 
 
 def read_pins(layout: Layout) -> list[str]:
