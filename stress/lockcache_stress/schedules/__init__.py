@@ -17,8 +17,9 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_stress.schedules.explore import Experiment, Explored, Explorer, Violation
     from lockcache_stress.schedules.judge import disk_bytes, used_shards
-    from lockcache_stress.schedules.operations import FAR, FARTHER, KEY, NEAR, NEW, OPERATIONS, Begin, Workplace
+    from lockcache_stress.schedules.operations import FAR, FARTHER, KEY, NEAR, NEW, OPERATIONS, Begin
     from lockcache_stress.schedules.operations import lower_cap, name_of, names_of_entries, value_of
+    from lockcache_stress.schedules.directory import Workplace
     from lockcache_stress.schedules.planted import PLANTED, Planted
     from lockcache_stress.schedules.plans import PAIRS, TRIPLES, explore_all, explore_one, is_found
     from lockcache_stress.schedules.plans import planted_experiment, prove_all, workplace

@@ -24,8 +24,9 @@ from functools import partial
 from typing import Any, Final
 
 from lockcache_stress.schedules.calls import Seen, accesses
+from lockcache_stress.schedules.directory import Workplace
 from lockcache_stress.schedules.judge import judge, look
-from lockcache_stress.schedules.operations import OPERATIONS, Begin, Workplace
+from lockcache_stress.schedules.operations import OPERATIONS, Begin
 from lockcache_stress.schedules.planted import PLANTED
 from lockcache_stress.schedules.running import Decision, Ran, Rules, Runner, decode, encode
 

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from lockcache.filestream.accounting import NOT_COUNTED, bytes_in, decode_head, read_state
 from lockcache.lowlevel import CacheDirectory, entry_name, recount_shard
-from lockcache_stress.schedules.operations import FARTHER, KEY, NAMES, NEW, SHARD, Workplace, lower_cap, name_of
+from lockcache_stress.schedules.directory import Workplace
+from lockcache_stress.schedules.operations import FARTHER, KEY, NAMES, NEW, SHARD, lower_cap, name_of
 from lockcache_stress.schedules.running import Process, Ran
 
 _BLOCK: Final = 4096

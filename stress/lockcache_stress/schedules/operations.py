@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operations whose orders are run, and the directory in which they begin.
+"""The operations whose orders are run.
 
 Each is one real call of a program on a cache that it has open. All work on one key, among two others of its shard and
 one of another shard.
@@ -7,8 +7,6 @@ one of another shard.
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,17 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream import EntryWriter
-from lockcache.filestream.accounting import NOT_COUNTED, Head, encode_page, replace_state
-from lockcache.filestream.disk import Space, make_private_folder
+from lockcache.filestream.disk import Space
 from lockcache.filestream.entry import remove_empty_folders_locked
-from lockcache.lowlevel import CacheDirectory, Layout, Policy, entry_name, reap, recount_shard
-from lockcache_stress.experiments import die
+from lockcache.lowlevel import CacheDirectory, entry_name, reap, recount_shard
 from lockcache_stress.schedules.worker import Stepper
 
-_SPACE: Final = Space(4096)
-_LOCK_SECONDS: Final = 5.0
-_OLD_SECONDS: Final = 100.0
+SPACE: Final = Space(4096)
+LOCK_SECONDS: Final = 5.0
 
 
 def _keys_in_shard(shard: str) -> Iterator[bytes]:
@@ -44,7 +38,7 @@ FAR: Final = b"far"
 FAR_SHARD: Final = 0xA0
 FARTHER: Final = next(_keys_in_shard("a0"))
 OLDER: Final = Entry(b"older" * 500, {"name": "older"})
-_OTHER: Final = Entry(b"other" * 500, {"name": "other"})
+OTHER: Final = Entry(b"other" * 500, {"name": "other"})
 NAMES: Final = {KEY: "key", NEW: "new", FAR: "far", FARTHER: "farther", NEAR[0]: "near", NEAR[1]: "nearer"}
 
 
@@ -70,7 +64,7 @@ def names_of_entries(begin: Begin) -> dict[bytes, str]:
 
 _CODES: Final = {
     "older": OLDER.code,
-    "other": _OTHER.code,
+    "other": OTHER.code,
     **{f"{NAMES[key]}-{number}": value_of(number, key).code for key in NAMES for number in range(4)},
 }
 
@@ -129,12 +123,13 @@ class Actor:
 
     def open(self, cap: int | None = None) -> FileStreamProgramCache:
         """Returns another cache object."""
-        return _open(self.root, cap)
+        return open_cache(self.root, cap)
 
 
-def _open(root: str, cap: int | None = None, *, record_files: bool = False) -> FileStreamProgramCache:
+def open_cache(root: str, cap: int | None = None, *, record_files: bool = False) -> FileStreamProgramCache:
+    """Returns a cache object on the directory of an experiment."""
     return FileStreamProgramCache(
-        root, max_size_bytes=cap, lock_timeout_seconds=_LOCK_SECONDS, record_files=record_files
+        root, max_size_bytes=cap, lock_timeout_seconds=LOCK_SECONDS, record_files=record_files
     )
 
 
@@ -236,7 +231,7 @@ def _policy(actor: Actor) -> None:
 
 def lower_cap(cap: int | None) -> int:
     """Returns the cap that the operation ``policy`` sets: one entry less."""
-    return (cap or 0) - _SPACE.block_bytes
+    return (cap or 0) - SPACE.block_bytes
 
 
 def _count(actor: Actor) -> None:
@@ -322,116 +317,3 @@ OPERATIONS: Final = {
         "the directory is made, and a key is put", _create, Begin(is_missing=True), opens=True, seldom=True
     ),
 }
-
-
-class Workplace:
-    """The directory of one experiment, which is put back to its beginning before each run."""
-
-    def __init__(self, root: str, begin: Begin) -> None:
-        self.root, self.begin = root, begin
-        self.layout = Layout(root)
-        self.cap: int | None = None
-        self._files: list[tuple[str, bytes, dict[str, bytes], tuple[int, int]]] = []
-        self._folders: list[str] = []
-        if not begin.is_missing:
-            self._make()
-            self._remember()
-
-    def _make(self) -> None:
-        layout = self.layout
-        for folder in (layout.root, layout.own, layout.tmp):
-            make_private_folder(folder)
-        # Files count as on a file system where neither folders nor attributes take blocks: alike on all of them.
-        replace_state(layout, encode_page(Head(NOT_COUNTED, _SPACE, Policy())))
-        with self.open() as cache:
-            if self.begin.has_older:
-                cache.put_entry(KEY, OLDER)
-            for key in (*NEAR, FAR):
-                cache.put_entry(key, _OTHER)
-            cache.recount()
-        if self.begin.has_dead:
-            self._leave_dead()
-        if self.begin.has_empty_folder:
-            make_private_folder(layout.entry_shard(FAR_SHARD))
-        if self.begin.is_capped:
-            directory = CacheDirectory(self.root, _LOCK_SECONDS)
-            self.cap = directory.usage().total_bytes() + (0 if self.begin.is_full else _SPACE.block_bytes)
-            directory.close()
-            FileStreamProgramCache(self.root, max_size_bytes=self.cap).close()
-
-    def _leave_dead(self) -> None:
-        with self.open() as cache:
-            cache.stats()
-            if die(lambda: cache.put_entry(NEW, _OTHER), 1, ("rename",)) is None:
-                raise RuntimeError("a put makes no call to rename any more, and this has to follow")
-
-    def _remember(self) -> None:
-        """Keep the files. The older ones are older: the key's entry was used first, and what the dead left is old."""
-        for number, key in enumerate((KEY, *NEAR, FAR)):
-            path = self.layout.entry(entry_name(key))
-            if os.path.exists(path):
-                used = time.time() - _OLD_SECONDS + number
-                os.utime(path, (used, used))
-        for folder, _, files in os.walk(self.root):
-            self._folders.append(folder)
-            for file in files:
-                path = os.path.join(folder, file)
-                status = os.lstat(path)
-                with open(path, "rb") as opened:
-                    content = opened.read()
-                attributes = {name: os.getxattr(path, name) for name in os.listxattr(path)}
-                old_ns = int((time.time() - _OLD_SECONDS) * 1e9)
-                times = (status.st_atime_ns, status.st_mtime_ns) if "/entries/" in path else (old_ns, old_ns)
-                self._files.append((path, content, attributes, times))
-
-    def open(self) -> FileStreamProgramCache:
-        """Returns a cache object, as each process of the experiment has one."""
-        return _open(self.root, record_files=self.begin.has_record_files)
-
-    def reset(self) -> None:
-        """Put the directory back to its beginning."""
-        keep = {self.root, self.layout.own}  # the page states the inode of this one
-        if self.begin.is_missing:
-            shutil.rmtree(self.root, ignore_errors=True)
-            return
-        _empty(self.root, keep)
-        for folder in self._folders:
-            if folder not in keep:
-                os.mkdir(folder, 0o700)
-        for path, content, attributes, times in self._files:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.write(fd, content)
-            for name, value in attributes.items():
-                os.setxattr(fd, name, value)
-            os.close(fd)
-            os.utime(path, ns=times)
-
-    def act_of(
-        self, operation: Operation, number: int, plant: Callable[[], None] | None
-    ) -> Callable[[Stepper], Callable[[], None]]:
-        """Returns what prepares the operation in its process, and returns it. ``plant``: breaks the library there."""
-
-        def prepare(stepper: Stepper) -> Callable[[], None]:
-            if plant is not None:
-                plant()
-            cache = None
-            if not operation.opens:
-                cache = self.open()
-                vars(EntryWriter)["_puts"].__set__(
-                    cache._parts.writer, 0
-                )  # so that a put does not reap: that is an operation of its own
-            actor = Actor(stepper, number, self.root, cache)
-            return lambda: operation.act(actor)
-
-        return prepare
-
-
-def _empty(folder: str, keep: set[str]) -> None:
-    with os.scandir(folder) as found:
-        for each in found:
-            if not each.is_dir(follow_symlinks=False):
-                os.unlink(each.path)
-                continue
-            _empty(each.path, keep)
-            if each.path not in keep:
-                os.rmdir(each.path)
