@@ -19,11 +19,11 @@ from pathlib import Path
 import lockcache
 from lockcache.filestream.disk import entry_name
 
-def compute():
+def compute(waiter):
     deadline = time.monotonic() + 60
-    while not Path("waiter").exists() and time.monotonic() < deadline:
+    sleeps_at = Path(f"/proc/{waiter.pid}/wchan")  # at its bell, once it waits
+    while not (Path("waiter").exists() and "poll" in sleeps_at.read_text()) and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(0.2)  # no event says that a process waits in the kernel
     return b"code"
 
 with lockcache.FileStreamProgramCache() as cache:
@@ -32,7 +32,7 @@ with lockcache.FileStreamProgramCache() as cache:
         def first():
             global waiter
             waiter = subprocess.Popen([sys.executable, __file__, "waits"])
-            return compute()
+            return compute(waiter)
         cache.get_or_compute("kernel", first, label="gemm<float>")
         assert waiter.wait() == 0
         assert subprocess.run([sys.executable, __file__, "dies"]).returncode == -signal.SIGKILL

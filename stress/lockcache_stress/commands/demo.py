@@ -43,7 +43,7 @@ def demo_command(shell: Shell, processes: int, kernels: int, seconds: float, ver
 def page(outcome: DemoOutcome) -> list[str]:
     """Returns the result in lines of at most 80 columns."""
     rows = [
-        _row("", "first start", "second", "first start", "second"),
+        _row("", "first start", "next start", "first start", "next start"),
         _row("compilations", *(f"{start.compiles:,}" for start in outcome.starts)),
         _row("wall time", *(_seconds(start.seconds) for start in outcome.starts)),
         _row("processor time", *(_seconds(start.cpu_seconds) for start in outcome.starts)),
@@ -56,7 +56,7 @@ def page(outcome: DemoOutcome) -> list[str]:
         f"{'':26}{'without a cache':>18}{'with lockcache':>23}",
         *rows,
         "",
-        f"The second start with lockcache takes 1/{1 / faster:,.0f} of the time.",
+        f"The next start with lockcache takes 1/{1 / faster:,.0f} of the time.",
         verdict,
     ]
     for kept in outcome.kept:
