@@ -5,7 +5,8 @@ A waiter that polls pays 70 us for each wake-up, and two hundred of them take th
 wait for. So waiters sleep in the kernel, at a FIFO that they make and open: the bell.
 
 A bell wakes in one of two modes. For all: the holder of a turn opens the FIFO for writing, removes its name and closes
-it, which wakes every reader at once (:func:`ring`). Where nobody waits, this is one call that finds no file. In a
+it, which wakes every reader at once (:func:`ring`). Where nobody waits, this is one call that finds no file. A byte
+that is written in between says to all who listened then, and to nobody else, that they have what they wait for. In a
 queue: for what only one waiter can have at a time, since to wake two hundred for each of them would cost as much as to
 poll. Each byte that is written to the FIFO wakes one waiter, the one that came first. A death rings no bell: the kernel
 reports the death of a process on this host through a pidfd.
@@ -85,9 +86,12 @@ class _Descriptor(io.FileIO):
         self.close()
 
 
-def ring(layout: Layout, path: str, *, is_queue: bool = False) -> None:
+def ring(layout: Layout, path: str, *, is_queue: bool = False, is_granted: Callable[[], bool] | None = None) -> None:
     """Wake all listeners, and remove the bell; of a queue, wake the first. Raises nothing: a waiter that is not woken
     checks by itself.
+
+    ``is_granted``: asked when nobody can begin to listen any more, and before anybody wakes. Where it returns true, all
+    listeners find it with the wake-up (:attr:`Waiter.is_granted`).
 
     Where nobody waits, this is one call that finds no file. A file of another kind, which somebody planted, is removed.
     """
@@ -102,6 +106,8 @@ def ring(layout: Layout, path: str, *, is_queue: bool = False) -> None:
         with bell as fd:
             if not is_queue:
                 layout.reach.unlink(path)  # before they wake: a listener that goes on waiting needs a new one
+                if is_granted is not None and is_granted():
+                    os.write(fd, b".")  # which nobody reads: it is there for all
             # Unread bytes are of waiters that were woken and are stopped, or gone.
             elif _is_fifo(fd) and _unread_bytes(fd) < _MOST_UNREAD_BYTES:
                 os.write(fd, b".")
@@ -118,7 +124,18 @@ def _unread_bytes(fd: int) -> int:
 class Waiter:
     """One who waits: sleeps until its bell rings, a process dies, or it is time to look by itself."""
 
-    __slots__ = ("_awaits_death", "_began", "_bell", "_is_queue", "_layout", "_path", "_pidfd", "_poll", "has_bell")
+    __slots__ = (
+        "_awaits_death",
+        "_began",
+        "_bell",
+        "_is_queue",
+        "_layout",
+        "_path",
+        "_pidfd",
+        "_poll",
+        "has_bell",
+        "is_granted",
+    )
 
     def __init__(self, layout: Layout, bell: str, *, is_queue: bool = False, awaits_death: bool = False) -> None:
         """``is_queue``: a wake-up is for one waiter at a time, in the order in which they began to listen.
@@ -135,6 +152,8 @@ class Waiter:
         self._poll: select.epoll | None = None
         #: Whether there ever was a bell of which somebody may have to remove the name.
         self.has_bell = False
+        #: Whether the one who rang the bell said that all who listened have what they wait for.
+        self.is_granted = False
 
     @property
     def waited_seconds(self) -> float:
@@ -187,12 +206,13 @@ class Waiter:
         if self._bell is None and self._pidfd is None:
             time.sleep(seconds)
             return False
-        ready = {fd for fd, _ in self._polled().poll(seconds)}
+        ready = dict(self._polled().poll(seconds))
         if self._pidfd is not None and self._pidfd.fileno() in ready:
             self._pidfd = self._poll = None
         if self._bell is not None and self._bell.fileno() in ready:
             if self._is_queue:
                 return bool(self._bell.read(1))  # another waiter may have read it first
+            self.is_granted = bool(ready[self._bell.fileno()] & select.EPOLLIN)
             self._bell = self._poll = None
         return bool(ready)
 

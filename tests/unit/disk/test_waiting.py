@@ -51,6 +51,25 @@ def test_ringing_wakes_everybody_who_listens_once_and_removes_the_bell(bell: Pat
     assert not bell.exists()
 
 
+@pytest.mark.parametrize("is_granted", [True, False])
+def test_a_bell_says_to_all_who_listened_when_it_was_asked_whether_they_have_what_they_wait_for(
+    bell: Path, is_granted: bool
+) -> None:
+    layout = Layout(str(bell.parent))
+    waiters, late = [listening(bell) for _ in range(3)], []
+
+    def ask() -> bool:
+        late.append(listening(bell))  # at a bell of its own
+        return is_granted
+
+    ring(layout, str(bell), is_granted=ask)
+    assert [hears(waiter) and waiter.is_granted for waiter in waiters] == [is_granted] * 3
+    assert not late[0].sleep(0.0)
+    ring(layout, str(bell))
+    assert hears(late[0])
+    assert not late[0].is_granted
+
+
 def test_who_goes_on_waiting_listens_for_the_next_ring(bell: Path) -> None:
     waiter = listening(bell)
     ring(Layout(str(bell.parent)), str(bell))

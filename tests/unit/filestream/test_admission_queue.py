@@ -16,10 +16,11 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.admission import Admission
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import PlantedFolderError, waiting
+from lockcache.filestream.disk import PlantedFolderError, ring, waiting
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.eviction import evict_to_limit
+from lockcache.filestream.policy import Policy
 from tests.daemon.daemon_process import until, until_asleep
 from tests.threads import run_threads
 from tests.unit.material import open_directory, put
@@ -95,6 +96,44 @@ def test_who_waits_is_woken_when_the_head_leaves(directory, other, monkeypatch):
     assert not waiting_thread.is_alive()
     assert has_a_head(directory)
     second.leave()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_under_cap", [True, False])
+def test_small_writes_go_on_whose_reservations_the_head_saw_at_or_under_the_cap(
+    directory, other, monkeypatch, is_under_cap
+):
+    """Though others came before they woke and filled the cache; but not where those came before the head looked."""
+    monkeypatch.setattr(waiting, "WOKEN", waiting.Pace(*[3600.0] * 5))
+    directory.policy.replace(Policy(1000))
+    for number in range(10):
+        put(directory, b"%d" % number, b"x" * 100)
+    mine, later = (StagedEntry(directory, f"{number:02x}" + "0" * 62, size) for number, size in ((1, 10), (2, 2000)))
+    mine.reserve()
+    head, waiter = (room_in(each, 30.0 if is_under_cap else 0.5) for each in (directory, other))
+    assert head._is_head()
+    going_on = []
+    thread = threading.Thread(target=lambda: going_on.append(waiter.make_room(1000, 10)))
+    thread.start()
+    until(lambda: os.path.lexists(directory.layout.room_bell))
+    until_asleep(thread)
+
+    def fill(layout, path, *, is_granted):
+        if not is_under_cap:
+            later.reserve()
+        ring(layout, path, is_granted=lambda: is_granted() and (not is_under_cap or later.reserve() is None))
+
+    monkeypatch.setattr("lockcache.filestream.admission.ring", fill)
+    assert head.make_room(1000, 0) is is_under_cap
+    thread.join(30)
+    monkeypatch.undo()
+    assert going_on == [is_under_cap]
+    assert head.evicted.entries == (1 if is_under_cap else 10)
+    assert waiter.evicted.entries == 0
+    head.leave()
+    waiter.leave()
+    for each in (mine, later):
+        each.abandon()
 
 
 @pytest.mark.parametrize("queue", ["none", "planted"])
