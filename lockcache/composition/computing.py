@@ -102,7 +102,7 @@ class SharedComputations(ProgramCacheResource):
             # Another process has taken the turn over while this one was overdue.
             if (loaded := self._parts.once.look(turn.name)) is not None:
                 # Not counted as a hit: this one computed it, and was counted as a miss.
-                self._parts.once.counts.take_back_computed(turn.name, loaded)
+                self._reader.take_back_computed(turn.name, loaded)
                 if (published := self._entry(loaded)) is not None:
                     return published
             was_dropped = not (was_stored := self._write(turn.name, code, tail, cost_ns, stated))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from functools import partial
 
 from lockcache.fork import after_fork_in_child
 from lockcache.headers import saved
@@ -27,11 +28,10 @@ def closure_of(request: Request, store: ClosureStore | None = None) -> Closure:
     known = _closures.get(request)
     if known is not None and hold(known.facts):
         return known
-    closure = None if store is None or known is not None else saved.load(request, store)
-    if closure is None:
+    if store is None:
         closure = _walk_again_if_a_file_goes(request)
-        if store is not None:
-            saved.save(request, closure, store)
+    else:
+        closure = saved.load_or_save(request, store, partial(_walk_again_if_a_file_goes, request))
     if closure.settled:
         _closures.put(request, closure)
     return closure

@@ -26,6 +26,8 @@ import json
 import os
 import sys
 import zlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 from lockcache.explain import decode_parts
@@ -64,10 +66,35 @@ class ClosureStore(Protocol):
     def store(self, name: bytes, content: bytes) -> None:
         """Keep it if possible."""
 
+    def turn(self, name: bytes, stale: bytes | None) -> AbstractContextManager[bytes | None]:
+        """Enter the caller's turn to find out what is to be stored under a name, after those who have it before.
+
+        Yields what one of these stored, and ends the turn at once then. ``stale``: what is stored and holds no longer.
+        """
+
+
+def load_or_save(request: Request, store: ClosureStore, find: Callable[[], Closure]) -> Closure:
+    """Returns the closure that a process saved for this request, or saves what ``find`` returns.
+
+    Of processes that want one at once, one reads the headers, and the others wait for it: they would all take as long.
+    """
+    content = store.load(_name(request))
+    closure = _decoded(content, store)
+    if closure is None:
+        with store.turn(_name(request), content) as found:
+            closure = _decoded(found, store)
+            if closure is None:
+                closure = find()
+                save(request, closure, store)
+    return closure
+
 
 def load(request: Request, store: ClosureStore) -> Closure | None:
     """Returns the closure that a process saved for this request, if it is the closure as it is now."""
-    saved = store.load(_name(request))
+    return _decoded(store.load(_name(request)), store)
+
+
+def _decoded(saved: bytes | None, store: ClosureStore) -> Closure | None:
     try:
         return None if saved is None else _decode(saved, store)
     except (LookupError, TypeError, ValueError, OSError, OverflowError, RecursionError, zlib.error):

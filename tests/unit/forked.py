@@ -16,11 +16,12 @@ _CHILD_SECONDS = 60
 
 def in_child(work: Callable[[], Any]) -> Any:
     """Returns the result of ``work()`` in a child made by ``os.fork``. Raises AssertionError for its exception."""
-    pid, read = _start(work)
+    pid, read = start(work)
     return finish(pid, read)
 
 
-def _start(work: Callable[[], Any]) -> tuple[int, int]:
+def start(work: Callable[[], Any]) -> tuple[int, int]:
+    """Call ``work()`` in a child. Returns its number and the pipe that its answer comes by, for :func:`finish`."""
     read, write = os.pipe()
     pid = os.fork()
     if pid:

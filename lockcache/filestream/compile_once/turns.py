@@ -22,13 +22,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import Final, Protocol
 
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.compile_once.lease import GENERATIONS, Holder, LeaseTurn, Turns
 from lockcache.filestream.disk import LOCAL, Layout, Waiter, myself
-from lockcache.filestream.entry import EntryReader, Load
+from lockcache.filestream.entry import Load
 from lockcache.fork import after_fork_in_child
 
 _log = logging.getLogger("lockcache")
@@ -44,10 +44,19 @@ _NOTICES: Final = ((2.0, logging.INFO, "waiting"), (10.0, logging.WARNING, "stil
 _SETTLED_SECONDS: Final = 0.05
 
 
+class Counts(Protocol):
+    """Where look-ups are counted: :class:`~lockcache.filestream.entry.EntryReader` for entries."""
+
+    misses: int
+
+    def note_wait(self, name: str, seconds: float) -> None:
+        """Count that a caller who was served had waited."""
+
+
 class CompileOnce:
     """Decides whose turn it is, for one directory."""
 
-    def __init__(self, layout: Layout, load: Load, counts: EntryReader, timeout_seconds: float | None) -> None:
+    def __init__(self, layout: Layout, load: Load, counts: Counts, timeout_seconds: float | None) -> None:
         """``counts``: where ``load`` counts."""
         self.layout = layout
         self.counts = counts

@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
+import errno
+import multiprocessing
 import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockcache import FileStreamProgramCache, TieredProgramCache
 from lockcache.filestream.closures import ClosureFile
 from lockcache.filestream.disk import Mount
-from lockcache.headers import Evidence
+from lockcache.headers import Evidence, examine, files
 from lockcache.memory import InMemoryProgramCache
+from tests.unit.forked import finish as finish_child, start as start_child
 
 NAME, OTHER = bytes(32), bytes([*range(32)])
 CONTENT = os.urandom(5000)
@@ -63,12 +69,92 @@ def test_a_64th_of_the_cap_is_never_exceeded(cache_path: Path) -> None:
         assert (path.stat().st_blocks * 512 if path.exists() else 0) <= cap / 64
 
 
-def test_what_is_too_large_for_a_slot_is_not_kept(cache_path: Path) -> None:
+SLOT = 32 * 1024
+
+
+@pytest.mark.parametrize("slot", [0, 1022, 1023])
+@pytest.mark.parametrize("size", [SLOT - 44, SLOT - 43, 3 * SLOT, 8 * SLOT - 44])
+def test_a_large_one_takes_slots_that_follow_each_other(cache_path: Path, slot: int, size: int) -> None:
+    name = bytes(28) + slot.to_bytes(4, "big")
+    content = os.urandom(size)
     with FileStreamProgramCache(cache_path) as cache:
-        closures(cache).store(NAME, bytes(32 * 1024 - 44))
-        assert closures(cache).load(NAME) == bytes(32 * 1024 - 44)
-        closures(cache).store(OTHER, bytes(32 * 1024 - 43))
-        assert closures(cache).load(OTHER) is None
+        closures(cache).store(name, content)
+        assert closures(cache).load(name) == content
+        assert file_of(cache_path).stat().st_size <= 1024 * SLOT
+        closures(cache).store(bytes(28) + ((slot + 1) % 1024).to_bytes(4, "big"), CONTENT)
+        assert closures(cache).load(name) == (content if size == SLOT - 44 else None)
+
+
+def test_what_is_too_large_is_not_kept(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        closures(cache).store(NAME, bytes(8 * SLOT - 43))
+        assert closures(cache).load(NAME) is None
+    with FileStreamProgramCache(cache_path, max_size_bytes=64 * 2 * SLOT) as cache:
+        closures(cache).store(NAME, bytes(2 * SLOT - 43))
+        assert closures(cache).load(NAME) is None
+        closures(cache).store(NAME, bytes(2 * SLOT - 44))
+        assert closures(cache).load(NAME) == bytes(2 * SLOT - 44)
+
+
+@pytest.fixture
+def header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A header that counts as old enough at once."""
+    monkeypatch.setattr(files, "_RACY_NS", 0)
+    (tmp_path / "own.h").write_text("int one;")
+    return tmp_path / "own.h"
+
+
+@pytest.mark.parametrize("end", ["stores", "dies", "raises"])
+def test_of_processes_that_begin_at_once_one_reads_the_headers(
+    cache_path: Path, header: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    real = files.load
+    (asked, asks), (answered, answers) = os.pipe(), os.pipe()
+    reads = multiprocessing.Value("i", 0)
+
+    def load(path: bytes) -> Any:
+        with reads:
+            reads.value += 1
+            is_first = reads.value == 1
+        if is_first:  # it has the turn, and keeps it until the others wait
+            os.write(asks, b".")
+            if os.read(answered, 1) == b"r":
+                raise OSError(errno.EIO, "the disk fails")
+        return real(path)
+
+    def find() -> bytes:
+        with FileStreamProgramCache(cache_path) as cache:
+            return examine("#include <own.h>", os.fspath(header.parent), store=cache._closures).digest
+
+    monkeypatch.setattr(files, "load", load)
+    first = start_child(find)
+    assert os.read(asked, 1) == b"."
+    others = [start_child(find) for _ in range(3)]
+    leases = cache_path / "lockcache" / "leases"
+    while not list(leases.glob("*.bell")):  # limited by the test's time
+        time.sleep(0.005)
+    if end == "dies":
+        os.kill(first[0], signal.SIGKILL)
+    os.write(answers, b"r" if end == "raises" else b".")
+    assert len({finish_child(*each) for each in others}) == 1
+    os.waitpid(first[0], 0)
+    os.close(first[1])
+    # A failure is everybody's own: no caller waits for it again.
+    assert reads.value == {"stores": 1, "dies": 2}.get(end, reads.value)
+    assert not list(leases.glob("*.bell"))
+
+
+def test_what_holds_no_longer_is_replaced_by_the_first_that_sees_it(cache_path: Path, header: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        before = examine("#include <own.h>", os.fspath(header.parent), store=cache._closures)
+        header.write_text("int other;")
+
+        def find() -> bytes:
+            with FileStreamProgramCache(cache_path) as own:
+                return examine("#include <own.h>", os.fspath(header.parent), store=own._closures).digest
+
+        assert finish_child(*start_child(find)) != before.digest
+        assert finish_child(*start_child(find)) == examine("#include <own.h>", os.fspath(header.parent)).digest
 
 
 def damage(path: Path, at: int) -> None:

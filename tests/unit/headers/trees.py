@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,10 @@ class Store(dict[bytes, bytes]):
 
     def store(self, name: bytes, content: bytes) -> None:
         self[name] = content
+
+    @contextlib.contextmanager
+    def turn(self, name: bytes, stale: bytes | None) -> Iterator[bytes | None]:
+        yield None
 
 
 def forget() -> None:
