@@ -43,8 +43,9 @@ LIMITS: Final[dict[str, Limit]] = {
     "conditions on a special case, lockcache": Limit(40, 40),
     "circles of imports, modules": Limit(0, 0),
     "circles of imports, packages": Limit(0, 0),
-    "code lines, lockcache": Limit(36768, 25010),
-    "code lines, daemon": Limit(5003, 4385),
-    "code lines, stress": Limit(18705, 12509),
-    "code lines, tests": Limit(53800, 43667),
+    # To the next hundred, so that those who work next to each other do not change the same lines all the time.
+    "code lines, lockcache": Limit(36800, 25010),
+    "code lines, daemon": Limit(5100, 4385),
+    "code lines, stress": Limit(18800, 12509),
+    "code lines, tests": Limit(53900, 43667),
 }

@@ -117,8 +117,10 @@ def measure_idle(bench: Bench) -> list[Line]:
 
 def idle_line(entries: int, percent: float, trouble: str, more: Mapping[str, float]) -> Line:
     """Returns the line of an idle daemon, with its memory if ``more`` has that."""
+    # Shards are filled evenly, so that of a million a few are left out.
+    about = round(entries, 1 - len(str(entries)))
     return Line(
-        named(_NAME.format(entries), trouble),
+        named(_NAME.format(about), trouble),
         _BAR.show(percent),
         ratio=f"{more['rss_bytes'] / (1 << 20):.0f} MiB RSS" if "rss_bytes" in more else "",
         bar=str(_BAR),
