@@ -182,6 +182,13 @@ def test_a_first_program_of_its_kind_is_said_to_be_that(cache_path: Path) -> Non
     assert "ago: new, no other entry is called saxpy (2 entries compared)" in run("why", cache_path).stdout
 
 
+def test_entries_that_were_unpacked_are_compared_too(filled: Path, tmp_path: Path) -> None:
+    for words in (("pack", tmp_path / "all.lcb", filled), ("unpack", tmp_path / "all.lcb", tmp_path / "other")):
+        assert run(*words).returncode == 0
+    [asked] = why("last", tmp_path / "other")
+    assert [each["name"] for each in asked["nearest"]] == [entry_name(b"first"), entry_name(b"far")]
+
+
 def test_entries_of_the_seed_are_compared_and_marked(filled: Path, tmp_path: Path) -> None:
     seed, node = tmp_path / "seed.lcb", tmp_path / "node"
     assert run("bundle", "make", "-o", seed, filled).returncode == 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.codec import RecordPlacement, as_entry, bound_with, cost_of, digest_of
     from lockcache.filestream.entry.codec import has_whole_tail, is_known, is_record, is_signed, is_understood, is_whole
     from lockcache.filestream.entry.codec import may_have, pack, unpack
-    from lockcache.filestream.entry.locate import NO_ATTRIBUTE, Prices, find_records, read_record_file
+    from lockcache.filestream.entry.locate import NO_ATTRIBUTE, Prices, find_records
     from lockcache.filestream.entry.reader import EntryReader, Load, reader_of
     from lockcache.filestream.entry.removal import orphan_views, remove_empty_folders_locked, remove_entry
     from lockcache.filestream.entry.removal import remove_locked, remove_orphan_views_locked

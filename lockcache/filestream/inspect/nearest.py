@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from lockcache.explain import FRAMEWORK, Difference, Part, differences
 from lockcache.filestream.accounting import names_in
 from lockcache.filestream.disk import SHARDS, Layout, is_entry_file
-from lockcache.filestream.entry import NO_ATTRIBUTE, NOTE_XATTR, read_record_file
+from lockcache.filestream.entry import NO_ATTRIBUTE, NOTE_XATTR, find_records
 from lockcache.filestream.inspect.describe import Statement, decode_statement, find_entry, read_statement
 from lockcache.filestream.inspect.parallel_reads import read_ahead
 
@@ -197,11 +197,12 @@ def find_nearest(
 
 def _pieces(layout: Layout, name: str) -> list[bytes]:
     """Returns the parts of an entry's key, as they stand in its note; none where it has none."""
+    path = f"{layout.entries}/{name[:2]}/{name[2:]}"
     try:
-        note = _getxattr(f"{layout.entries}/{name[:2]}/{name[2:]}", _XATTR, follow_symlinks=False)
+        note = _getxattr(path, _XATTR, follow_symlinks=False)
     except OSError as error:
-        # Without one the record may be a file, and hold it.
-        note = _record_file(layout, name) if error.errno in NO_ATTRIBUTE else b""
+        # Without one the record may hold what a note does: where records are files, and of what was unpacked.
+        note = _records(layout, path, name) if error.errno in NO_ATTRIBUTE else b""
     return _split(note)
 
 
@@ -215,11 +216,11 @@ def _split(note: bytes) -> list[bytes]:
     return note[begin + len(_BEGIN) : end].split(_BETWEEN) if 0 <= begin < end else []
 
 
-def _record_file(layout: Layout, name: str) -> bytes:
+def _records(layout: Layout, path: str, name: str) -> bytes:
     try:
-        return read_record_file(layout, name) or b""
+        return b"".join(find_records(layout, path, name))
     except OSError:
-        return b""  # the file of another user
+        return b""  # gone, or the file of another user
 
 
 def _compare(layout: Layout, name: str, parts: Sequence[Part], seed: Seed | None) -> Neighbour | None:
