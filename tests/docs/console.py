@@ -19,7 +19,12 @@ _ENDLESS: Final = (
     (re.compile(r"^lockcache-daemon\b(?!.*--(once|dry-run|help)).*(?<!&)$"), " --dry-run"),
     (re.compile(r"^lockcache top\b(?!.*--once).*$"), " --once"),
 )
-_HANG_SECONDS: Final = 60
+_HANG_SECONDS: Final = 300
+
+
+def inside(text: str, root: str) -> str:
+    """Returns the text with the example directories of the documents moved below ``root``."""
+    return re.sub(r"(?<![\w.~/}-])/(?=(scratch|shared|golden|image|etc/lockcache|var/lib)\b)", f"{root}/", text)
 
 
 class Step(NamedTuple):
@@ -61,9 +66,7 @@ class Console:
 
     def inside(self, text: str) -> str:
         """Returns the text with the example directories of the documents moved below the root."""
-        return re.sub(
-            r"(?<![\w.~/}-])/(?=(scratch|shared|golden|image|etc/lockcache|var/lib)\b)", f"{self._root}/", text
-        )
+        return inside(text, str(self._root))
 
     def close(self) -> None:
         """End the processes that are left in the background."""

@@ -23,8 +23,14 @@ from typing import Any, Final
 PROJECT: Final = Path(__file__).parents[2]
 _AT_THE_TOP: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 PAGES: Final = sorted([*(PROJECT / page for page in _AT_THE_TOP), *(PROJECT / "docs").rglob("*.md")])
-#: What a newcomer types, and types again: at the second start of these pages the commands are run again too.
-TYPED_AGAIN: Final = [PROJECT / page for page in ("README.md", "docs/quickstart.md", "docs/guides/cuda-core.md")]
+#: What a newcomer begins with.
+BY_NEWCOMERS: Final = [PROJECT / page for page in ("README.md", "docs/quickstart.md", "docs/guides/cuda-core.md")]
+#: Pages that say all that they need, and whose commands are run again at the second start. Not the guide to frameworks,
+#: which imports a cache that Triton filled.
+TYPED_AGAIN: Final = [
+    *(PROJECT / page for page in ("README.md", "docs/quickstart.md", "docs/cli.md")),
+    *(page for page in sorted((PROJECT / "docs" / "guides").glob("*.md")) if page.name != "frameworks.md"),
+]
 
 _BLOCK: Final = re.compile(
     r"^(?P<indent> *)(?P<fence>```+)(?P<language>[^\n]*)\n(?P<text>.*?)^(?P=indent)(?P=fence) *$"

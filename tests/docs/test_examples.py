@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from lockcache.cli.program import COMMANDS
+from tests.docs.console import inside
 from tests.docs.follow_page import follow_twice
-from tests.docs.pages import PAGES, PROJECT, Block, blocks, name
+from tests.docs.pages import PAGES, PROJECT, TYPED_AGAIN, Block, blocks, name
 from tests.matrix_sampling import all_but
 
 # Run or read here. "text" is not an example: drawings, parts of files, what is said elsewhere.
@@ -47,6 +48,20 @@ def test_a_block_that_cannot_run_here_says_why(block: Block) -> None:
 
 def test_few_blocks_cannot_run_here() -> None:
     assert len(NOT_RUN) <= MOST_NOT_RUN, "\n".join(f"{block}: {block.no_run}" for block in NOT_RUN)
+
+
+@pytest.mark.parametrize("page", TYPED_AGAIN, ids=name)
+def test_a_page_shows_all_that_its_examples_need(page: Path) -> None:
+    """Nothing that a reader cannot see: no setup, no file without its name in the text, no folder that we move."""
+    text, shown = page.read_text(), [block for block in blocks(page) if not block.no_run]
+    assert [str(block) for block in shown if block.is_setup] == []
+    assert [block.file for block in shown if block.file and f"`{block.file}`" not in text] == []
+    moved = [
+        block
+        for block in shown
+        if block.language in ("python", "console") and inside(block.text, "elsewhere") != block.text
+    ]
+    assert [str(block) for block in moved] == []
 
 
 def test_every_command_has_an_example_that_is_run() -> None:

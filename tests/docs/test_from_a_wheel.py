@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.follow_page import follow_twice
-from tests.docs.pages import PAGES, PROJECT, TYPED_AGAIN, blocks, name
+from tests.docs.pages import BY_NEWCOMERS, PAGES, PROJECT, TYPED_AGAIN, blocks, name
 
-FOLLOWED = [page for page in PAGES if page.name in ("README.md", "quickstart.md") or page.parent.name == "guides"]
+FOLLOWED = [page for page in PAGES if page in TYPED_AGAIN or page.parent.name == "guides"]
 #: What the material of these tests needs, and no reader.
 _MATERIAL = ("pytest", "pyyaml")
 
@@ -66,7 +66,7 @@ def test_a_reader_with_the_wheel_alone_can_follow(page: Path, python: Path, mate
 @pytest.mark.long
 @pytest.mark.cuda
 @pytest.mark.timeout(600)  # 600 MB of NVIDIA's compilers, into an environment of its own
-@pytest.mark.parametrize("page", TYPED_AGAIN, ids=name)
+@pytest.mark.parametrize("page", BY_NEWCOMERS, ids=name)
 def test_the_extra_cuda_is_all_that_a_kernel_with_cuda_fp16_needs(
     page: Path, cuda_python: Path, tmp_path: Path
 ) -> None:
