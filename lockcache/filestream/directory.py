@@ -29,6 +29,7 @@ from lockcache.filestream.accounting import (
     measure_shard,
     measure_shard_in_full,
     open_page,
+    part_from_original,
     space_of,
     total_of,
 )
@@ -110,7 +111,7 @@ class CacheDirectory:
         #: The accounting page, as it was attached last; not checked, as a writer does under a lock.
         self.page: StatePage | None = None
         # Of the page that was attached last.
-        self._identity: tuple[int, int, int] | None = None
+        self._identity: tuple[int, int, int, int] | None = None
         #: States uses of entries.
         self.recency: Recency
         after_fork_in_child(self)
@@ -379,6 +380,7 @@ class CacheDirectory:
         NFS, whatever their deadline: there is nothing that they could account on. Readers do not come here.
         """
         self._make()
+        part_from_original(self.layout, self.lock_timeout_seconds)
         with self.lock:
             # The process before us may be on another host, and this host may remember its files as missing.
             self.layout.hosts.look(self.layout.own)

@@ -7,14 +7,21 @@ in the copy's own table, which readers read anyway, in memory that all processes
 evicted, and ends with the copy: a newer bundle is read whole. Not promised: that marks of the last seconds survive a
 power cut, or those that are made while the copy is replaced.
 
+A file with a second name is also the seed of another directory, which was copied from this one by hard links, and is
+not written to: a deletion gives this directory a file of its own first. Readers that have the older one open find
+that within a second, for which the deletion waits (:func:`wait_for_readers`). Until then there are both: next to
+what a directory shares with a copy of it, the cap does not count the second one.
+
 Readers and deletions ignore anything in the copy's place that is not a plain file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -29,7 +36,7 @@ from lockcache.filestream.bundle_format import (
     is_whole,
     read_end,
 )
-from lockcache.filestream.disk import READ, UPDATE, Layout
+from lockcache.filestream.disk import READ, UPDATE, Descriptor, Layout, ProcessLock, naming, write_all
 
 _EMPTY: Final = bytes(SLOT.size)
 # The reasons why an entry is not served: it was deleted, or the whole seed is being removed.
@@ -39,6 +46,15 @@ WITHDRAWN: Final = 2
 
 # Slots that are read, and written, at once.
 _AT_ONCE: Final = 4096
+
+# Of a seed that others link again and again.
+_MOST_COPIES: Final = 3
+# A process that attaches a seed has its lock while it copies.
+_LOCK_SECONDS: Final = 10.0
+#: A reader of the seed looks so often whether its file is still the directory's.
+LOOK_SECONDS: Final = 1.0
+# The read-ahead of a parallel file system.
+_COPIED_AT_ONCE_BYTES: Final = 4 << 20
 
 # The errors of opening something else in a file's place: a symlink, a folder, a socket.
 _NO_FILE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
@@ -53,15 +69,71 @@ def hide(layout: Layout, name: str) -> bool:
     """Hide an entry in the seed, if there is one. Returns whether it was served. Raises :class:`OSError`."""
     if not os.access(layout.seed, os.F_OK, effective_ids=True):
         return False  # of most directories: less than an exception
-    with opened_seed(layout, UPDATE) as fd:
-        table = None if fd is None else _table(fd)
-        if fd is None or table is None:
-            return False
-        offset, flag = _find(fd, table, bytes.fromhex(name))
-        if not offset or flag:
-            return False
-        os.pwrite(fd, bytes([_HIDDEN]), offset + HIDDEN_AT)
-        return True
+    was_linked = False
+    for _ in range(_MOST_COPIES):
+        with opened_seed(layout, UPDATE) as fd:
+            offset = 0 if fd is None else _served_at(fd, bytes.fromhex(name))
+            if fd is None or not offset:
+                return False
+            if has_one_name(fd):
+                os.pwrite(fd, bytes([_HIDDEN]), offset + HIDDEN_AT)
+                break
+        was_linked |= _make_own(layout)
+    else:
+        raise OSError(errno.EMLINK, "it is given another name again and again", layout.seed)
+    if was_linked:
+        wait_for_readers()
+    return True
+
+
+def has_one_name(fd: int) -> bool:
+    """Returns whether an open seed is this directory's alone, and was not replaced."""
+    return os.fstat(fd).st_nlink == 1
+
+
+def wait_for_readers() -> None:
+    """Wait until each process that reads the seed has looked whether another file stands in its place."""
+    time.sleep(LOOK_SECONDS)
+
+
+def _make_own(layout: Layout) -> bool:
+    """Put a copy of the seed, with its marks, into its place. Returns False if it is this directory's alone by now."""
+    lock = ProcessLock(layout.seed_lock, _LOCK_SECONDS, layout=layout)
+    try:
+        with lock, opened_seed(layout) as fd:
+            if fd is None or has_one_name(fd):
+                return False
+            try:
+                with staged_copy(layout, fd, os.fstat(fd).st_size):
+                    layout.reach.rename(staged_seed(layout), layout.seed)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    layout.reach.unlink(staged_seed(layout))
+                raise
+            return True
+    finally:
+        lock.close()
+
+
+def staged_seed(layout: Layout) -> str:
+    """Returns the path of the staged copy. It is fixed, so that the next copy replaces what a death left."""
+    return f"{layout.seed}.new"
+
+
+@contextmanager
+def staged_copy(layout: Layout, source_fd: int, size_bytes: int) -> Iterator[int]:
+    """Yields the descriptor of a staged copy of a bundle, of its first ``size_bytes``. Requires: the seed's lock."""
+    with contextlib.suppress(FileNotFoundError):
+        layout.reach.unlink(staged_seed(layout))
+    made = Descriptor()
+    layout.reach.create(staged_seed(layout), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, made)
+    with made as fd:
+        done = 0
+        with naming(layout.seed):
+            while part := os.pread(source_fd, min(size_bytes - done, _COPIED_AT_ONCE_BYTES), done):
+                write_all(fd, part)
+                done += len(part)
+        yield fd
 
 
 @contextmanager
@@ -81,14 +153,21 @@ def opened_seed(layout: Layout, flags: int = READ) -> Iterator[int | None]:
         yield fd if stat.S_ISREG(os.fstat(fd).st_mode) else None
 
 
-def withdraw(fd: int) -> None:
-    """Let an open seed serve nothing from now on: it was replaced or removed."""
+def withdraw(fd: int) -> bool:
+    """Let an open seed serve nothing from now on: it is being replaced or removed.
+
+    Returns whether its readers know by that. Those of one that is another directory's too are to be waited for once it
+    is gone from here.
+    """
+    if not has_one_name(fd):
+        return False
     for offset, chunk in _chunks(fd):
         changed = bytearray(chunk)
         for at in range(0, len(chunk), SLOT.size):
             if chunk[at : at + SLOT.size] != _EMPTY:
                 changed[at + HIDDEN_AT] = WITHDRAWN
         os.pwrite(fd, changed, offset)
+    return True
 
 
 def stands(layout: Layout) -> bool:
@@ -124,17 +203,20 @@ def _table(fd: int) -> Table | None:
         return None
 
 
-def _find(fd: int, table: Table, name: bytes) -> tuple[int, int]:
-    """Returns the offset of an entry's slot, and its flag; zeros if there is none."""
+def _served_at(fd: int, name: bytes) -> int:
+    """Returns the offset of the slot of an entry that is served; 0 if there is none."""
+    table = _table(fd)
+    if table is None:
+        return 0
     first = int.from_bytes(name[:8], "little")
     for probe in range(MOST_PROBES):
         offset = table.offset + (first + probe) % table.slots * SLOT.size
         slot = os.pread(fd, SLOT.size, offset)
         if slot[:32] == name:
-            return offset, slot[HIDDEN_AT]
+            return 0 if slot[HIDDEN_AT] else offset
         if slot == _EMPTY:
             break
-    return 0, 0
+    return 0
 
 
 def _chunks(fd: int) -> Iterator[tuple[int, bytes]]:

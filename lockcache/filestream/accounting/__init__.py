@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from lockcache.filestream.accounting.hit_counts import HitCounts, add_hits_locked, halve_hits_locked, read_hits
     from lockcache.filestream.accounting.network_pages import NfsPage, ReopenedPage
-    from lockcache.filestream.accounting.pages import FirstCount, open_page
+    from lockcache.filestream.accounting.pages import FirstCount, open_page, part_from_original
     from lockcache.filestream.accounting.run_counts import RunCounts, counts_of_run, note_own_cache
     from lockcache.filestream.accounting.run_record import RUN_HEAD, RUN_VARIABLE, RunPart, append_parts
     from lockcache.filestream.accounting.run_record import note_missing_parts, read_run

@@ -12,9 +12,12 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
+
+from filelock import lock_descriptor
 
 from lockcache.filestream.accounting.head import NOT_COUNTED, Head, decode_head
 from lockcache.filestream.accounting.network_pages import DirectPage, NfsPage, ReopenedPage
@@ -58,6 +61,8 @@ _KINDS: Final[dict[type[Hosts], type[StatePage]]] = {
     Nfs3Hosts: NfsPage,
     FuseHosts: ReopenedPage,
 }
+# While another process removes the lock files of a copy, some 300.
+_PAUSE_SECONDS: Final = 0.001
 _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
 
@@ -101,6 +106,41 @@ def _opened(layout: Layout) -> StatePage:
             if flags == kind.ways[-1] or error.errno not in _NOT_DIRECT:
                 raise
     raise AssertionError("unreachable")
+
+
+def part_from_original(layout: Layout, seconds: float) -> None:
+    """Remove the lock files of a copy by hard links, which are those of the directory that it was copied from.
+
+    Only their names here: the other directory keeps them, and no process waits for one of the other directory. To be
+    called before any lock of the directory is opened, by each process that may be the first one here; they exclude each
+    other by a lock on a folder, of which there are no hard links, for so many seconds at most. Raises nothing: what
+    stays is waited for.
+    """
+    with contextlib.suppress(OSError):
+        if not _is_copy(layout):
+            return
+        with layout.reach.opened(layout.locks) as folder:
+            until = time.monotonic() + seconds
+            while not lock_descriptor(folder.number, blocking=False) and time.monotonic() < until:
+                time.sleep(_PAUSE_SECONDS)
+            if not _is_copy(layout):
+                return  # another process has done it, and made the page
+            for path in _lock_files(layout):
+                with contextlib.suppress(OSError):
+                    if os.lstat(path).st_nlink > 1:
+                        layout.reach.unlink(path)
+
+
+def _is_copy(layout: Layout) -> bool:
+    head = decode_head(read_state(layout))
+    return head is not None and head.folder != NOT_COUNTED and not is_of(layout, head.folder)
+
+
+def _lock_files(layout: Layout) -> Iterator[str]:
+    yield layout.daemon_lock
+    servers = (f"{layout.remote}/{name}" for name in names_in(layout, layout.remote))
+    for folder in (layout.locks, layout.leases, *servers):
+        yield from (f"{folder}/{name}" for name in names_in(layout, folder))
 
 
 class FirstCount(NamedTuple):

@@ -72,7 +72,7 @@ _ANY_FOLDER: Final = 2**64 - 1
 
 # Looked up once, for the write path.
 _lstat, _pread, _pwrite, _pack, _unpack = os.lstat, os.pread, os.pwrite, _SLOT.pack, _SLOT.unpack_from
-_identify: Final = attrgetter("st_dev", "st_ino", "st_size")
+_identify: Final = attrgetter("st_dev", "st_ino", "st_size", "st_nlink")
 # Of all slots at once.
 _all_bytes: Final = struct.Struct("<" + "q8x" * SHARDS).unpack_from
 _all_entries: Final = struct.Struct("<" + "8xq" * SHARDS).unpack_from
@@ -110,15 +110,17 @@ class StatePage:
         #: Whether it was a plain file with one name when it was opened: planted links must not be written.
         self.is_ours_alone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         self._changed_at = status.st_mtime
-        #: Tells it from every other file that is there.
-        self.identity = (status.st_dev, status.st_ino, FILE_BYTES)
+        #: Tells it from every other file that is there, and from itself with a second name: another directory, a copy
+        #: by hard links, has the page too then, and neither may write to it.
+        self.identity = (status.st_dev, status.st_ino, FILE_BYTES, 1)
 
     def is_at(self, path: str) -> bool:
-        """Returns whether ``path`` leads to this page, and it has the size that it must have.
+        """Returns whether ``path`` leads to this page, and it has the size that it must have, and no other name.
 
         If not, the directory was deleted, moved away or made again underneath, and everybody else accounts elsewhere;
-        or the page was damaged, and what is missing would count for nothing. A client of a network file system may
-        still lead to a page that another host has replaced; the server says of it that it has no name.
+        or it was copied by hard links; or the page was damaged, and what is missing would count for nothing. A client
+        of a network file system may still lead to a page that another host has replaced; the server says of it that it
+        has no name.
         """
         try:
             status = _lstat(path)
@@ -126,7 +128,7 @@ class StatePage:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
                 return False
             raise
-        return (status.st_dev, status.st_ino, status.st_size) == self.identity and status.st_nlink > 0
+        return _identify(status) == self.identity
 
     # What a write asks; see :class:`.NfsPage`.
     was_at = is_at

@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,7 +21,7 @@ from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError
 from lockcache.filestream.bundle_format import HIDDEN_AT, SLOT, Table
 from lockcache.filestream.disk import READ, KeptDescriptor, Layout
 from lockcache.filestream.entry import EntryReader, KeyRing
-from lockcache.filestream.seed_marks import WITHDRAWN
+from lockcache.filestream.seed_marks import LOOK_SECONDS, WITHDRAWN
 
 __all__ = ["SeedFile", "SeedSource", "SeededRecords"]
 
@@ -57,6 +58,14 @@ class SeedFile(BundleFile):
     def _is_whole(self, start: bytes, table: Table, end: bytes) -> bool:
         """Compare nothing: the table was compared when the seed was copied, and marks change it."""
         return True
+
+    def is_at_its_path(self) -> bool:
+        """Returns whether the open file is still the directory's: not where a file with a second name was replaced."""
+        try:
+            status = os.lstat(self.path)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._file.identity
 
     def record(self, name: bytes) -> tuple[bytes, int] | None:
         """Returns the record of an entry that it serves, unverified, and the length of its payload.
@@ -113,18 +122,19 @@ class SeededRecords:
 class SeedSource:
     """A directory's seed, for what its entries lack. Damage and refusals are counted in ``counts``."""
 
-    __slots__ = ("_counts", "_keys", "_layout", "_seed")
+    __slots__ = ("_counts", "_keys", "_layout", "_looked_at", "_seed")
 
     def __init__(self, layout: Layout, counts: EntryReader, keys: KeyRing | None) -> None:
         self._layout = layout
         self._counts = counts
         self._keys = keys
         self._seed: SeedFile | None = None
+        self._looked_at = 0.0
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """Returns payload, verified, and record of the seed's entry; ``None`` for a miss."""
         try:
-            seed = self._seed or self._opened()
+            seed = self._current()
             loaded = seed.load(bytes.fromhex(name))
             if loaded is None and seed.is_withdrawn:  # for another one, or for none
                 self.close()
@@ -148,7 +158,7 @@ class SeedSource:
         try:
             if self._seed is not None and self._seed.is_withdrawn:
                 self.close()
-            served = [name.hex() for name in (self._seed or self._opened()).served()]
+            served = [name.hex() for name in self._current().served()]
         except (OSError, MemoryError):
             return []
         return [name for name in served if not has_entry(self._layout, name)]
@@ -159,6 +169,16 @@ class SeedSource:
         if seed is not None:
             seed.close()
 
+    def _current(self) -> SeedFile:
+        seed, now = self._seed, time.monotonic()
+        if seed is not None and now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            if not seed.is_at_its_path():
+                self.close()
+                seed = None
+        return seed or self._opened()
+
     def _opened(self) -> SeedFile:
+        self._looked_at = time.monotonic()
         self._seed = seed = SeedFile(self._layout, self._keys)
         return seed

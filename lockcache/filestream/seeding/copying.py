@@ -12,28 +12,24 @@ import contextlib
 import errno
 import os
 from dataclasses import replace
-from typing import Final
 
 from lockcache.errors import ArchiveError
 from lockcache.filestream.accounting import space_of
 from lockcache.filestream.admission import evict_to_policy
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import (
-    UPDATE,
-    Descriptor,
-    Layout,
-    Space,
-    naming,
-    write_all,
-)
+from lockcache.filestream.disk import UPDATE, Layout, Space
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import Seed, most_seed_bytes
-from lockcache.filestream.seed_marks import is_in_order, opened_seed, withdraw
+from lockcache.filestream.seed_marks import (
+    is_in_order,
+    opened_seed,
+    staged_copy,
+    staged_seed,
+    wait_for_readers,
+    withdraw,
+)
 
 __all__ = ["detached", "largest_bundle_bytes", "replace_copy", "settle", "take_away"]
-
-# The read-ahead of a parallel file system.
-_AT_ONCE_BYTES: Final = 4 << 20
 
 
 def largest_bundle_bytes(layout: Layout, cap: int) -> int:
@@ -49,7 +45,7 @@ def detached(seed: Seed) -> Seed:
 def settle(directory: CacheDirectory) -> None:
     """Remove what a death left: a half made copy, and one that was detached. Requires: the seed's lock."""
     layout, seed = directory.layout, directory.policy.current().seed
-    _unlink(layout, _staged(layout))
+    _unlink(layout, staged_seed(layout))
     if seed is not None and seed.is_detached:
         _take_file(layout)
     if seed is not None and not seed.version:
@@ -75,7 +71,7 @@ def replace_copy(directory: CacheDirectory, source_fd: int, size_bytes: int, wan
     except BaseException:
         # First, because the copy may fill the disk, and every statement takes a block.
         with contextlib.suppress(OSError):
-            _unlink(layout, _staged(layout))
+            _unlink(layout, staged_seed(layout))
         directory.policy.replace_seed(before)
         raise
     directory.policy.replace_seed(wanted)
@@ -85,7 +81,7 @@ def replace_copy(directory: CacheDirectory, source_fd: int, size_bytes: int, wan
 def take_away(directory: CacheDirectory) -> None:
     """Take the copy away, and a half made one, and state that. Raises :class:`OSError`. Requires: the seed's lock."""
     layout, seed = directory.layout, directory.policy.current().seed
-    _unlink(layout, _staged(layout))  # first: there may be no block for anything else
+    _unlink(layout, staged_seed(layout))  # first: there may be no block for anything else
     _take_file(layout)
     if seed is not None and seed != detached(seed):
         directory.policy.replace_seed(detached(seed))
@@ -93,20 +89,16 @@ def take_away(directory: CacheDirectory) -> None:
 
 def _take_file(layout: Layout) -> None:
     with opened_seed(layout, UPDATE) as fd:
-        if fd is not None:
-            withdraw(fd)
+        do_readers_know = fd is None or withdraw(fd)
         _unlink(layout, layout.seed)
+    if not do_readers_know:
+        wait_for_readers()
 
 
 def _copy_bytes(layout: Layout, space: Space) -> int:
     """Returns what the copy that stands takes; 0 for none."""
     with opened_seed(layout) as fd:
         return 0 if fd is None else space.of_bytes(os.fstat(fd).st_size)
-
-
-def _staged(layout: Layout) -> str:
-    """Returns the path of the staged copy. It is fixed, so that the next copy replaces what a death left."""
-    return f"{layout.seed}.new"
 
 
 def _unlink(layout: Layout, path: str) -> None:
@@ -124,18 +116,12 @@ def _make_room(directory: CacheDirectory) -> Evicted:
 
 
 def _copy(layout: Layout, source_fd: int, size_bytes: int, wanted: Seed) -> None:
-    made = Descriptor()
-    layout.reach.create(_staged(layout), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, made)
-    with made as fd:
-        done = 0  # of its size, however it grows meanwhile
-        with naming(layout.seed):
-            while part := os.pread(source_fd, min(size_bytes - done, _AT_ONCE_BYTES), done):
-                write_all(fd, part)
-                done += len(part)
+    with staged_copy(layout, source_fd, size_bytes) as fd:  # of its size, however it grows meanwhile
         if not is_in_order(fd):
             raise ArchiveError(f"{wanted.path} was changed while it was copied: replace a bundle by rename")
         with opened_seed(layout, UPDATE) as older_fd:
-            if older_fd is not None:
-                # First: after a death in between it is copied again, and nobody reads the older one for ever.
-                withdraw(older_fd)
-            layout.reach.rename(_staged(layout), layout.seed)
+            # First: after a death in between it is copied again, and nobody reads the older one for ever.
+            do_readers_know = older_fd is None or withdraw(older_fd)
+            layout.reach.rename(staged_seed(layout), layout.seed)
+    if not do_readers_know:
+        wait_for_readers()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream import seed_marks
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.seeding import attaching, copying
@@ -57,7 +58,7 @@ def test_a_bundle_is_opened_and_copied_once_a_minute(
         bundle.unlink()
         bundle.mkdir()
     elif what == "a full disk":
-        monkeypatch.setattr(copying, "write_all", lambda *_: os.write(os.open("/dev/full", os.O_WRONLY), b"x"))
+        monkeypatch.setattr(seed_marks, "write_all", lambda *_: os.write(os.open("/dev/full", os.O_WRONLY), b"x"))
     _open_often(cache_path, bundle, 1000 if what == "too large" else None)
     assert calls["opened"] == 1
     assert calls["copied"] == (what in ("as it should be", "a full disk"))
