@@ -20,7 +20,15 @@ from typing import Final, TypeVar
 from lockcache.fork import after_fork_in_child, unforked
 from lockcache.remote.counters import RemoteCounts
 from lockcache.remote.sending import Sender, do_nothing, sender_with
-from lockcache.remote.servers import Answer, RemoteError, RemoteUrl, Transport, call_within, open_transport
+from lockcache.remote.servers import (
+    Answer,
+    RemoteError,
+    RemoteUrl,
+    Transport,
+    call_within,
+    more_seconds,
+    open_transport,
+)
 from lockcache.remote.wait_limits import Breaker, Patience, patience_with
 
 __all__ = ["READING", "RESTING", "Link"]
@@ -130,17 +138,40 @@ class Link:
         transport = None
         try:
             transport = self._opened()
-            answer, seconds = call_within(self.patience.for_call(), partial(call, transport))
+            answer, seconds = self._in_time(call, transport)
         except RemoteError as error:
             self.patience.charge(error.seconds, is_answered=error.answer is Answer.REFUSED)
             self._note_failure(error, transport, direction)
             return None
         size_bytes = 0 if receive is None else receive(answer)
-        if is_waiting or self.patience.charge(seconds, is_answered=True, received_bytes=size_bytes):
+        self.patience.has_believed |= size_bytes > 0
+        if is_waiting or self.patience.charge(seconds, is_answered=True, more_seconds=more_seconds(size_bytes)):
             self._failures.note_success(direction)
         elif self.patience.is_over():
             self._failures.give_up("it is too slow to be worth waiting for")
         return answer
+
+    def _in_time(self, call: Callable[[Transport], _T], transport: Transport) -> tuple[_T, float]:
+        """Make a call that is waited for: the longer, the more of its answer comes from a server that is believed.
+
+        Raises :class:`RemoteError`.
+        """
+        had_bytes = transport.arrived_bytes()
+
+        def came_bytes() -> int:
+            return transport.arrived_bytes() - had_bytes
+
+        def more() -> float:
+            return more_seconds(came_bytes()) if self.patience.has_believed else 0.0
+
+        try:
+            return call_within(self.patience.for_call(), partial(call, transport), more)
+        except RemoteError as error:
+            is_large = self.patience.has_believed and came_bytes() > _LARGE_BYTES
+            if error.answer is not Answer.SILENT or not is_large:
+                raise
+            words = f"{came_bytes() / 1e6:.1f} MB of an entry came in {error.seconds:.1f} s, which is too slow"
+            raise RemoteError(words, Answer.SLOW, seconds=error.seconds) from None
 
     def tell(self, call: Callable[[Transport], object], size_bytes: int = 0) -> bool:
         """Make a call in the background, which sends so many bytes. Returns whether the server took it."""
@@ -213,7 +244,7 @@ class Link:
             return
         if transport is self.transport:
             self.transport = None
-        elif not (is_alone or error.answer is Answer.SILENT):
+        elif not (is_alone or error.answer in (Answer.SILENT, Answer.SLOW)):
             # Another call failed and aborted this one with it: that one was counted, and this one says nothing about
             # the server.
             return
@@ -279,7 +310,13 @@ class _Failures:
         return True
 
     def note_silence(self, error: RemoteError, direction: str) -> None:
-        """Note a call that was not answered."""
+        """Note a call that was not answered in time."""
+        if error.answer is Answer.SLOW:
+            self._note_answer()
+            is_over = self._patience.is_over()
+            what = "this program goes on without it" if is_over else "entries that are so large are compiled"
+            self.warn(f"{error}; {what}", "" if is_over else "slow")
+            return
         self._unanswered[direction] = str(error)
         # No answer: the next call would wait as long. A connection that is refused costs nothing to try again.
         self._breaker.note_failure(is_certain=error.answer is Answer.SILENT or self._patience.is_over())

@@ -95,6 +95,9 @@ class _Failing:
     def get_many(self, names: object) -> dict[str, bytes]:
         raise RemoteError("it does not answer")
 
+    def arrived_bytes(self) -> int:
+        return 0
+
     def abort(self) -> None:
         raise RuntimeError("Set changed size during iteration")
 

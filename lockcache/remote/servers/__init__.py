@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lockcache.remote.servers.answers import Answer, RemoteError
     from lockcache.remote.servers.calls import call_within, read_in_parallel
     from lockcache.remote.servers.transport import LARGEST_VALUE_BYTES, LeaseAnswer, Transport, open_transport
-    from lockcache.remote.servers.transport import refuse_settings, require_client
+    from lockcache.remote.servers.transport import more_seconds, refuse_settings, require_client
     from lockcache.remote.servers.urls import RemoteUrl, UrlSettingError, configured_url, parse_url
 
 if not TYPE_CHECKING:

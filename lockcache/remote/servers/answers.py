@@ -36,6 +36,8 @@ class Answer(enum.Enum):
     BROKEN = enum.auto()
     #: No answer in the time that was waited.
     SILENT = enum.auto()
+    #: A part of a large answer in that time: the server lives, and the link is too slow for such an answer.
+    SLOW = enum.auto()
 
 
 #: The answers of HTTP and of object stores by their status. Every other status that is not a success is a refusal.

@@ -159,13 +159,21 @@ class _Wait:
 
     def seconds(self, times: _Times | None = None) -> float:
         """Returns the seconds of waiting. ``times``: those of the thread, or ``None`` while it runs."""
+        return max(self._ran_and_waited(times))
+
+    def left(self, seconds: float, more_seconds: float) -> float:
+        """Returns what is left of ``seconds``, and of ``more_seconds`` in which the thread may wait and not run."""
+        ran_seconds, waited_seconds = self._ran_and_waited(None)
+        return seconds - max(ran_seconds, waited_seconds - more_seconds)
+
+    def _ran_and_waited(self, times: _Times | None) -> tuple[float, float]:
         began = time.monotonic()
         times = _times_of(self._thread) if times is None else times
         self._blocked_seconds += time.monotonic() - began  # each read of a file may wait for the interpreter's lock
         ran_seconds, delay_seconds = (
             max(0, now - then) / 1e9 for now, then in zip(times, self._began_times, strict=True)
         )
-        return max(ran_seconds, self.whole_seconds() - self._blocked_seconds - delay_seconds)
+        return ran_seconds, self.whole_seconds() - self._blocked_seconds - delay_seconds
 
 
 def _times_of(thread: str) -> _Times:
@@ -177,27 +185,32 @@ def _times_of(thread: str) -> _Times:
         return 0, 0
 
 
-def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
+def call_within(seconds: float, ask: Callable[[], _T], more_seconds: Callable[[], float] = float) -> tuple[_T, float]:
     """Returns the result of ``ask()``, and the seconds of waiting. Raises :class:`RemoteError`, which states them.
 
     Raises it also where the call takes longer than ``seconds``. The time in which this process could not run is not
     counted: it is not the server's fault, and a compiler would wait as long.
+
+    ``more_seconds``: asked again and again for how much longer an answer may take of which a part has come. Not to be
+    parsed: that takes ``seconds`` at most.
     """
     worker = _workers.take()
     answers = worker.make(ask)
-    wait, left, is_last = _Wait(worker.thread), seconds, False
+    wait, left, more, is_last = _Wait(worker.thread), seconds, 0.0, False
     while not is_last:
         # Once more at the end: the answer may have come while the caller could not run.
-        is_last = left <= 0 or wait.whole_seconds() >= seconds * _MOST_STRETCHED
+        is_last = left <= 0 or wait.whole_seconds() >= (seconds + more) * _MOST_STRETCHED
         try:
             answer, failure, times = wait.take(answers, 0.0 if is_last else min(left, _SLICE_SECONDS))
         except queue.Empty:
-            left = seconds - wait.seconds()
+            more = more_seconds()
+            left = wait.left(seconds, more)
             continue
         if failure is not None:
             raise _in_words(failure, wait.seconds(times))
         return answer, wait.seconds(times)  # type: ignore[return-value] # None only where ask() returns that
     _workers.leave(worker)
+    seconds += more
     raise RemoteError(f"no answer within {seconds:.2f} s", Answer.SILENT, seconds=max(seconds, wait.seconds()))
 
 

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -71,6 +71,7 @@ class HttpTransport:
         )
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
         self._connecting = threading.Lock()
+        self._arrived_bytes = 0
         kinds = self._pool.pool_classes_by_scheme.items()
         makers: Any = {name: partial(self._make_pool, kind) for name, kind in kinds}
         self._pool.pool_classes_by_scheme = makers
@@ -118,6 +119,12 @@ class HttpTransport:
     def received_bytes(self) -> int:
         return received_from(self._sockets())
 
+    def arrived_bytes(self) -> int:
+        return self._arrived_bytes
+
+    def _note_arrived(self, size_bytes: int) -> None:
+        self._arrived_bytes += size_bytes  # of two threads at once, one may be missed
+
     def _sockets(self) -> list[socket.socket]:
         with self._connecting:
             connections = list(self._connections)
@@ -141,7 +148,8 @@ class HttpTransport:
             answer = self._pool.request(method, self._base + name, body=body, preload_content=False, redirect=False)
             try:
                 is_found = method == "GET" and answer.status == _FOUND
-                received = _read(answer, LARGEST_VALUE_BYTES if is_found else _LARGEST_ERROR_BYTES)
+                most_bytes = LARGEST_VALUE_BYTES if is_found else _LARGEST_ERROR_BYTES
+                received = _read(answer, most_bytes, self._note_arrived)
             except BaseException:
                 answer.close()  # or what was not received would be taken for the next answer
                 raise
@@ -165,13 +173,14 @@ def _pool(scheme: str, host: str, **settings: Any) -> urllib3.PoolManager:
     return urllib3.ProxyManager(proxy.url, proxy_headers=headers, **settings)
 
 
-def _read(answer: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:
+def _read(answer: urllib3.BaseHTTPResponse, most_bytes: int, note: Callable[[int], object]) -> bytes:
     """Returns the body, as it was sent. Raises :class:`RemoteError` for one that is too long or takes too long."""
     until = time.monotonic() + _LONGEST_BODY_SECONDS
     pieces, received = [], 0
     while piece := answer.read1(_PIECE_BYTES, decode_content=False):
         pieces.append(piece)
         received += len(piece)
+        note(len(piece))
         if received > most_bytes or time.monotonic() > until:
             raise RemoteError(f"its answer is longer than {most_bytes} bytes, or has no end")
     return b"".join(pieces)

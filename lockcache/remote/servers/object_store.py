@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -27,7 +27,12 @@ from obstore.store import from_url
 
 from lockcache.remote.servers.answers import AbsentError, Answer, RemoteError, in_one_line, meaning_of
 from lockcache.remote.servers.calls import read_in_parallel
-from lockcache.remote.servers.transport import LARGEST_VALUE_BYTES, LeaseAnswer, name_in
+from lockcache.remote.servers.transport import (
+    LARGEST_VALUE_BYTES,
+    LONGEST_SECONDS,
+    LeaseAnswer,
+    name_in,
+)
 from lockcache.remote.servers.urls import RemoteUrl
 
 __all__ = ["ObjectTransport", "connect"]
@@ -90,7 +95,9 @@ class ObjectTransport:
     def __init__(self, url: RemoteUrl, timeout_seconds: float) -> None:
         settings = dict(parse_qsl(urlsplit(url.url).query))
         seconds = f"{timeout_seconds:g}s"
-        options: Any = {"timeout": seconds, "connect_timeout": seconds}
+        # For the whole of a request, of which the answer may be long.
+        whole_seconds = f"{timeout_seconds + LONGEST_SECONDS:g}s"
+        options: Any = {"timeout": whole_seconds, "connect_timeout": seconds}
         if settings.get("endpoint", "").startswith("http://"):
             options["allow_http"] = True
         config: Any = settings
@@ -102,6 +109,7 @@ class ObjectTransport:
         )
         #: Whether it answered that a read is denied, as stores do for what is missing where one may not list.
         self.denies_missing = False
+        self._arrived_bytes = 0
         self._prefix = url.prefix.replace(":", "/")
         leases = _leases.setdefault(url.url, _Leases())
         self._watched, self._held = leases.watched, leases.held
@@ -126,7 +134,7 @@ class ObjectTransport:
             found = self._find(self._place(name))
             if found.meta["size"] > LARGEST_VALUE_BYTES:
                 raise RemoteError(f"an object of {found.meta['size']} bytes is not an entry")
-            return _bounded(found, LARGEST_VALUE_BYTES)
+            return _bounded(found, LARGEST_VALUE_BYTES, self._note_arrived)
         except AbsentError:
             return None
 
@@ -194,6 +202,12 @@ class ObjectTransport:
         """Returns 0: the client library shows no connection."""
         return 0
 
+    def arrived_bytes(self) -> int:
+        return self._arrived_bytes
+
+    def _note_arrived(self, size_bytes: int) -> None:
+        self._arrived_bytes += size_bytes  # of two threads at once, one may be missed
+
     def _look_at(self, place: str, seconds: float) -> tuple[LeaseAnswer, str]:
         """Returns the answer for a lease that is there, and its state: ``TAKEN`` if it may be taken over.
 
@@ -203,7 +217,9 @@ class ObjectTransport:
         try:
             found = self._find(place)
             state = found.meta["e_tag"] or ""
-            content = _bounded(found, _LONGEST_LEASE) if found.meta["size"] <= _LONGEST_LEASE else b""
+            content = (
+                _bounded(found, _LONGEST_LEASE, self._note_arrived) if found.meta["size"] <= _LONGEST_LEASE else b""
+            )
         except AbsentError:  # given back just now
             self._watched.pop(place, None)
             return LeaseAnswer.HELD, ""
@@ -245,13 +261,14 @@ class ObjectTransport:
         return f"{self._prefix}lease/{name}"
 
 
-def _bounded(found: Any, most_bytes: int) -> bytes:
+def _bounded(found: Any, most_bytes: int, note: Callable[[int], object]) -> bytes:
     """Returns the content, of which a server may send more than its headers state."""
     parts, received = [], 0
     with _in_words():
         for part in found.stream(min_chunk_size=_PIECE_BYTES):
             parts.append(bytes(part))
             received += len(parts[-1])
+            note(len(parts[-1]))
             if received > most_bytes:
                 raise RemoteError(f"an object is longer than {most_bytes} bytes")
     return b"".join(parts)

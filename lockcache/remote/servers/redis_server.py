@@ -80,7 +80,9 @@ class RedisTransport:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._connecting = threading.Lock()
         kind = _BOUNDED[url.scheme]
-        self._settings["connection_class"] = type(kind.__name__, (kind,), {"note": staticmethod(self._note)})
+        self._arrived_bytes = 0
+        parts = {"note": staticmethod(self._note), "note_arrived": staticmethod(self._note_arrived)}
+        self._settings["connection_class"] = type(kind.__name__, (kind,), parts)
         self._client: Any = redis.Redis.from_url(url.url, retry=Retry(NoBackoff(), 0), **self._settings)
         self._is_cluster = False
         self._may_renew = True
@@ -147,6 +149,12 @@ class RedisTransport:
         with self._connecting:
             sockets = list(self._sockets)
         return received_from(sockets)
+
+    def arrived_bytes(self) -> int:
+        return self._arrived_bytes
+
+    def _note_arrived(self, size_bytes: int) -> None:
+        self._arrived_bytes += size_bytes  # of two threads at once, one may be missed
 
     def _note(self, connected: socket.socket) -> None:
         with self._connecting:
@@ -229,8 +237,9 @@ class _BoundedSocket:
     The client believes a server that states a length, and receives until the memory is full.
     """
 
-    def __init__(self, connected: Any) -> None:
+    def __init__(self, connected: Any, note_arrived: Callable[[int], object]) -> None:
         self._connected = connected
+        self._note_arrived = note_arrived
         self._left_bytes = _LONGEST_ANSWER_BYTES
 
     def sendall(self, data: Any) -> None:
@@ -251,6 +260,7 @@ class _BoundedSocket:
         return getattr(self._connected, name)
 
     def _count(self, size_bytes: int) -> None:
+        self._note_arrived(size_bytes)
         self._left_bytes -= size_bytes
         if self._left_bytes < 0:
             raise RemoteError(f"an answer is longer than {_LONGEST_ANSWER_BYTES} bytes")
@@ -261,11 +271,13 @@ class _Bounded:
 
     #: Called with each connected socket.
     note: Callable[[socket.socket], None]
+    #: Called with the bytes that came.
+    note_arrived: Callable[[int], object]
 
     def _connect(self) -> _BoundedSocket:
         connected: socket.socket = super()._connect()  # type: ignore[misc]
         self.note(connected)
-        return _BoundedSocket(connected)
+        return _BoundedSocket(connected, self.note_arrived)
 
 
 class _Plain(_Bounded, redis.Connection):

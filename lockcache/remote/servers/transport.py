@@ -25,8 +25,10 @@ from lockcache.remote.servers.urls import SCHEMES, RemoteUrl
 
 __all__ = [
     "LARGEST_VALUE_BYTES",
+    "LONGEST_SECONDS",
     "LeaseAnswer",
     "Transport",
+    "more_seconds",
     "name_in",
     "open_transport",
     "reason_of",
@@ -37,6 +39,10 @@ __all__ = [
 
 #: Longer values are neither sent nor received. The largest known programs have some 40 MB.
 LARGEST_VALUE_BYTES: Final = 64 * 1024 * 1024
+# Of a link over which a value of any length is waited for.
+_SLOWEST_BYTES_PER_SECOND: Final = 10e6
+#: The time that such a link takes for the longest value.
+LONGEST_SECONDS: Final = LARGEST_VALUE_BYTES / _SLOWEST_BYTES_PER_SECOND
 
 # Of C's struct tcp_info, tcpi_bytes_acked.
 _ACKNOWLEDGED: Final = struct.Struct("120xQ")
@@ -124,6 +130,14 @@ class Transport(Protocol):
 
     def received_bytes(self) -> int:
         """Returns how much the server's host has received on connections that are open; 0 where that is not known."""
+
+    def arrived_bytes(self) -> int:
+        """Returns how much of values has come from the server so far: a larger number is progress of a call."""
+
+
+def more_seconds(arrived_bytes: int) -> float:
+    """Returns for how much longer a call is waited for of whose answer so much has come."""
+    return min(arrived_bytes / _SLOWEST_BYTES_PER_SECOND, LONGEST_SECONDS)
 
 
 def received_from(sockets: Iterable[socket.socket]) -> int:
