@@ -44,8 +44,8 @@ LIMITS: Final[dict[str, Limit]] = {
     "circles of imports, modules": Limit(0, 0),
     "circles of imports, packages": Limit(0, 0),
     # To the next hundred, so that those who work next to each other do not change the same lines all the time.
-    "code lines, lockcache": Limit(36800, 25010),
+    "code lines, lockcache": Limit(37000, 25010),
     "code lines, daemon": Limit(5100, 4385),
     "code lines, stress": Limit(18800, 12509),
-    "code lines, tests": Limit(53900, 43667),
+    "code lines, tests": Limit(54100, 43667),
 }
