@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lockcache_stress.model.parts import Program
 from lockcache_stress.model.protocol import FAULTS, Model
-from lockcache_stress.model.spin import run_spin, why_no_spin
+from lockcache_stress.model.spin import CHECKED, FAULTY, run_spin, why_no_spin
 from lockcache_stress.model.states import MODELS, PLANTED, search
 from tests.stress.support import stress_json
 
@@ -27,18 +28,27 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
 def test_a_smaller_cap_does_not_reach_writes_that_have_their_room() -> None:
     """Known, and in docs/proof.md: the next write or the daemon evicts."""
-    found = search(Model(("put", "put other", "policy"), 2, (0, 0)))
+    found = search(Model((Program("put"), Program("put", 1), Program("policy"))))
     assert set(found.wrong) == {"over the cap"}
 
 
 @pytest.mark.skipif(why_no_spin() is not None, reason=str(why_no_spin()))
 def test_spin_finds_that_all_end_and_that_they_do_not_where_a_dead_holder_keeps_its_lease() -> None:
-    assert [each.errors for each in run_spin()] == [0, 0, 0]
-    assert {each.claim for each in run_spin(fault=True) if each.errors} == {"ends"}
+    for checked in (CHECKED[0], FAULTY[0]):
+        assert all(each.is_expected for each in run_spin([checked]))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(why_no_spin() is not None, reason=str(why_no_spin()))
+def test_spin_finds_the_cap_kept_and_the_page_exact_and_each_claim_broken_by_a_fault() -> None:
+    found = run_spin([*CHECKED[1:], *FAULTY[1:]])
+    assert [each for each in found if not each.is_expected] == []
+    assert {each.claim for each in found if each.errors} == {"ends", "capped", "counted", "exact"}
 
 
 def test_the_command_says_how_many_states_there_are(run_path: Path) -> None:
-    found = stress_json("model", run_path=run_path)
+    found = stress_json("model", "--no-spin", run_path=run_path)
     assert found["ok"]
     assert len(found["models"]) == len(MODELS)
-    assert stress_json("model", "--planted", run_path=run_path)["ok"]
+    assert stress_json("model", "--planted", "--no-spin", run_path=run_path)["ok"]

@@ -9,18 +9,20 @@ from typing import Any
 import click
 
 from lockcache_stress.commands.shell import Shell, with_shell
-from lockcache_stress.model import MODELS, PLANTED, Claimed, Searched, run_spin, search, why_no_spin
+from lockcache_stress.model import CHECKED, FAULTY, MODELS, PLANTED, Claimed, Searched, run_spin, search, why_no_spin
 from lockcache_stress.run import Check, Grid, GridRow, Tabled
 
 
 @click.command("model", short_help="a model of the protocol, explored whole; SPIN checks it again")
 @click.option("--planted", is_flag=True, help="Plant each fault, and fail if one is not found.")
+@click.option("--no-spin", is_flag=True, help="Without SPIN, which takes minutes.")
 @with_shell("model", is_seeded=False)
-def model_command(shell: Shell, planted: bool) -> int:
+def model_command(shell: Shell, planted: bool, no_spin: bool) -> int:
     """Explore every state of a model of page, names, locks, leases and death, for two and three processes.
 
     In each state the page says no less than the disk holds, the disk is under the cap, and from each all living
-    processes can end. SPIN, if it is installed, checks another model of the lease, written for itself: all end.
+    processes can end. SPIN, if it is installed, checks other models of lease, page and cap, written for themselves: all
+    end. That real runs are runs of the model is what "lockcache-stress schedules" checks.
 
     \b
     lockcache-stress model
@@ -29,7 +31,7 @@ def model_command(shell: Shell, planted: bool) -> int:
     found: list[Searched] = []
     claimed: list[Claimed] = []
     why_not = why_no_spin()
-    skipped = [("SPIN", why_not)] if why_not else []
+    skipped = [("SPIN", why_not)] if why_not and not no_spin else []
     models = [model._replace(fault=fault) for fault, model in PLANTED.items()] if planted else MODELS
     with shell.finding(
         found,
@@ -41,9 +43,9 @@ def model_command(shell: Shell, planted: bool) -> int:
     ) as show:
         for number, model in enumerate(models, 1):
             found.append(search(model))
-            show("model", number / len(models), "+".join(model.programs))
-        if why_not is None:
-            claimed.extend(run_spin(fault=planted))
+            show("model", number / len(models), "+".join(map(str, model.programs)))
+        if why_not is None and not no_spin:
+            claimed.extend(run_spin(FAULTY if planted else CHECKED))
     return shell.code
 
 
@@ -59,10 +61,11 @@ def _tabulate(found: Sequence[Searched], claimed: Sequence[Claimed], *, planted:
         Check("faults not found" if planted else "models with a broken promise", f"{len(bad):,}", "0", not bad),
     ]
     if claimed:
-        errors = sum(each.errors for each in claimed)
-        states = sum(each.states for each in claimed)
-        lines.append(Check("SPIN, states of all claims", f"{states:,}"))
-        lines.append(Check("SPIN, claims broken", f"{errors:,}", "> 0" if planted else "0", bool(errors) is planted))
+        wrong = [each for each in claimed if not each.is_expected]
+        lines.append(Check("SPIN, claims", f"{len(claimed):,}"))
+        lines.append(Check("SPIN, states of all claims", f"{sum(each.states for each in claimed):,}"))
+        what = "SPIN, faults not found" if planted else "SPIN, claims broken"
+        lines.append(Check(what, f"{len(wrong):,}", "0", not wrong))
     columns = ("programs", "cap", "entries", "fault", "states", "what is wrong", "steps until then")
     rows = [GridRow(_cells(each), each.ok is not planted) for each in found]
     return Tabled(
@@ -81,4 +84,4 @@ def _cells(each: Searched) -> list[str]:
     wrong = min(each.wrong.items(), key=lambda item: len(item[1]), default=("", []))
     steps = str(len(wrong[1])) if wrong[0] else ""
     held = str(sum(map(bool, model.entries)))
-    return ["+".join(model.programs), str(model.cap), held, model.fault, f"{each.states:,}", wrong[0], steps]
+    return ["+".join(map(str, model.programs)), str(model.cap), held, model.fault, f"{each.states:,}", wrong[0], steps]

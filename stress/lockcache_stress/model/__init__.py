@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.model.protocol import FAULTS, PROGRAMS, Model
+    from lockcache_stress.model.parts import DEATH, OPEN, Program, Slot
+    from lockcache_stress.model.protocol import FAULTS, Model
     from lockcache_stress.model.states import MODELS, PLANTED, Searched, search
-    from lockcache_stress.model.spin import CLAIMS, Claimed, run_spin, why_no_spin
+    from lockcache_stress.model.spin import CHECKED, FAULTY, Checked, Claimed, run_spin, why_no_spin
+    from lockcache_stress.model.traces import END, NO_STEPS, STEPS, Broken, Disk, Follower, Step
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(__name__)

@@ -1,24 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocol as a model: page, names, locks, leases and death, in states that can be compared.
 
-One shard, two keys, entries of one block, up to three processes. Steps are named as in the kill table; a step is one
-call, or a look and what follows from it. A process may die in front of each step: its locks fall, and what it staged
-and reserved stays. A fault leaves a step out, or makes it elsewhere.
+Keys in shards, entries of one block, a few processes. Steps are named as in the kill table; a step is one call, or
+a look and what follows from it (:data:`SILENT`). A process may die in front of each step: its locks fall, and what it
+staged and reserved stays. Where the code chooses (which entry to evict, when to give its room back), the model may
+do each. A fault leaves a step out, or makes it elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-LOCK, UNLOCK = "lock_descriptor(locks/SHARD)", "unlock_descriptor(locks/SHARD)"
-READ, PAGE = "pread(state)", "pwrite(state)"
-STAGE, WRITE, DROP = "open(tmp/STAGED)", "write(tmp/STAGED)", "unlink(tmp/STAGED)"
-RENAME, UNLINK = "rename(tmp/STAGED, entries/SHARD/NAME)", "unlink(entries/SHARD/NAME)"
-LEASE, GIVE_BACK = "lock_descriptor(leases/NAME)", "unlink(leases/NAME)"
-CAP, DEATH, REFUSED = "pwrite(state, cap)", "SIGKILL", "refused"
+from lockcache_stress.model.parts import (
+    CAP,
+    COMPUTE,
+    DEATH,
+    DROP,
+    FREE,
+    GIVE_BACK,
+    LEASE,
+    LEAVE,
+    LET_GO,
+    LIST,
+    LOCK,
+    LOOK,
+    LOST,
+    NOTE,
+    OPEN,
+    PAGE,
+    READ,
+    RENAME,
+    STAGE,
+    UNLINK,
+    UNLOCK,
+    WRITE,
+    Process,
+    Program,
+    Slot,
+    State,
+)
 
-_FREE: Final = -1
 #: Faults that the model can express.
 FAULTS: Final = (
     "rename-first",
@@ -33,260 +55,325 @@ FAULTS: Final = (
     "count-without-lock",
     "lease-kept",
 )
-#: What a process does: a put of one of two keys, a computation under a lease, a removal, a recount, a smaller cap.
-PROGRAMS: Final = ("put", "put other", "lease", "remove", "recount", "policy")
 
-
-class Process(NamedTuple):
-    """One process: where it stands, and what it has in mind."""
-
-    at: str
-    #: The slot as it read it, and what it will write is that and so much more.
-    read: int = 0
-    change: int = 0
-    #: Where it goes after the slot is written.
-    then: str = ""
-    #: The cap, or the sum, that it saw first: for faults.
-    seen: int = -1
-    is_dead: bool = False
-
-
-class State(NamedTuple):
-    """A state of the directory, and of all processes."""
-
-    processes: tuple[Process, ...]
-    lock: int
-    page: int
-    cap: int
-    #: By key: 0 for none, 1 for a whole entry, -1 for one without its bytes.
-    entries: tuple[int, int]
-    #: By process: 0 for no staged file, 1 for an empty one, 2 for one with its bytes.
-    staged: tuple[int, ...]
-    #: The holder of the lease of the first key, and how many computed it.
-    lease: int
-    computed: int
-    deaths_left: int
-
-    @property
-    def disk(self) -> int:
-        """The blocks that entries and staged files take."""
-        return sum(map(bool, self.entries)) + sum(size == 2 for size in self.staged)
+Steps: TypeAlias = "Iterator[tuple[str, int, State]]"
 
 
 class Model(NamedTuple):
     """Programs that run at once, with the fault that all of them have."""
 
-    programs: tuple[str, ...]
+    programs: tuple[Program, ...]
     cap: int = 2
-    entries: tuple[int, int] = (0, 0)
+    #: By key: how many entries there are in the beginning, none or one; and its shard.
+    entries: tuple[int, ...] = (0, 0)
+    shards: tuple[int, ...] = (0, 0)
     deaths: int = 1
     fault: str = ""
 
     def first(self) -> State:
         """Returns the state in which all begin."""
-        begin = "peek" if self.fault in ("sum-first", "policy-once") else "begin"
-        at = {"lease": "ask", "policy": "lower", "put": begin, "put other": begin}
-        processes = tuple(Process(at.get(each, "begin")) for each in self.programs)
-        empty = tuple(0 for _ in processes)
-        return State(processes, _FREE, sum(self.entries), self.cap, self.entries, empty, _FREE, 0, self.deaths)
+        processes, staged = tuple(map(self._beginning, self.programs)), [2 * (p.kind == "dead") for p in self.programs]
+        page = [Slot()] * (max(self.shards) + 1)
+        for key, entry in enumerate(self.entries):
+            page[self.shards[key]] = page[self.shards[key]].plus(entry, entry)
+        for number, size in enumerate(staged):
+            page[self.shard(number)] = page[self.shard(number)].plus(bool(size), 0)
+        locks = (FREE,) * len(page)
+        return State(processes, locks, tuple(page), self.cap, self.entries, tuple(staged), FREE, False, 0, self.deaths)
 
-    def key(self, number: int) -> int:
-        """Returns the key of a process."""
-        return int(self.programs[number] == "put other")
+    def _beginning(self, program: Program) -> Process:
+        if program.kind == "dead":
+            return Process("dead", is_dead=True)
+        at = _BEGIN.get(program.kind, program.kind)
+        return Process("peek" if (at, self.fault) in _PEEKS else at)
+
+    def shard(self, number: int) -> int:
+        """Returns the shard of a process's key."""
+        return self.shards[self.programs[number].key]
 
     def steps(self, state: State) -> Iterator[tuple[int, str, State]]:
         """Yields every step that can be made: the process, its name, and the state behind it."""
         for number, process in enumerate(state.processes):
             if process.is_dead or process.at == "done":
                 continue
-            yield from ((number, name, after) for name, after in self._of(state, number, process))
+            for name, _, after in self.steps_of(state, number):
+                yield number, name, after
             if state.deaths_left:
-                yield number, DEATH, _die(state, number)
+                yield number, DEATH, self.die(state, number)
 
-    def _of(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        at = process.at
-        if at in _LOCKS:
-            if self.fault == "no-lock-in-publish" and at == "written":
-                yield LOCK, _moved(state, number, _LOCKS[at])
-            elif state.lock == _FREE:
-                yield LOCK, _moved(state, number, _LOCKS[at])._replace(lock=number)
-            elif at == "evict":
-                yield REFUSED, _moved(state, number, "sum")
-        elif at in _UNLOCKS:
-            lock = _FREE if state.lock == number else state.lock
-            yield UNLOCK, _moved(state, number, self._after_unlock(at, number))._replace(lock=lock)
-        elif at == "change":
-            yield READ, _set(state, number, process._replace(at="write back", read=state.page))
-        elif at == "write back":
-            after = _set(state, number, process._replace(at=process.then))
-            yield PAGE, after._replace(page=max(0, process.read + process.change))
+    def steps_of(self, state: State, number: int) -> Steps:
+        """Yields the steps of one process, but its death: the name, the shard, key or process it is on, the state."""
+        process = state.processes[number]
+        method = _METHODS.get(process.at)
+        if method is not None:
+            yield from getattr(self, method)(state, number, process)
+
+    def die(self, state: State, number: int) -> State:
+        """Returns the state behind the death of a process."""
+        after = _set(state, number, Process("dead", is_dead=True))
+        locks = tuple(FREE if lock == number else lock for lock in state.locks)
+        lease = FREE if state.lease == number else state.lease
+        return after._replace(locks=locks, lease=lease, deaths_left=state.deaths_left - 1)
+
+    # The lock of a shard, and the slot under it.
+
+    def _lock(self, state: State, number: int, shard: int, then: str) -> Steps:
+        """Take a shard's lock, if nobody has it."""
+        skips = self.fault == "no-lock-in-publish" and then == "publishing"
+        if state.locks[shard] == FREE or skips:
+            after = _set(state, number, state.processes[number]._replace(at="unread", then=then, shard=shard))
+            yield LOCK, shard, after if skips else after._replace(locks=_with(state.locks, shard, number))
+
+    def _begin(self, state: State, number: int, process: Process) -> Steps:
+        yield from self._lock(state, number, self.shard(number), _LOCKED[process.at])
+
+    def _read(self, state: State, number: int, process: Process) -> Steps:
+        then = "sum" if process.then == "account" else ""
+        slot = state.page[process.shard]
+        yield READ, 0, _set(state, number, process._replace(at=process.then, then=then, read=slot))
+
+    def _account(self, state: State, number: int, process: Process) -> Steps:
+        slot = process.read.plus(process.blocks, process.entries)
+        is_held = state.locks[process.shard] == number
+        after = process._replace(at="unlock") if is_held else _gone_on(process)
+        page = _with(state.page, process.shard, slot)
+        yield PAGE, process.shard, _set(state, number, after)._replace(page=page)
+
+    def _unlock(self, state: State, number: int, process: Process) -> Steps:
+        shard = process.shard
+        locks = _with(state.locks, shard, FREE) if state.locks[shard] == number else state.locks
+        after = _gone_on(process)
+        if process.then == "unread":  # a fault: the slot is changed without the lock
+            after = Process("unread", "account", shard, blocks=1)
+        yield UNLOCK, shard, _set(state, number, after)._replace(locks=locks)
+
+    # A put.
+
+    def _peek(self, state: State, number: int, process: Process) -> Steps:
+        """Look at what is to be looked at later: a fault."""
+        if self.fault == "count-without-lock":
+            seen = self._counted(state, self.shard(number)).blocks
+            yield LIST, 0, _set(state, number, process._replace(at="recount", seen=seen))
         else:
-            yield from getattr(self, f"_{_METHODS[at]}")(state, number, process)
+            seen = state.accounted if self.fault == "sum-first" else state.cap
+            yield READ, 0, _set(state, number, process._replace(at="put", seen=seen))
 
-    def _after_unlock(self, at: str, number: int) -> str:
-        if at == "published":
-            return "give back" if self.programs[number] == "lease" else "done"
-        if at == "staged unlocked":
-            return "reserve late"
-        return _UNLOCKS[at]
-
-    def _stage(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        program = self.programs[number]
-        if program == "remove":
-            if state.entries[0]:
-                yield UNLINK, _change(_entry(state, 0, 0), number, -1, "free")
-            else:
-                yield "access(entries/SHARD/NAME)", _moved(state, number, "free")
-            return
-        if program == "recount":
-            staged = tuple(0 for _ in state.staged) if self.fault == "no-owner-check" else _of_living(state)
-            counted = sum(map(bool, state.entries)) + sum(map(bool, staged))
-            counted = process.seen if self.fault == "count-without-lock" else counted
-            yield PAGE, _moved(state, number, "free")._replace(staged=staged, page=counted)
-            return
-        after = _staged(state, number, 1)
+    def _stage(self, state: State, number: int, process: Process) -> Steps:
+        after = state._replace(staged=_with(state.staged, number, 1))
         if self.fault == "no-reservation":
-            yield STAGE, _moved(after, number, "reserved")
+            yield STAGE, number, _set(after, number, process._replace(at="unlock", then="sum"))
         elif self.fault == "slot-without-lock":
-            yield STAGE, _moved(after, number, "staged unlocked")
+            yield STAGE, number, _set(after, number, process._replace(at="unlock", then="unread"))
         else:
-            yield STAGE, _change(after, number, 1, "reserved")
+            yield STAGE, number, _set(after, number, process._replace(at="account", then="sum", blocks=1))
 
-    def _peek(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        seen = state.page if self.fault == "sum-first" else state.cap
-        yield READ, _set(state, number, process._replace(at="begin", seen=seen))
-
-    def _reserve_late(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        yield READ, _set(state, number, process._replace(at="write back", read=state.page, change=1, then="sum"))
-
-    def _sum(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
+    def _sum(self, state: State, number: int, process: Process) -> Steps:
         cap = process.seen if self.fault == "policy-once" and process.seen >= 0 else state.cap
-        total = process.seen + 1 if self.fault == "sum-first" and process.seen >= 0 else state.page
-        if total > cap:
-            seen = _FREE if self.fault == "sum-first" else process.seen
-            yield READ, _set(state, number, process._replace(at="evict", seen=seen))
-        elif self.programs[number] == "policy":
-            yield READ, _moved(state, number, "done")
-        else:
-            yield READ, _moved(state, number, "written" if self.fault == "rename-first" else "room")
-
-    def _evict(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        for key, entry in enumerate(state.entries):
-            if entry:
-                yield UNLINK, _change(_entry(state, key, 0), number, -1, "evicted")
-        if any(state.entries):
+        total = process.seen + 1 if self.fault == "sum-first" and process.seen >= 0 else state.accounted
+        if self.programs[number].kind in ("put", "lease") and cap < process.limit:
+            yield READ, 0, _set(state, number, Process("lowered"))  # lowered meanwhile: tried again by that cap
             return
-        # What the dead hold, and what their deaths left too much, is counted again before a write gives up.
-        staged = _of_living(state)
-        counted = sum(map(bool, staged))
-        if counted != state.page:
-            yield PAGE, _moved(state, number, "evicted")._replace(staged=staged, page=counted)
+        if total > cap:
+            seen, limit = -1 if self.fault == "sum-first" else process.seen, max(cap, process.limit)
+            yield READ, 0, _set(state, number, Process("over", limit=limit, seen=seen))
+            return
+        at = {"policy": "done", "attach": "get"}.get(self.programs[number].kind, "room")
+        at = "written" if at == "room" and self.fault == "rename-first" else at
+        yield READ, 0, _set(state, number, Process(at))
+
+    def _over(self, state: State, number: int, process: Process) -> Steps:
+        """Evict, count again, give the room back, or see that others have made room."""
+        yield from self._sum(state, number, process)
+        for shard in range(len(state.page)):
+            yield from self._lock(state, number, shard, "evicting")
+        if state.staged[number]:
+            yield from self._lock(state, number, self.shard(number), "giving")
+        elif not any(state.entries):  # the rest is being written by others, who make room for themselves
+            yield LEAVE, 0, _set(state, number, Process("get" if self.programs[number].kind == "attach" else "done"))
+
+    def _evict(self, state: State, number: int, process: Process) -> Steps:
+        for key, entry in enumerate(state.entries):
+            if entry and self.shards[key] == process.shard:
+                after = state._replace(entries=_with(state.entries, key, 0))
+                fewer = process._replace(blocks=process.blocks - 1, entries=process.entries - 1)
+                yield UNLINK, key, _set(after, number, fewer)
+        if process.entries:
+            yield from self._account(state, number, process._replace(then="sum"))
         else:
-            # The rest is being written by others, who make room for themselves.
-            yield (
-                "scandir(entries/SHARD)",
-                _moved(state, number, "free" if self.programs[number] == "policy" else "nothing"),
-            )
+            yield from self._count(state, number, process)
 
-    def _write(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        yield WRITE, _moved(_staged(state, number, 2), number, "written")
+    def _write(self, state: State, number: int, process: Process) -> Steps:
+        yield WRITE, number, _set(state, number, Process("written"))._replace(staged=_with(state.staged, number, 2))
 
-    def _rename(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        key, size = self.key(number), state.staged[number]
+    def _rename(self, state: State, number: int, process: Process) -> Steps:
+        key, size = self.programs[number].key, state.staged[number]
         if not size:  # a reaper took it for a dead owner's
-            yield "rename fails", _moved(state, number, "lost")
+            yield LOST, 0, _set(state, number, process._replace(at="unlock", then="lost"))
             return
         replaced = bool(state.entries[key])
-        change = -2 * replaced if self.fault == "credited-twice" else -int(replaced)
-        after = _entry(_staged(state, number, 0), key, 1 if size == 2 else -1)
-        yield RENAME, _change(after, number, change, "published")
+        blocks = -2 * replaced if self.fault == "credited-twice" else -int(replaced)
+        after = state._replace(
+            entries=_with(state.entries, key, 1 if size == 2 else -1), staged=_with(state.staged, number, 0)
+        )
+        then = "give back" if self.programs[number].kind == "lease" else "done"
+        change = process._replace(at="account", then=then, blocks=blocks, entries=int(not replaced))
+        yield RENAME, key, _set(after, number, change)
 
-    def _drop(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        was_there = bool(state.staged[number])
-        yield DROP, _change(_staged(state, number, 0), number, -int(was_there), "dropped")
+    def _give(self, state: State, number: int, process: Process) -> Steps:
+        after = state._replace(staged=_with(state.staged, number, 0))
+        yield DROP, number, _set(after, number, process._replace(at="account", then="put", blocks=-1))
 
-    def _ask(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        if state.entries[0]:
-            yield "open(entries/SHARD/NAME)", _moved(state, number, "done")
-        elif state.lease == _FREE:
-            yield LEASE, _moved(state, number, "look")._replace(lease=number)
+    # Removals, counts and openings.
 
-    def _look(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        if state.entries[0]:
-            yield "access(entries/SHARD/NAME)", _moved(state, number, "give back")
+    def _remove(self, state: State, number: int, process: Process) -> Steps:
+        key = self.programs[number].key
+        if state.entries[key]:
+            after = state._replace(entries=_with(state.entries, key, 0))
+            yield UNLINK, key, _set(after, number, process._replace(at="account", then="done", blocks=-1, entries=-1))
+        else:
+            yield from self._unlock(state, number, process._replace(then="done"))
+
+    def _hold(self, state: State, number: int, process: Process) -> Steps:
+        yield from self._unlock(state, number, process._replace(then="done"))
+
+    def _count(self, state: State, number: int, process: Process) -> Steps:
+        """Remove what the dead have staged, and set the slot right, all under the lock."""
+        then = {"recount": "done", "reap": "reap"}.get(self.programs[number].kind, "over")
+        for its, size in enumerate(state.staged):
+            is_left = state.processes[its].is_dead or self.fault == "no-owner-check"
+            if size and is_left and self.shard(its) == process.shard:
+                after = state._replace(staged=_with(state.staged, its, 0))
+                yield DROP, its, _set(after, number, process._replace(at="counting"))
+        counted = self._counted(state, process.shard)
+        if self.fault == "count-without-lock":
+            counted = counted._replace(blocks=process.seen)
+        if counted == process.read:
+            yield from self._unlock(state, number, process._replace(then=then))
+        else:
+            yield from self._account(state, number, process._replace(then=then, read=counted))
+
+    def _counted(self, state: State, shard: int) -> Slot:
+        entries = sum(bool(each) for key, each in enumerate(state.entries) if self.shards[key] == shard)
+        staged = sum(bool(each) for its, each in enumerate(state.staged) if self.shard(its) == shard)
+        return Slot(entries + staged, entries)
+
+    def _reap(self, state: State, number: int, process: Process) -> Steps:
+        for shard in range(len(state.page)):
+            yield from self._lock(state, number, shard, "counting")
+        yield LEAVE, 0, _set(state, number, Process("done"))
+
+    def _lower(self, state: State, number: int, process: Process) -> Steps:
+        yield CAP, 0, _set(state, number, Process("sum"))._replace(cap=self.cap - 1)
+        if state.cap < self.cap:  # another one has lowered it
+            yield LEAVE, 0, _set(state, number, Process("sum"))
+
+    def _get(self, state: State, number: int, process: Process) -> Steps:
+        yield LEAVE, 0, _set(state, number, Process("done"))
+
+    # The lease of a key.
+
+    def _ask(self, state: State, number: int, process: Process) -> Steps:
+        key = self.programs[number].key
+        if state.entries[key]:
+            yield OPEN, key, _set(state, number, Process("done"))
+        if state.lease == FREE:
+            yield LEASE, 0, _set(state, number, Process("look"))._replace(lease=number)
+        if state.has_failed:  # nobody waits for those who compute what failed a moment ago
+            yield from self._compute(state, number, process)
+
+    def _look(self, state: State, number: int, process: Process) -> Steps:
+        key = self.programs[number].key
+        yield LOOK, key, _set(state, number, Process("found" if state.entries[key] else "missing"))
+
+    def _open(self, state: State, number: int, process: Process) -> Steps:
+        key = self.programs[number].key
+        yield OPEN, key, _set(state, number, Process("give back" if state.entries[key] else "missing"))
+
+    def _miss(self, state: State, number: int, process: Process) -> Steps:
+        yield from self._compute(state, number, process)
+        if state.has_failed:
+            yield NOTE, 0, _set(state, number, Process("let go"))
+
+    def _compute(self, state: State, number: int, process: Process) -> Steps:
+        if self.programs[number].kind == "give-up":
+            is_kept = self.fault == "lease-kept" or state.lease != number
+            yield COMPUTE, 0, _set(state, number, Process("done" if is_kept else "give back"))
             return
-        after = _moved(state, number, "begin")._replace(computed=state.computed + 1)
-        if self.fault == "lease-back-first":
-            after = after._replace(lease=_FREE)
-        yield "compute", after
+        lease = FREE if self.fault == "lease-back-first" and state.lease == number else state.lease
+        yield COMPUTE, 0, _set(state, number, Process("put"))._replace(computed=state.computed + 1, lease=lease)
 
-    def _give_back(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        is_kept = self.fault == "lease-kept" or state.lease != number
-        yield GIVE_BACK, _moved(state, number, "done")._replace(lease=state.lease if is_kept else _FREE)
+    def _give_back(self, state: State, number: int, process: Process) -> Steps:
+        if state.lease != number:
+            yield LEAVE, 0, _set(state, number, Process("done"))
+            return
+        if self.programs[number].kind == "give-up":
+            yield NOTE, 0, _set(state, number, Process("let go"))._replace(has_failed=True)
+        yield GIVE_BACK, 0, _set(state, number, Process("done"))._replace(lease=FREE)
 
-    def _lower(self, state: State, number: int, process: Process) -> Iterator[tuple[str, State]]:
-        yield CAP, _moved(state, number, "sum")._replace(cap=state.cap - 1)
+    def _let_go(self, state: State, number: int, process: Process) -> Steps:
+        """Close the lease file, and leave the note in it."""
+        after = state._replace(lease=FREE, has_failed=True)
+        if self.programs[number].kind == "give-up":
+            yield LET_GO, 0, _set(after, number, Process("done"))
+        else:
+            yield LET_GO, 0, _set(after, number, Process("missed"))
 
 
-# Where a process waits for the lock, and where it is with it.
-_LOCKS: Final = {"begin": "locked", "evict": "evicting", "give up": "giving", "written": "publishing"}
-# Where it gives the lock back, and where it is without it.
-_UNLOCKS: Final = {
-    "reserved": "sum",
-    "evicted": "sum",
-    "nothing": "give up",
-    "dropped": "begin",
-    "published": "done",
-    "free": "done",
-    "lost": "begin",
-    "staged unlocked": "reserve late",
+# The programs that look too early, by the fault.
+_PEEKS: Final = (("put", "sum-first"), ("put", "policy-once"), ("recount", "count-without-lock"))
+# Where each kind begins, if not at its own name.
+_BEGIN: Final = {"lease": "ask", "give-up": "ask", "policy": "lower", "attach": "sum"}
+# Where a process waits for the lock of its own shard, and what it does under it.
+_LOCKED: Final = {
+    "put": "staging",
+    "written": "publishing",
+    "lowered": "giving",
+    "remove": "removing",
+    "recount": "counting",
+    "hold": "holding",
 }
 _METHODS: Final = {
-    "locked": "stage",
-    "reserve late": "reserve_late",
-    "sum": "sum",
-    "evicting": "evict",
-    "room": "write",
-    "publishing": "rename",
-    "giving": "drop",
-    "peek": "peek",
-    "ask": "ask",
-    "look": "look",
-    "give back": "give_back",
-    "lower": "lower",
+    **dict.fromkeys(_LOCKED, "_begin"),
+    "unread": "_read",
+    "account": "_account",
+    "unlock": "_unlock",
+    "peek": "_peek",
+    "staging": "_stage",
+    "sum": "_sum",
+    "over": "_over",
+    "evicting": "_evict",
+    "room": "_write",
+    "publishing": "_rename",
+    "giving": "_give",
+    "removing": "_remove",
+    "holding": "_hold",
+    "counting": "_count",
+    "reap": "_reap",
+    "lower": "_lower",
+    "get": "_get",
+    "ask": "_ask",
+    "look": "_look",
+    "give back": "_give_back",
+    "let go": "_let_go",
+    "found": "_open",
+    "missing": "_miss",
+    "missed": "_compute",
 }
+
+
+_T = TypeVar("_T")
+
+
+def _gone_on(process: Process) -> Process:
+    """Returns where a process goes behind the lock. What it saw it keeps while it makes room."""
+    if process.then in ("sum", "over"):
+        return Process(process.then, limit=process.limit, seen=process.seen)
+    return Process(process.then)
+
+
+def _with(found: tuple[_T, ...], at: int, value: _T) -> tuple[_T, ...]:
+    return (*found[:at], value, *found[at + 1 :])
 
 
 def _set(state: State, number: int, process: Process) -> State:
     return state._replace(processes=(*state.processes[:number], process, *state.processes[number + 1 :]))
-
-
-def _moved(state: State, number: int, at: str) -> State:
-    return _set(state, number, state.processes[number]._replace(at=at))
-
-
-def _change(state: State, number: int, change: int, then: str) -> State:
-    """Have a process add to the slot next: it reads it, and writes it back."""
-    return _set(state, number, state.processes[number]._replace(at="change", change=change, then=then))
-
-
-def _entry(state: State, key: int, entry: int) -> State:
-    entries = (entry, state.entries[1]) if key == 0 else (state.entries[0], entry)
-    return state._replace(entries=entries)
-
-
-def _staged(state: State, number: int, size: int) -> State:
-    return state._replace(staged=(*state.staged[:number], size, *state.staged[number + 1 :]))
-
-
-def _of_living(state: State) -> tuple[int, ...]:
-    return tuple(0 if its.is_dead else size for its, size in zip(state.processes, state.staged, strict=True))
-
-
-def _die(state: State, number: int) -> State:
-    after = _set(
-        state, number, state.processes[number]._replace(at="dead", is_dead=True, read=0, change=0, then="", seen=-1)
-    )
-    lock = _FREE if state.lock == number else state.lock
-    lease = _FREE if state.lease == number else state.lease
-    return after._replace(lock=lock, lease=lease, deaths_left=state.deaths_left - 1)

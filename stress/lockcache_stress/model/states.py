@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 from typing import Any, Final
 
-from lockcache_stress.model.protocol import DEATH, PROGRAMS, Model, State
+from lockcache_stress.model.parts import DEATH, Program, State
+from lockcache_stress.model.protocol import Model
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Searched:
 
     def as_json(self) -> dict[str, Any]:
         """Returns plain values."""
-        return {"programs": list(self.model.programs), "cap": self.model.cap, "fault": self.model.fault,
+        return {"programs": [*map(str, self.model.programs)], "cap": self.model.cap, "fault": self.model.fault,
                 "states": self.states, "steps": self.steps, "wrong": self.wrong}  # fmt: skip
 
 
@@ -44,43 +45,54 @@ def search(model: Model) -> Searched:
         followers[state] = [after for _, name, after in following if name != DEATH]
         found.steps += len(following)
         for wrong in wrong_in(model, state, is_last=not followers[state]):
-            found.wrong.setdefault(wrong, _way(before, state))
+            if wrong not in found.wrong:
+                found.wrong[wrong] = _way(before, state)
         for number, name, after in following:
             if after not in before:
                 before[after] = state, number, name
                 left.append(after)
     found.states = len(before)
     stuck = _cannot_end(followers)
-    if stuck is not None:
-        found.wrong.setdefault("a process waits for ever", _way(before, stuck))
+    if stuck is not None and "a process waits for ever" not in found.wrong:
+        found.wrong["a process waits for ever"] = _way(before, stuck)
     return found
 
 
 def wrong_in(model: Model, state: State, *, is_last: bool) -> Iterator[str]:
     """Yields what is wrong in a state."""
     living = [process for process in state.processes if not process.is_dead]
-    if state.page < state.disk:
+    kinds = [program.kind for program in model.programs]
+    have_died = model.deaths - state.deaths_left
+    if any(slot.blocks < held for slot, held in zip(state.page, _disk_by_shard(model, state), strict=True)):
         yield "the page says too little"
-    lowering = any(each in ("policy",) for each in model.programs)
-    is_lowered = lowering and all(
-        process.at == "done" for process, each in zip(state.processes, model.programs, strict=True) if each == "policy"
-    )
-    cap = state.cap if is_lowered or not lowering else model.cap
-    if state.disk > cap:
+    lowering = [process.at == "done" for process, kind in zip(state.processes, kinds, strict=True) if kind == "policy"]
+    if state.disk > (model.cap if lowering and not all(lowering) else state.cap):
         yield "over the cap"
     if -1 in state.entries:
         yield "an entry without its bytes"
-    may_compute_again = len(living) < len(state.processes) or {"remove", "policy"} & {*model.programs}
+    may_compute_again = have_died or {"remove", "policy", "give-up"} & {*kinds}
     if state.computed > 1 and not may_compute_again and model.cap > sum(map(bool, model.entries)) + 1:
         yield "computed twice"
     if is_last:
         if any(process.at != "done" for process in living):
             yield "a process waits for ever"
-        elif len(living) == len(state.processes) and state.page != state.disk:
+        elif len(living) == len(state.processes) and (state.accounted, sum(slot.entries for slot in state.page)) != (
+            state.disk,
+            sum(map(bool, state.entries)),
+        ):
             yield "nobody died, and the page is wrong"
     for number, process in enumerate(state.processes):
-        if process.at == "lost" and not process.is_dead:
+        if process.then == "lost" and not process.is_dead:
             yield f"what process {number} had staged was removed"
+
+
+def _disk_by_shard(model: Model, state: State) -> list[int]:
+    held = [0] * len(state.page)
+    for key, entry in enumerate(state.entries):
+        held[model.shards[key]] += bool(entry)
+    for number, size in enumerate(state.staged):
+        held[model.shard(number)] += size == 2
+    return held
 
 
 def _cannot_end(followers: dict[State, list[State]]) -> State | None:
@@ -107,27 +119,40 @@ def _way(before: dict[State, tuple[State, int, str] | None], state: State) -> li
     return way[::-1]
 
 
-#: Every two programs, and three with a daemon that recounts.
+def _model(*programs: str, **more: Any) -> Model:
+    return Model(tuple(_PROGRAMS[each] for each in programs), **more)
+
+
+_PROGRAMS: Final = {
+    **{kind: Program(kind) for kind in ("put", "lease", "give-up", "remove", "recount", "policy", "dead")},
+    "put other": Program("put", 1),
+}
+_OFTEN: Final = ("put", "put other", "lease", "give-up", "remove", "recount", "policy")
+#: Every two programs, three with a daemon that recounts, and some in two shards.
 MODELS: Final = [
-    *(Model(pair, cap, entries) for pair in combinations_with_replacement(PROGRAMS, 2)
+    *(_model(*pair, cap=cap, entries=entries) for pair in combinations_with_replacement(_OFTEN, 2)
       for cap, entries in ((3, (0, 0)), (3, (1, 0)), (2, (1, 1)))),
-    Model(("put", "put other", "recount"), 2, (1, 0)),
-    Model(("put", "remove", "recount"), 2, (1, 0)),
-    Model(("put other", "policy", "recount"), 2, (1, 0)),
-    Model(("lease", "lease", "recount"), 3, (0, 0)),
-    Model(("lease", "lease", "lease"), 3, (0, 0)),
+    _model("put", "put other", "recount", entries=(1, 0)),
+    _model("put", "remove", "recount", entries=(1, 0)),
+    _model("put other", "policy", "recount", entries=(1, 0)),
+    _model("lease", "lease", "recount", cap=3),
+    _model("lease", "lease", "lease", cap=3),
+    _model("lease", "lease", "give-up", cap=3),
+    *(_model(*pair, entries=(1, 1), shards=(0, 1))
+      for pair in (("put", "put other"), ("put other", "policy"), ("remove", "put other"))),
+    _model("put", "recount", "dead", cap=3, entries=(0, 1)),
 ]  # fmt: skip
 #: The models that have to find each fault.
 PLANTED: Final = {
-    "rename-first": Model(("put", "remove")),
-    "no-reservation": Model(("put", "put other")),
-    "no-lock-in-publish": Model(("put", "remove"), 3, (1, 0)),
-    "slot-without-lock": Model(("put", "remove"), 3, (1, 0)),
-    "lease-back-first": Model(("lease", "lease"), 3),
-    "credited-twice": Model(("put", "put"), 3, (1, 0)),
-    "no-owner-check": Model(("put", "recount")),
-    "policy-once": Model(("put", "policy"), 2, (0, 1)),
-    "sum-first": Model(("put", "put other"), 1),
-    "count-without-lock": Model(("put", "recount")),
-    "lease-kept": Model(("lease", "lease", "remove"), 3),
+    "rename-first": _model("put", "remove"),
+    "no-reservation": _model("put", "put other"),
+    "no-lock-in-publish": _model("put", "remove", cap=3, entries=(1, 0)),
+    "slot-without-lock": _model("put", "remove", cap=3, entries=(1, 0)),
+    "lease-back-first": _model("lease", "lease", cap=3),
+    "credited-twice": _model("put", "put", cap=3, entries=(1, 0)),
+    "no-owner-check": _model("put", "recount"),
+    "policy-once": _model("put", "policy", entries=(0, 1)),
+    "sum-first": _model("put", "put other", cap=1),
+    "count-without-lock": _model("put", "recount"),
+    "lease-kept": _model("give-up", "lease", cap=3),
 }
