@@ -152,7 +152,9 @@ def _tabulate(found: Sequence[Explored]) -> Tabled:
         Check("steps", f"{sum(each.steps for each in found):,}"),
         Check("deaths", f"{sum(each.kills for each in found):,}"),
         Check("repetitions of an order", f"{sum(each.redundant for each in found):,}"),
+        Check("runs compared with the model", f"{sum(each.compared for each in found):,}"),
         Check("experiments explored whole", f"{whole:,} of {len(found):,}"),
+        Check("seconds of processor time", f"{sum(each.cpu_seconds for each in found):,.0f}"),
         Check("faults not found" if is_planted else "broken promises", f"{len(bad):,}", "0", not bad),
     ]
     columns = (
@@ -163,6 +165,7 @@ def _tabulate(found: Sequence[Explored]) -> Tabled:
         "deaths",
         "longest",
         "seconds",
+        "of processor",
         "whole",
         "shortest",
     )
@@ -182,7 +185,14 @@ def _cells(each: Explored) -> list[str]:
     counts = [each.experiment.most_preemptions, each.schedules, each.redundant, each.kills, each.longest]
     shortest = ",".join(map(str, each.violations[0].schedule)) or "as is" if each.violations else ""
     whole = "yes" if each.is_whole else "no"
-    return [name, *(f"{count:,}" for count in counts), f"{each.seconds:.1f}", whole, shortest]
+    return [
+        name,
+        *(f"{count:,}" for count in counts),
+        f"{each.seconds:.1f}",
+        f"{each.cpu_seconds:.1f}",
+        whole,
+        shortest,
+    ]
 
 
 def _finding(each: Explored) -> dict[str, Any]:

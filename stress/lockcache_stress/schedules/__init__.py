@@ -3,7 +3,7 @@
 
 Promises that a schedule is run again by its list of integers, and that no process or file is left.
 
-May use: experiments, processes, run, trouble.
+May use: experiments, model, processes, run, trouble.
 """
 
 # mypy: implicit-reexport

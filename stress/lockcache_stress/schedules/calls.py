@@ -21,6 +21,8 @@ CHANGES: Final = frozenset((
     "unlock_descriptor", "utime", "write",
 ))
 # fmt: on
+# Those of them that change what is there, and not only times, modes and locks.
+_FILLS: Final = frozenset(("ftruncate", "open", "pwrite", "rename", "unlink", "write"))
 # The calls by which a lock may fall.
 _MAY_FREE: Final = frozenset(["unlock_descriptor", "close", "unlink", "rename"])
 _LOCKED: Final = ("lockcache/locks/", "lockcache/leases/", "tmp/")
@@ -69,6 +71,11 @@ class Call(NamedTuple):
     def changes(self) -> bool:
         """Whether others can see that the call was made, so that a death behind it is another one than before it."""
         return self.name in CHANGES and (self.name != "open" or self.makes)
+
+    @property
+    def fills(self) -> bool:
+        """Whether it changes which files there are, or their bytes."""
+        return self.name in _FILLS and (self.name != "open" or self.makes)
 
     def frees(self, path: str) -> bool:
         """Returns whether the lock of this file may be free after the call."""

@@ -16,6 +16,7 @@ changes something, whomever it meets.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from lockcache_stress.schedules.judge import judge, look
 from lockcache_stress.schedules.operations import OPERATIONS, Begin
 from lockcache_stress.schedules.planted import PLANTED
 from lockcache_stress.schedules.running import Decision, Ran, Rules, Runner, decode, encode
+from lockcache_stress.schedules.traced import Traced
 
 #: Violations of one experiment that are kept.
 MOST_FOUND: Final = 20
@@ -80,8 +82,12 @@ class Explored:
     redundant: int = 0
     steps: int = 0
     kills: int = 0
+    #: Runs that were compared with the model.
+    compared: int = 0
     longest: int = 0
     seconds: float = 0.0
+    #: The processor time of the explorer and of all processes that it ran.
+    cpu_seconds: float = 0.0
     #: Whether every schedule was run: not if the time was up.
     is_whole: bool = False
     violations: list[Violation] = field(default_factory=list)
@@ -100,9 +106,11 @@ class Explored:
             "schedules": self.schedules,
             "redundant": self.redundant,
             "deaths": self.kills,
+            "compared": self.compared,
             "steps": self.steps,
             "longest": self.longest,
             "seconds": round(self.seconds, 3),
+            "processor_seconds": round(self.cpu_seconds, 3),
             "whole": self.is_whole,
             "violations": [{"schedule": list(each.schedule), "wrong": list(each.wrong)} for each in self.violations],
         }
@@ -131,16 +139,24 @@ class Explorer:
             )
         )
         self._seen = Seen()
+        self._traced = Traced(self._place, experiment.names)
 
-    def run(self, choices: Sequence[int]) -> tuple[Ran, list[str]]:
-        """Run one schedule, and judge it."""
+    @property
+    def compared(self) -> int:
+        """How many runs were compared with the model."""
+        return self._traced.compared
+
+    def run(self, choices: Sequence[int], *, cuts: bool = False) -> tuple[Ran, list[str]]:
+        """Run one schedule, and judge it. ``cuts``: only as far as no other run had its order."""
         self._place.reset()
-        ran = self._runner.run(choices)
+        ran = self._runner.run(choices, cuts=cuts)
+        if ran.is_cut:
+            return ran, ran.wrong
         for process in ran.processes:
             for event in process.events:
                 event["number"] = process.number
         wrong = judge(self._place, ran, self.experiment.names)
-        return ran, wrong or self._after(ran)
+        return ran, wrong or self._traced.judge(ran) or self._after(ran)
 
     def replay(self, schedule: Sequence[int]) -> tuple[Ran, list[str]]:
         """Run the schedule that these integers name."""
@@ -157,7 +173,7 @@ class Explorer:
 
         Those with fewer preemptions come first. ``stop_at``: so many violations are enough.
         """
-        found, began = Explored(self.experiment), time.monotonic()
+        found, began, spent = Explored(self.experiment), time.monotonic(), _cpu_seconds()
         levels: list[deque[bytes]] = [deque() for _ in range(self.experiment.most_preemptions + 1)]
         levels[0].append(b"")
         passed_over: list[tuple[bytes, Decision]] = []
@@ -172,8 +188,9 @@ class Explorer:
                 passed_over = self._look_again(passed_over, levels)
                 continue
             prefix = level.popleft()
-            ran, wrong = self.run(prefix)
+            ran, wrong = self.run(prefix, cuts=True)
             self._count(found, prefix, ran, wrong)
+            found.compared = self.compared
             for process, _, used in ran.calls:
                 self._seen.add(process, used)
             if wrong:
@@ -185,7 +202,7 @@ class Explorer:
                 else:
                     passed_over.append((choices, decision))
             show(found, sum(map(len, levels)))
-        found.seconds = time.monotonic() - began
+        found.seconds, found.cpu_seconds = time.monotonic() - began, _cpu_seconds() - spent
         found.violations.sort(key=lambda each: each.key)
         return found
 
@@ -215,6 +232,10 @@ class Explorer:
         found.kills += any(process.is_dead for process in ran.processes)
         if wrong:
             found.violations.append(Violation(tuple(encode(prefix, len(self._operations))), tuple(wrong)))
+
+
+def _cpu_seconds() -> float:
+    return sum(os.times()[:4])
 
 
 def _with(choices: bytes, decision: Decision) -> bytes:

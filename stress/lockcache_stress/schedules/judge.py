@@ -21,7 +21,7 @@ from lockcache.filestream.accounting import NOT_COUNTED, bytes_in, decode_head, 
 from lockcache.lowlevel import CacheDirectory, entry_name, recount_shard
 from lockcache_stress.schedules.directory import Workplace
 from lockcache_stress.schedules.operations import FARTHER, KEY, NAMES, NEW, SHARD, lower_cap, name_of
-from lockcache_stress.schedules.running import Process, Ran
+from lockcache_stress.schedules.running import Looked, Process, Ran
 
 _BLOCK: Final = 4096
 # A page that is being replaced, which nobody accounts for.
@@ -35,12 +35,15 @@ _NAME: Final = entry_name(KEY)
 _MOST_LOOKS: Final = 40
 
 
-def look(place: Workplace, processes: Sequence[Process]) -> str:
-    """Returns what is wrong after a call that changed the disk; empty if nothing is."""
-    held = disk_bytes(place)
+def look(place: Workplace, processes: Sequence[Process]) -> Looked:
+    """Returns the directory behind a call that changed it, and what is wrong there."""
+    files, image = disk_files(place), read_state(place.layout)
+    return Looked(_wrong(place, processes, sum(map(_blocks, files.values())), image), files, image)
+
+
+def _wrong(place: Workplace, processes: Sequence[Process], held: int, image: bytes) -> str:
     if place.begin.is_missing:
         return ""
-    image = read_state(place.layout)
     head, counted = decode_head(image), bytes_in(image)
     if head is not None and head.folder == NOT_COUNTED:
         return ""  # a page that nobody accounts on yet: all wait for the next one
@@ -55,22 +58,29 @@ def look(place: Workplace, processes: Sequence[Process]) -> str:
 
 def disk_bytes(place: Workplace) -> int:
     """Returns the bytes of entries and staged files, in blocks."""
-    held = 0
+    return sum(map(_blocks, disk_files(place).values()))
+
+
+def disk_files(place: Workplace) -> dict[str, int]:
+    """Returns the lengths of entries, records and staged files, by their paths below the root."""
+    found: dict[str, int] = {}
     for folder in (place.layout.tmp, place.layout.entries, place.layout.records):
         with suppress(FileNotFoundError):
-            held += _bytes_below(folder)
-    return held
+            _measure_below(folder, len(place.root) + 1, found)
+    return found
 
 
-def _bytes_below(folder: str) -> int:
-    held = 0
-    with os.scandir(folder) as found:
-        for each in found:
+def _measure_below(folder: str, skipped: int, found: dict[str, int]) -> None:
+    with os.scandir(folder) as listed:
+        for each in listed:
             if each.is_dir(follow_symlinks=False):
-                held += _bytes_below(each.path)
+                _measure_below(each.path, skipped, found)
             elif not each.name.startswith(_OWN_FILE):
-                held += -(-each.stat(follow_symlinks=False).st_size // _BLOCK) * _BLOCK
-    return held
+                found[each.path[skipped:]] = each.stat(follow_symlinks=False).st_size
+
+
+def _blocks(length: int) -> int:
+    return -(-length // _BLOCK) * _BLOCK
 
 
 def judge(place: Workplace, ran: Ran, names: Sequence[str]) -> list[str]:

@@ -20,9 +20,7 @@ from lockcache_stress.schedules.operations import OPERATIONS
 from lockcache_stress.schedules.planted import PLANTED
 
 _OFTEN: Final = [name for name, operation in OPERATIONS.items() if not operation.seldom]
-#: Every two operations, and those that only make sense with some.
-PAIRS: Final = [
-    *combinations_with_replacement(_OFTEN, 2),
+_SELDOM: Final = [
     ("record", "get"),
     ("record", "record"),
     ("slow-lease", "lease"),
@@ -30,6 +28,12 @@ PAIRS: Final = [
     ("tidy", "put-alone"),
     ("create", "create"),
 ]
+#: Every two operations, and those that only make sense with some. Those under a cap have by far the most orders: they
+#: come last, and have the time that the others leave.
+PAIRS: Final = sorted(
+    [*combinations_with_replacement(_OFTEN, 2), *_SELDOM],
+    key=lambda names: sum(OPERATIONS[name].begin.is_capped for name in names),
+)
 #: Three operations at once: those in which two disturb a third.
 TRIPLES: Final = [
     ("put", "put", "get"),
@@ -53,8 +57,9 @@ TRIPLES: Final = [
     ("attach", "policy", "put"),
     ("attach", "lease", "remove"),
 ]
-# An experiment with many orders may take more than its share of the time, but not all of it.
-_MOST_SHARES: Final = 4
+
+# Each experiment runs a few schedules, also where the time is up.
+_LEAST_SECONDS: Final = 0.2
 
 
 @contextmanager
@@ -76,17 +81,19 @@ def explore_one(experiment: Experiment, seconds: float, stop_at: int) -> Explore
 
 
 def _explore(given: tuple[Experiment, float, float, int]) -> Explored:
-    experiment, until, share, stop_at = given
-    seconds = min(until - time.time(), share)
-    return Explored(experiment) if seconds <= 0 else explore_one(experiment, seconds, stop_at)
+    experiment, until, left, stop_at = given
+    return explore_one(experiment, max(_LEAST_SECONDS, (until - time.time()) / left), stop_at)
 
 
 def explore_all(
     experiments: Sequence[Experiment], seconds: float, jobs: int, show: Show, *, stop_at: int = 20
 ) -> Iterator[Explored]:
-    """Explore experiments, ``jobs`` at once, for so long in all. Yields what was found in each."""
-    share = max(1.0, _MOST_SHARES * seconds * jobs / max(1, len(experiments)))
-    given = [(each, time.time() + seconds, share, stop_at) for each in experiments]
+    """Explore experiments, ``jobs`` at once, for so long in all. Yields what was found in each.
+
+    Each may take an equal share of what is left: those that are explored whole leave time to the later ones.
+    """
+    until, count = time.time() + seconds, len(experiments)
+    given = [(each, until, max(1.0, (count - number) / jobs), stop_at) for number, each in enumerate(experiments)]
     schedules = 0
     with start_pool(jobs) as pool:
         for number, found in enumerate(pool.imap_unordered(_explore, given), 1):

@@ -101,6 +101,17 @@ class Decision(NamedTuple):
     preemptions: int
 
 
+class Looked(NamedTuple):
+    """The directory behind a call that changed something in it."""
+
+    #: What is wrong; empty if nothing is.
+    wrong: str
+    #: The lengths of entries, records and staged files, by their paths below the root.
+    files: dict[str, int]
+    #: The state page.
+    image: bytes
+
+
 @dataclass
 class Ran:
     """What a run was."""
@@ -110,8 +121,13 @@ class Ran:
     decisions: list[Decision] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
+    #: By step: whether a call "failed", or a lock was "refused"; and the directory behind it.
+    outcomes: dict[int, str] = field(default_factory=dict)
+    looked: dict[int, Looked] = field(default_factory=dict)
     #: The step from which on it is an order of another run, with calls that commute in another order.
     redundant_from: int = 1 << 40
+    #: Whether it was ended there.
+    is_cut: bool = False
     preemptions: int = 0
 
     @property
@@ -131,8 +147,8 @@ class Rules:
     kills: bool
     #: Returns what a call uses.
     accesses: Callable[[Call], tuple[Access, ...]]
-    #: Called after each call that changes the disk. Returns what is wrong.
-    look: Callable[[Sequence[Process]], str]
+    #: Called after each call that changes the disk.
+    look: Callable[[Sequence[Process]], Looked]
 
 
 class Runner:
@@ -141,22 +157,22 @@ class Runner:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
 
-    def run(self, choices: Sequence[int]) -> Ran:
-        """Run one schedule to its end."""
+    def run(self, choices: Sequence[int], *, cuts: bool = False) -> Ran:
+        """Run one schedule to its end. ``cuts``: only until it is an order of another run."""
         ran = Ran()
         try:
             for number, act in enumerate(self._rules.acts):
                 ran.processes.append(_start(act, number, ran.processes))
             pids = {process.pid: process.number for process in ran.processes}
             for process in ran.processes:
-                self._hear(process, 0.0, pids)
-            self._go(ran, choices, pids)
+                self._hear(ran, process, 0.0, pids)
+            self._go(ran, choices, pids, cuts)
         finally:
             for process in ran.processes:
                 _end(process)
         return ran
 
-    def _go(self, ran: Ran, choices: Sequence[int], pids: dict[int, int]) -> None:
+    def _go(self, ran: Ran, choices: Sequence[int], pids: dict[int, int], cuts: bool) -> None:
         processes = ran.processes
         clock, current, killed = 0.0, -1, False
         while any(not process.is_over for process in processes):
@@ -182,6 +198,9 @@ class Runner:
                 processes[current].is_redundant = True  # until somebody meets its call
             if process.is_redundant:
                 ran.redundant_from = min(ran.redundant_from, at)
+                if cuts:
+                    ran.is_cut = True
+                    return
             process.is_redundant, current = False, number
             clock = self._step(ran, process, clock, pids)
 
@@ -234,7 +253,7 @@ class Runner:
         ran.calls.append((process.number, call, used))
         process.note_step(len(ran.calls) - 1)
         os.write(process.sender, WORD.pack(clock, len(ran.calls) - 1))
-        self._hear(process, clock, pids)
+        self._hear(ran, process, clock, pids)
         for other in others:
             if other is process:
                 continue
@@ -244,14 +263,14 @@ class Runner:
                 other.is_redundant = False
         if process.is_over:
             self._release(others)
-        if call is not None and call.changes:
+        if call is not None and call.fills:
             self._look(ran, call)
         return clock
 
     def _look(self, ran: Ran, call: object) -> None:
-        wrong = self._rules.look(ran.processes)
-        if wrong and not ran.wrong:
-            ran.wrong.append(f"after step {len(ran.calls) - 1}, {call}: {wrong}")
+        ran.looked[len(ran.calls) - 1] = looked = self._rules.look(ran.processes)
+        if looked.wrong and not ran.wrong:
+            ran.wrong.append(f"after step {len(ran.calls) - 1}, {call}: {looked.wrong}")
 
     def _kill(self, ran: Ran, process: Process, at: int) -> None:
         os.kill(process.pid, signal.SIGKILL)
@@ -267,7 +286,7 @@ class Runner:
         for each in processes:
             each.awaits, each.is_redundant = "", False
 
-    def _hear(self, process: Process, clock: float, pids: dict[int, int]) -> None:
+    def _hear(self, ran: Ran, process: Process, clock: float, pids: dict[int, int]) -> None:
         """Read what a process does next."""
         process.pending, process.used, process.awaits = None, (), ""
         process.is_asleep = process.is_idle = False
@@ -275,6 +294,8 @@ class Runner:
             kind, text = process.line()
             if kind == "event":
                 process.note_begun(text)
+            elif kind == "outcome":
+                ran.outcomes[len(ran.calls) - 1] = text
             elif kind == "call":
                 process.pending = call = parse_call(text, self._rules.root, pids)
                 process.used = self._rules.accesses(call)

@@ -53,6 +53,8 @@ class Stepper:
         self._seconds = self._slept = 0.0
         self._real = time.time
         self._refused = ""
+        # Messages that go with the next call: each wakes the controller.
+        self._untold: list[str] = []
         #: The number of the last step that this process made.
         self.step = -1
         # Of operations that began and made no step yet.
@@ -64,7 +66,7 @@ class Stepper:
         event = {"kind": kind, "key": key, "value": value, "start": None, "end": None, "seconds": -self._slept}
         self.events.append(event)
         self._waiting.append(event)
-        self._tell("event", json.dumps([event["kind"], key, value]))
+        self._note("event", json.dumps([event["kind"], key, value]))
         return event
 
     def end(self, event: dict[str, Any], value: str | None = None) -> None:
@@ -97,9 +99,14 @@ class Stepper:
             self._tell("call", name, str(low), str(high), str(int(makes)), *files)
             self._wait()
             self._refused = ""
-            found = call(*args, **kwargs)
+            try:
+                found = call(*args, **kwargs)
+            except OSError:
+                self._note("outcome", "failed")
+                raise
             if name == "lock_descriptor" and not found:
                 self._refused = files[0]
+                self._note("outcome", "refused")
             return found
 
         return stopped
@@ -122,8 +129,14 @@ class Stepper:
         self._tell("sleep", str(seconds), self._refused)
         self._wait()
 
+    def _note(self, *words: str) -> None:
+        """Tell the controller with the next message."""
+        self._untold.append("\0".join(words) + "\n")
+
     def _tell(self, *words: str) -> None:
-        self._write(self._sender, ("\0".join(words) + "\n").encode())
+        self._note(*words)
+        self._write(self._sender, "".join(self._untold).encode())
+        self._untold.clear()
 
     def _wait(self) -> None:
         word = self._read(self._receiver, WORD.size)
