@@ -2,7 +2,8 @@
 """Asking the server: what a process does that has something to compile, and what people ask.
 
 Keeps the promise that the server is never needed: whatever goes wrong, :func:`ask` returns ``None``. A server that is
-not there, or does not answer at once, costs 50 ms at most; one that dies while it compiles is reported by the kernel.
+not there, or does not answer at once, costs 50 ms at most; one that dies while it compiles is reported by the kernel,
+and one that is stopped is noticed: those who compile say which processes they are.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import json
 import logging
 import os
+import select
 import socket
 import time
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from lockcache.compile_server import wire
 from lockcache.compile_server.limits import ACKNOWLEDGED_SECONDS, STARTED_SECONDS
 from lockcache.compile_server.place import Place, open_place
 from lockcache.compile_server.prefix import Mode, Request
-from lockcache.compile_server.starting import reap, start
+from lockcache.compile_server.starting import start
 from lockcache.sizes import counted
 
 _log: Final = logging.getLogger("lockcache")
@@ -32,6 +34,10 @@ _REST_SECONDS: Final = 5.0
 #: for: that process holds the lock for the server, which keeps it.
 _BETWEEN_LOOKS_SECONDS: Final = 0.002
 _STATE_SECONDS: Final = 2.0
+#: Between two looks whether a process that compiles is stopped: at least so long, a share of the time that was waited
+#: (each look is 30 us of the processor that compiles), and at most so long.
+_LOOK_SECONDS, _LOOK_SHARE, _LONGEST_LOOK_SECONDS = 0.05, 0.25, 0.5
+_MOST_PIDS: Final = 4
 
 _rests_until = 0.0
 
@@ -71,8 +77,6 @@ def ask(
         _rests_until = time.monotonic() + _REST_SECONDS
         _log.debug("the compile server is not used: %s", error)
         return None
-    finally:
-        reap()
 
 
 class _Asking(NamedTuple):
@@ -114,7 +118,7 @@ class _Asking(NamedTuple):
         names = json.dumps([os.fsdecode(name) for name in self.names]).encode()
         connection.settimeout(max(0.001, until - time.monotonic()))
         wire.send(connection, {}, names, self.source, evidence)
-        answer = wire.receive_head(connection, until)
+        answer = _receive(connection, until, said)
         if answer.get("state") != "compiled":
             return None
         blobs = wire.receive_blobs(connection, answer, until)
@@ -129,6 +133,38 @@ class _Asking(NamedTuple):
             raise wire.BrokenMessageError("an answer of another kind")
         release = ".".join(map(str, version))
         return Answer(code, log, tuple(os.fsencode(name) for name in lowered), release)
+
+
+def _receive(connection: socket.socket, until: float, said: dict[str, Any]) -> dict[str, Any]:
+    """Returns the answer. ``said``: by whom the request was taken. Raises OSError, also where that one is stopped."""
+    begun, poll = time.monotonic(), select.poll()
+    poll.register(connection, select.POLLIN)
+    while True:
+        waited = time.monotonic() - begun
+        pause = max(_LOOK_SECONDS, min(waited * _LOOK_SHARE, _LONGEST_LOOK_SECONDS))
+        if poll.poll(1000 * min(pause, max(0.0, until - time.monotonic()))):
+            head = wire.receive_head(connection, until)
+            if head.get("state") != "compiling":
+                return head
+            said = head
+        elif time.monotonic() >= until:
+            raise TimeoutError("no answer in time")
+        elif any(map(_is_stopped, _pids(said))):
+            raise ConnectionAbortedError("the process that compiles is stopped")
+
+
+def _pids(said: dict[str, Any]) -> list[int]:
+    pids = said.get("pids")
+    return [pid for pid in pids[:_MOST_PIDS] if type(pid) is int] if isinstance(pids, list) else []
+
+
+def _is_stopped(pid: int) -> bool:
+    """Returns whether a process is stopped. One that is not there is not: the connection says that it ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read(4096).rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
 
 
 def _seconds(said: dict[str, Any]) -> float:

@@ -88,6 +88,8 @@ class Holder:
         """Compile the headers, then programs, until the server is gone. ``first``: the connection of the first one."""
         try:
             asked = self._read_first(first)
+            with contextlib.suppress(OSError):  # a caller that has left is noticed later
+                _say_who(first)
             self._prepare(asked.evidence)
         except (CannotHoldError, NvrtcError, OSError, ValueError) as error:
             self._tell({"refused": str(error)[-2000:], "seconds": getattr(error, "seconds", None)})
@@ -306,6 +308,11 @@ def _read(connection: socket.socket, until: float) -> _Asked:
     return _Asked([os.fsencode(name) for name in json.loads(names)], source, evidence)
 
 
+def _say_who(connection: socket.socket) -> None:
+    """Tell the caller which process it waits for from now on, so that it sees if that is stopped."""
+    wire.send(connection, {"state": "compiling", "pids": [os.getpid()]})
+
+
 def _run_child(
     holder: Holder, connection: socket.socket, pipe: int, limit: float, asked: _Asked | None, *, is_checked: bool
 ) -> NoReturn:
@@ -315,6 +322,7 @@ def _run_child(
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     holder.close_all_but(pipe, connection.fileno())
     try:
+        _say_who(connection)
         verdict = holder.answer(connection, asked or holder.read(connection), is_checked=is_checked)
         os.write(pipe, verdict)
     except (NvrtcError, OSError, ValueError, MemoryError) as error:

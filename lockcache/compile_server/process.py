@@ -18,9 +18,6 @@ from lockcache.compile_server.server import Server
 def main(arguments: list[str]) -> None:
     """Become a process of its own and serve. ``arguments``: the socket's and the lock's descriptor, and limits."""
     listening, lock, stated = int(arguments[0]), int(arguments[1]), json.loads(arguments[2])
-    # The process that was started is waited for by the one that started it; this one belongs to nobody.
-    if os.fork():
-        os._exit(0)
     os.chdir("/")
     os.umask(0o077)
     _use_all_cores()

@@ -148,7 +148,9 @@ class Server:
         is_first = prefix.state is State.COLD and not prefix.waiting
         if is_first:
             prefix.maker = connection
-        wire.send(connection, {"state": "taken", "seconds": self._limits.answer_seconds, "evidence": is_first})
+        pids = [os.getpid()] if prefix.process is None else [os.getpid(), prefix.process.pid]
+        taken = {"state": "taken", "seconds": self._limits.answer_seconds, "evidence": is_first, "pids": pids}
+        wire.send(connection, taken)
         prefix.request = request
         prefix.waiting += 1
         self._queue.append(_Waiting(prefix, connection, time.monotonic() + self._limits.answer_seconds))

@@ -9,22 +9,22 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from typing import Any, Final
 
 from lockcache.compile_server.place import Place
 
-# Without site: its .pth files may load anything. The caller's own path comes along, since lockcache was found there.
+# First of all it becomes a process that belongs to nobody, so that its starter has no child for long. Without site: its
+# .pth files may load anything. The caller's own path comes along, since lockcache was found there.
 _PROGRAM: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "import posix; posix.fork() and posix._exit(0)\n"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
     "from lockcache.compile_server.process import main; main(sys.argv[2:])"
 )
 
 #: All that a server has of its starter's environment: what loads and finds libraries, and where it is. Not the tokens
 #: of whatever program is the first; and what NVRTC reads comes with each request.
 _KEPT: Final = frozenset({"HOME", "LANG", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR", "TZ", "XDG_RUNTIME_DIR"})
-
-#: Interpreters that were started and may not have been waited for: they end as soon as the server is on its own.
-_started: list[subprocess.Popen[bytes]] = []
 
 #: Descriptors on their way to a server. A process that another thread forks meanwhile must not keep them: the lock
 #: would be held, and the socket listen, for as long as it lives.
@@ -47,7 +47,6 @@ def start(place: Place, limits: dict[str, Any] | None = None) -> bool:
     From here on callers can connect: what they say waits in the socket until the server reads it, and if the server
     does not get that far, the kernel tells them.
     """
-    reap()
     lock = place.try_lock()
     if lock < 0:
         return False
@@ -66,11 +65,6 @@ def start(place: Place, limits: dict[str, Any] | None = None) -> bool:
     return True
 
 
-def reap() -> None:
-    """Take the interpreters that have ended off the table of processes."""
-    _started[:] = [process for process in _started if process.poll() is None]
-
-
 def _spawn(listener: socket.socket, lock: int, limits: dict[str, Any]) -> None:
     if not sys.executable:
         raise FileNotFoundError("no interpreter to start a server with")
@@ -87,4 +81,7 @@ def _spawn(listener: socket.socket, lock: int, limits: dict[str, Any]) -> None:
         cwd="/",
         env={name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")},
     )
-    _started.append(process)
+    # It ends in 10 ms, on a busy machine later, and maybe nobody asks again. A process that may have no more threads
+    # has a zombie.
+    with contextlib.suppress(RuntimeError):
+        threading.Thread(target=process.wait, name="lockcache start", daemon=True).start()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lockcache.compile_server import asking, open_place, read_state, start, stop
+from lockcache.headers import files
 from tests.cuda.compile_server.programs import children_of, is_running
 
 
@@ -42,6 +43,12 @@ def patient(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has callers wait for a busy machine, in tests of what the server compiles, not of what it costs."""
     monkeypatch.setattr(asking, "ACKNOWLEDGED_SECONDS", 20.0)
     monkeypatch.setattr(asking, "STARTED_SECONDS", 60.0)
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has headers count as old enough at once: callers vouch for them, and no ctime can be set back."""
+    monkeypatch.setattr(files, "_RACY_NS", 0)
 
 
 @pytest.fixture
