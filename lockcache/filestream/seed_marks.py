@@ -36,7 +36,17 @@ from lockcache.filestream.bundle_format import (
     is_whole,
     read_end,
 )
-from lockcache.filestream.disk import READ, UPDATE, Descriptor, Layout, ProcessLock, naming, write_all
+from lockcache.filestream.disk import (
+    READ,
+    READ_ANYHOW_BYTES,
+    UPDATE,
+    Descriptor,
+    Layout,
+    ProcessLock,
+    is_hole,
+    naming,
+    write_all,
+)
 
 _EMPTY: Final = bytes(SLOT.size)
 # The reasons why an entry is not served: it was deleted, or the whole seed is being removed.
@@ -196,6 +206,8 @@ def _table(fd: int) -> Table | None:
     """Returns the place of the table; ``None`` for a file that is not a bundle: no reader serves anything from it."""
     # Not by fstat, for which an NFS client asks the server after each read, for the time of that read.
     size_bytes = os.lseek(fd, 0, os.SEEK_END)
+    if size_bytes > READ_ANYHOW_BYTES and is_hole(os.fstat(fd)):
+        return None
     start = os.pread(fd, START_BYTES, 0)
     try:
         return read_end(start, os.pread(fd, END_BYTES, max(0, size_bytes - END_BYTES)), size_bytes)

@@ -34,7 +34,7 @@ from lockcache.filestream.bundle_format import (
     is_whole,
     read_end,
 )
-from lockcache.filestream.disk import KeptDescriptor, opened
+from lockcache.filestream.disk import KeptDescriptor, is_hole, opened
 from lockcache.filestream.entry import (
     HEAD_BYTES,
     LARGEST_RECORD_BYTES,
@@ -92,7 +92,10 @@ class BundleFile:
             self._file.is_own(status)
             self._refuse(status)
             self.size_bytes = status.st_size
-            self._open_table()
+            if is_hole(status):
+                self.damage = "it is damaged: most of it is a hole"
+            else:
+                self._open_table()
         except BaseException:
             self.close()
             raise

@@ -39,6 +39,12 @@ _TAG: Final = b"""Signature: 8a477f597d28d172789f06886806bc55
 # With its sign. A longer number would be an OverflowError at the first division by it.
 _MOST_DIGITS: Final = 20
 
+#: The length up to which a file is read without a look at its blocks.
+READ_ANYHOW_BYTES: Final = 256 << 20
+# Of st_blocks, and how much a file system may put into one: btrfs 32 times as much.
+_BLOCK_BYTES: Final = 512
+_MOST_COMPRESSED: Final = 64
+
 # For writing into what is there, without waiting for a FIFO in its place.
 _CHANGE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -166,6 +172,14 @@ def is_alone(fd: int) -> bool:
     """Returns whether an open file is plain and has no other name: a planted file must not be written to."""
     status = os.fstat(fd)
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
+def is_hole(status: os.stat_result) -> bool:
+    """Returns whether a file is longer than what its blocks can hold, however well it is compressed: nobody stored it.
+
+    To read it would take time and memory for bytes that are not there. A file of at most 256 MiB is read anyhow.
+    """
+    return status.st_size > READ_ANYHOW_BYTES and status.st_size > status.st_blocks * _BLOCK_BYTES * _MOST_COMPRESSED
 
 
 def write_all(fd: int, content: bytes) -> None:

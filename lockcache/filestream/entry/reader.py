@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, opening, read_all
+from lockcache.filestream.disk import NOATIME, READ, READ_ANYHOW_BYTES, Layout, Recency, is_hole, opening, read_all
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_COST_NS,
@@ -151,6 +151,8 @@ class EntryReader:
         try:
             blob = _getxattr(fd, _XATTR)
             length, cost_ns = length_and_cost(blob)
+            if length > READ_ANYHOW_BYTES:
+                return self.load_carefully(name, path, folder_fd)
             payload = _read_fd(fd, length)
             if self._verify is not None:
                 is_verified = self._verify(blob, name, payload)
@@ -277,8 +279,9 @@ class EntryReader:
                 raise OSError(errno.EMLINK, "a hard link without a record")
             self._refuse(records)
             # Not if the length is wrong: another member may have made the file a hole of a terabyte.
-            fitting = [blob for blob in records if may_have(blob, status.st_size)]
-            payload = read_all(fd, status.st_size) if fitting or not records else b""
+            is_there = not is_hole(status)
+            fitting = [blob for blob in records if is_there and may_have(blob, status.st_size)]
+            payload = read_all(fd, status.st_size) if fitting or (is_there and not records) else b""
             for blob in fitting:
                 if self._vouches(blob, name, payload):
                     self._recency.touch(fd, status)

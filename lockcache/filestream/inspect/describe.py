@@ -28,7 +28,7 @@ from lockcache import metadata
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
 from lockcache.explain import Part, decode_label, decode_parts
 from lockcache.filestream.accounting import Found, Slot, scan_shard, space_of
-from lockcache.filestream.disk import FOLDER, NOATIME, READ, Layout, is_entry_file, last_use_ns
+from lockcache.filestream.disk import FOLDER, NOATIME, READ, Layout, is_entry_file, is_hole, last_use_ns
 from lockcache.filestream.entry import (
     LARGEST_NOTE_BYTES,
     NOTE_XATTR,
@@ -153,7 +153,7 @@ def _read_once(layout: Layout, name: str, keys: KeyRing | None) -> Read:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", layout.entry(name))
         records = find_records(layout, file.fileno(), name)
-        payload = file.read()
+        payload = b"" if is_hole(status) else file.read()
     is_verified, why = _verify(records, name, payload, keys)
     digests = [digest_of(blob) for blob in records if is_known(blob)]
     return Read(payload, is_verified, digests[0] if digests else None, status.st_uid, why)

@@ -32,6 +32,7 @@ from lockcache.filestream.disk import (
     Descriptor,
     Layout,
     is_entry_file,
+    is_hole,
     refuse_symlink,
 )
 from lockcache.filestream.entry import (
@@ -260,8 +261,9 @@ class _OpenEntry:
             return Verdict(self._name, UNREADABLE, why=self._error)
         status = os.fstat(self._fd)
         self.inode, self._size = status.st_ino, status.st_size
-        if not stat.S_ISREG(status.st_mode):
-            return Verdict(self._name, CORRUPT, why="foreign")
+        is_plain = stat.S_ISREG(status.st_mode)
+        if not is_plain or is_hole(status):
+            return Verdict(self._name, CORRUPT, self._size * is_plain, "grown" if is_plain else "foreign")
         if self._error:
             return Verdict(self._name, UNREADABLE, self._size, self._error)
         if self._refusal:
