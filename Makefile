@@ -139,7 +139,7 @@ sbom: dist ## what the wheel installs with the extra daemon, as CycloneDX, in bu
 
 # Each part leaves a page and a JUnit file in build/stress, whatever the others find. What only root can do is skipped.
 STRESS_PARTS := kill-table schedules crash-states model power-cut filesystems hosts remote takeover bugs all
-WORDS_schedules := --seconds 600
+WORDS_schedules := --seconds 300
 WORDS_power-cut := --if-possible --seconds 60
 WORDS_filesystems = --if-possible --seconds $(STRESS_SECONDS)
 WORDS_hosts := --nfs --if-possible

@@ -30,7 +30,9 @@ _SUMS: Final = ("writes", "served", "hollow", "lost", "torn")
 @IF_POSSIBLE
 @with_shell("power-cut")
 def power_cut_command(shell: Shell, seconds: float, writers: int, if_possible: bool) -> int:
-    """Cut the power of an ext4 and an xfs, in turns with and without fsync, again and again (root only).
+    """Cut the power of an ext4 and an xfs, in turns with and without fsync, again and again (these two root only).
+
+    And of a FUSE file system that forgets all that was not synced, as POSIX allows: names, renames and attributes too.
 
     Each cut has a file system of its own. At least one of each kind is made, however short the time. A kind that
     cannot be made here is skipped, with the reason.

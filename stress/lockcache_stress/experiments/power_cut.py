@@ -2,8 +2,9 @@
 """Power cuts: the power fails while writers write, the journal is replayed, every entry is read.
 
 A file system in an image is shut down without a flush (``FS_IOC_SHUTDOWN``): data that had not reached the disk is
-lost, as after a power cut. Then it is mounted again. Proves that no value that is torn or foreign is ever served, and
-that with ``fsync=True`` no write is lost that had returned before the cut. Each writer is a process of its own and the
+lost, as after a power cut. Then it is mounted again. Or a FUSE file system that forgets all that was not synced, names
+too, is killed. Proves that no value that is torn or foreign is ever served, and that with ``fsync=True`` no write is
+lost that had returned before the cut. Each writer is a process of its own and the
 only writer of its keys: ``python -m lockcache_stress.experiments.power_cut CACHE FSYNC NUMBER LOG``.
 """
 
@@ -16,22 +17,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.judge import Stamp, make_value, parse_value
 from lockcache_stress.processes import die_with_parent, wait_until
-from lockcache_stress.trouble import copy_sparse, mounted_image, needs_mounts, run_quietly
+from lockcache_stress.trouble import (
+    copy_sparse,
+    mount_forgetful_disk,
+    mounted_image,
+    needs_mounts,
+    run_quietly,
+    sync_below,
+    why_no_fuse,
+)
 
 # The request by which ext4 and xfs stop all I/O at once and write nothing back: _IOR('X', 125, __u32), with flag 2.
 _SHUTDOWN: Final = 0x8004587D
 _NO_FLUSH: Final = struct.pack("I", 2)
-#: The file systems whose power can be cut, with their sizes in MiB.
-KINDS: Final = {"ext4": 64, "xfs": 320}
+# The sizes of images, in MiB.
+_SIZES: Final = {"ext4": 64, "xfs": 320}
+_FORGETFUL: Final = "fuse"
+#: The file systems whose power can be cut.
+KINDS: Final = (*_SIZES, _FORGETFUL)
 _START_SECONDS: Final = 60.0
 
 _KEYS: Final = 20
@@ -66,6 +79,8 @@ class Cut:
 
 def why_no_power_cut(kind: str) -> str | None:
     """Returns why a file system of this kind cannot be had here; ``None`` if it can. Tries a mount."""
+    if kind == _FORGETFUL:
+        return why_no_fuse()
     reason = needs_mounts(f"mkfs.{kind}")
     if reason is not None:
         return reason
@@ -79,8 +94,11 @@ def why_no_power_cut(kind: str) -> str | None:
 def cut_once(kind: str, *, fsync: bool, writers: int, seconds: float) -> Cut:
     """Write for so long on a new file system of this kind, cut, mount it again and read everything."""
     found = Cut(kind, fsync, writers)
+    if kind == _FORGETFUL:
+        _cut_forgetful(found, seconds)
+        return found
     with _new_disk(kind) as (parent, disk, image):
-        last = _write_and_cut(disk, parent, found, seconds)
+        last = _write_and_cut(disk, parent, found, seconds, partial(_shut_down, disk))
         run_quietly("umount", disk)
         # A copy, because a mount namespace that was made meanwhile (by a container) still has the dead file system
         # mounted, and mounting the image itself would give that file system again.
@@ -90,39 +108,63 @@ def cut_once(kind: str, *, fsync: bool, writers: int, seconds: float) -> Cut:
     return found
 
 
+def _cut_forgetful(found: Cut, seconds: float) -> None:
+    with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
+        with mount_forgetful_disk(os.path.join(parent, "disk")) as disk:
+            FileStreamProgramCache(os.path.join(disk.path, "cache")).close()
+            sync_below(disk.path)  # the directory has been there for long
+            # Its calls are slow: until each key is replaced, a cut says little.
+            last = _write_and_cut(disk.path, parent, found, seconds, disk.cut, writes=_KEYS + 1)
+        disk.make_after()
+        _read(os.path.join(disk.after, "cache"), last, found)
+
+
 @contextmanager
 def _new_disk(kind: str) -> Iterator[tuple[str, str, str]]:
     """Yields a folder, a new file system that is mounted in it, and its image."""
     with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
         disk = os.path.join(parent, "disk")
         os.mkdir(disk)
-        with mounted_image(disk, kind, KINDS[kind]) as image:
+        with mounted_image(disk, kind, _SIZES[kind]) as image:
             yield parent, disk, image
 
 
-def _write_and_cut(disk: str, parent: str, found: Cut, seconds: float) -> dict[tuple[int, int], int]:
-    """Returns the last serial of each writer and key that had been stored when the power was cut."""
+def _write_and_cut(
+    disk: str, parent: str, found: Cut, seconds: float, cut: Callable[[], object], *, writes: int = 1
+) -> dict[tuple[int, int], int]:
+    """Returns the last serial of each writer and key that had been stored when the power was cut.
+
+    ``writes``: of each writer at least, before the time begins.
+    """
     logs = [os.path.join(parent, f"writer-{number}") for number in range(found.writers)]
     command = [sys.executable, "-m", __name__, os.path.join(disk, "cache"), str(int(found.fsync))]
     running = [
         subprocess.Popen([*command, str(number), log], stderr=subprocess.DEVNULL) for number, log in enumerate(logs)
     ]
     try:
-        if not wait_until(lambda: all(os.path.exists(log) and os.path.getsize(log) for log in logs), _START_SECONDS):
+        if not wait_until(lambda: all(_count(log) >= writes for log in logs), _START_SECONDS):
             raise UnusableError("the writers did not start")
         time.sleep(seconds)
-        _commit_journal(disk)
-        fd = os.open(disk, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            cut_ns = time.monotonic_ns()
-            fcntl.ioctl(fd, _SHUTDOWN, _NO_FLUSH)
-        finally:
-            os.close(fd)
+        cut_ns = time.monotonic_ns()
+        cut()
     finally:
         for process in running:
             process.kill()
             process.wait()
     return _returned(logs, cut_ns, found)
+
+
+def _count(log: str) -> int:
+    return os.path.getsize(log) // _LOGGED.size if os.path.exists(log) else 0
+
+
+def _shut_down(disk: str) -> None:
+    _commit_journal(disk)
+    fd = os.open(disk, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(fd, _SHUTDOWN, _NO_FLUSH)
+    finally:
+        os.close(fd)
 
 
 def _commit_journal(disk: str) -> None:

@@ -17,6 +17,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_stress.trouble.failing_disk import has_failed, mount_failing_disk, set_failures
     from lockcache_stress.trouble.faults import BUGS, CACHE_FAULTS, FAULTS, HERD_FAULTS, Fault, plant, plant_bug
+    from lockcache_stress.trouble.forgetful_disk import ForgetfulDisk, mount_forgetful_disk, sync_below
     from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough, load_mfusepy, why_no_fuse
     from lockcache_stress.trouble.mounts import copy_sparse, mounted_image, needs_mounts, quota, read_only_view
     from lockcache_stress.trouble.mounts import run_quietly, small_disk, view_of
