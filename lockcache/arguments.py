@@ -28,7 +28,7 @@ _DEFAULT_CAP_BYTES = 10 * 10**9
 VARIABLES = {
     "LOCKCACHE_DIR": "the directory for programs that specify none; default: lockcache in the user cache directory",
     "LOCKCACHE_MAX_SIZE": "the size limit of a directory, such as 10G, unless the program or an operator sets one",
-    "LOCKCACHE_POLICY": "cost: evict first kernels that are cheap to compile, if the directory has the default, lru",
+    "LOCKCACHE_POLICY": "lru: evict first what was used least recently, if the directory has the default, value",
     "LOCKCACHE_SEED": "the bundle that a directory starts from, unless the program or an operator names one",
     "LOCKCACHE_GROUP": "the group that shares the directory: a name or number, or 1 for the directory's own",
     "LOCKCACHE_SIGNING_KEY_FILE": "the file with the keys that sign and verify entries",
@@ -46,7 +46,8 @@ VARIABLES = {
     "LOCKCACHE_MANIFEST": "the file that lists the keys of a job, to be fetched from that server at the next start",
     "LOCKCACHE_SEALED": "log, warn or error: report or refuse each compilation after warm-up",
     "LOCKCACHE_SEAL_AFTER": "how long warm-up is, such as 10m, or manifest: until LOCKCACHE_MANIFEST was fetched",
-    "LOCKCACHE_SEAL_MANIFEST": "the file that lists the keys that a sealed program missed",
+    "LOCKCACHE_SEAL_MANIFEST": "the file that lists the keys that a sealed process missed",
+    "LOCKCACHE_TELEMETRY": "opentelemetry, nvtx, or both with a comma: counters, and ranges for profilers",
     "LOCKCACHE_LOG": "log level on stderr of programs without their own logging: off, info, debug; default: warnings",
     "LOCKCACHE_SUMMARY": "1: print hits, compilations and saved time on stderr when a program ends",
 }
@@ -64,6 +65,7 @@ PROGRAM_VARIABLES = (
     "LOCKCACHE_SEAL_AFTER",
     "LOCKCACHE_SEAL_MANIFEST",
     "LOCKCACHE_SEED",
+    "LOCKCACHE_TELEMETRY",
 )
 # Of the daemon in addition, which has a variable for each of its settings.
 _OTHERS = tuple(

@@ -12,6 +12,7 @@ from lockcache.composition import coerce_arguments
 from lockcache.doctor.findings import DEGRADED, NOTE, UNUSABLE, Finding
 from lockcache.remote import configured_url
 from lockcache.serving import configured_seal
+from lockcache.telemetry import configured_telemetry
 
 # Variables by which platformdirs finds the user cache directory.
 _OTHERS = ("XDG_CACHE_HOME", "HOME")
@@ -60,6 +61,7 @@ def check_variables() -> list[str]:
     configured_file("LOCKCACHE_MANIFEST")
     configured_url()
     configured_seal()
+    configured_telemetry()
     return is_on
 
 

@@ -86,7 +86,7 @@ class Reports:
         for each in self._kept.copy().values():
             each.first()
             each.report.report_patiently()
-        if self._printed_pid != os.getpid() and print_summary(self._counted()):
+        if self._printed_pid != os.getpid() and print_summary(self.counted()):
             self._printed_pid = os.getpid()
 
     def _end(self, number: int) -> None:
@@ -98,7 +98,8 @@ class Reports:
             self._ended = self._ended.plus(counted)
         del self._kept[number]
 
-    def _counted(self) -> Counters:
+    def counted(self) -> Counters:
+        """Returns what all caches of this process counted in it, those that are closed or collected too."""
         counted = self._ended
         for each in self._kept.copy().values():
             counted = counted.plus(each.counted())

@@ -137,9 +137,25 @@ def _begin(cache: _Cache, key: bytes, label: str) -> _Compilation | None:
     sealed = watch.current()
     if sealed is None:
         return None
+    return _Compilation(cache._missed(key), _in_words(key, label), sealed)
+
+
+def _in_words(key: bytes, label: str) -> str:
     stated = statement_of(key, label)
-    shown = key_in_words(key) if stated is None else stated.label
-    return _Compilation(cache._missed(key), shown, sealed)
+    return key_in_words(key) if stated is None else stated.label
+
+
+def _follow(turn: Turn[Any], over: Callable[[], None]) -> None:
+    """Call ``over`` when the turn ends, in whatever way."""
+    end = turn._end
+
+    def end_all(failed: bool) -> None:
+        if end is not None:
+            end(failed)
+        over()
+
+    turn._end = end_all
+    weakref.finalize(turn, over).atexit = False
 
 
 def watched(cache: _Cache, key: bytes, label: str, turn: Turn[_Entry]) -> Turn[_Entry]:
@@ -147,6 +163,8 @@ def watched(cache: _Cache, key: bytes, label: str, turn: Turn[_Entry]) -> Turn[_
 
     Raises :class:`SealedError` where it is refused, and has ended then.
     """
+    if watch.is_followed:
+        _follow(turn, watch.begin("compile", _in_words(key, label)))
     compilation = _begin(cache, key, label)
     if compilation is None:
         return turn
@@ -203,13 +221,13 @@ def compiled_unshared(label: str, why: str) -> None:
 def compiling(label: str, why: str) -> Iterator[None]:
     """A block that compiles what cannot be cached, for this reason. Raises :class:`SealedError` where it is refused."""
     sealed = watch.current()
-    if sealed is None:
-        yield
-        return
-    compilation = _Compilation(None, label, sealed, f"it cannot be cached: {why}")
-    if compilation.is_refused:
+    compilation = None if sealed is None else _Compilation(None, label, sealed, f"it cannot be cached: {why}")
+    if compilation is not None and compilation.is_refused:
         raise compilation.refusal()
+    over = watch.begin("compile", label)
     try:
         yield
     finally:
-        compilation.report_unstored()
+        over()
+        if compilation is not None:
+            compilation.report_unstored()

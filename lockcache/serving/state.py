@@ -9,6 +9,7 @@ its parent is. Not promised: that :func:`seal` reaches processes that are starte
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 import os
 import threading
@@ -81,7 +82,11 @@ class Watch:
         self._has_begun: Callable[[], bool] = _at_once
         #: Whether a program or the variables have said something already.
         self.is_stated = False
+        #: Whether ``$LOCKCACHE_TELEMETRY`` was read: once in a process.
+        self.has_obeyed_telemetry = False
         self._prefetches: list[Callable[[], bool]] = []
+        #: Telemetry that follows compilations, by name: see :meth:`follow`.
+        self._followers: dict[str, Callable[[str, str], Callable[[], object]]] = {}
         #: The blocks of all threads that are in :func:`unsealed`.
         self.lifted_by: list[_Lift] = []
         #: Those of the blocks in which this child was forked, which a worker never leaves.
@@ -95,7 +100,31 @@ class Watch:
             self.lifted_by = [lift for lift in self.lifted_by if lift not in self._inherited]
             self._inherited = []
         self._has_begun, self._sealed = has_begun, sealed
-        self.is_on = sealed is not None
+        self.is_on = sealed is not None or bool(self._followers)
+
+    def follow(self, name: str, begin: Callable[[str, str], Callable[[], object]]) -> None:
+        """Call ``begin`` when a compilation or a wait begins, and what it returns when that ends, once.
+
+        ``begin`` gets ``compile`` or ``wait for``, and the kernel's name. Of one ``name`` the first is kept. Neither
+        may raise.
+        """
+        self._followers.setdefault(name, begin)
+        self.is_on = True
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether somebody follows compilations and waits."""
+        return bool(self._followers)
+
+    def begin(self, what: str, label: str) -> Callable[[], None]:
+        """Tell those who follow that something begins in this thread. Returns what tells them of its end, once."""
+        ends = [] if unreported.depth else [begin(what, label) for begin in self._followers.values()]
+
+        def end() -> None:
+            while ends:
+                ends.pop()()
+
+        return end
 
     def current(self) -> Sealed | None:
         """Returns how this process is sealed, if it is and what this thread does now is to be reported."""
@@ -188,6 +217,10 @@ def obey_variables() -> None:
 
     Raises :class:`ValueError` naming the variable.
     """
+    if not watch.has_obeyed_telemetry:
+        if configured_text("LOCKCACHE_TELEMETRY"):
+            importlib.import_module("lockcache.telemetry").obey()  # by its name: it is built on this room
+        watch.has_obeyed_telemetry = True
     if watch.is_stated or not configured_text("LOCKCACHE_SEALED"):
         return  # a program may make its cache for each compilation
     mode, after, misses = configured_seal()

@@ -34,6 +34,7 @@ from lockcache.filestream import Seed, configured_priority
 from lockcache.lowlevel import Layout, Policy, StatedPolicy, is_cache
 from lockcache.remote import configured_url
 from lockcache.serving import configured_seal
+from lockcache.telemetry import configured_telemetry
 
 
 class _Setting(NamedTuple):
@@ -86,6 +87,7 @@ def command(directory: str | None, as_json: bool) -> None:
         *_turns(),
         *_remote(),
         *_seal(),
+        _telemetry(),
         *_switches(),
     ]
     unknown = unknown_variables(os.environ)
@@ -187,6 +189,11 @@ def _seal() -> list[_Setting]:
         ),
         _Setting("seal_manifest", misses or None, misses or "none", _variable("LOCKCACHE_SEAL_MANIFEST") or default),
     ]
+
+
+def _telemetry() -> _Setting:
+    words = ", ".join(configured_telemetry())
+    return _Setting("telemetry", words or None, words or "none", _variable("LOCKCACHE_TELEMETRY") or "the default")
 
 
 def _switches() -> list[_Setting]:

@@ -30,6 +30,7 @@ from lockcache.filestream.compile_once.lease import GENERATIONS, Holder, LeaseTu
 from lockcache.filestream.disk import LOCAL, Layout, Waiter, myself
 from lockcache.filestream.entry import Load
 from lockcache.fork import after_fork_in_child
+from lockcache.serving import watch
 
 _log = logging.getLogger("lockcache")
 
@@ -252,6 +253,11 @@ class _Wait:
 
         Not beyond ``until``, in monotonic seconds.
         """
+        if watch.is_followed and not self._has_paused:
+            # Over when nobody refers to this wait any more: it ends in many ways.
+            weakref.finalize(
+                self, watch.begin("wait for", self._label or self._in_words() or self._name)
+            ).atexit = False
         self._has_paused = True
         waiter = self._waiter
         waiter.listen()
