@@ -23,7 +23,7 @@ from lockcache_stress.commands.scenarios import cli as stress_command
 
 FOLDER: Final = Path(__file__).parent / "man"
 PROGRAMS: Final[dict[str, tuple[click.Command, str]]] = {
-    "lockcache": (cli, "look after a directory of compiled GPU programs"),
+    "lockcache": (cli, "look after a directory of compiled GPU kernels"),
     "lockcache-daemon": (daemon_command, "keep cache directories within their budgets"),
     "lockcache-stress": (stress_command, "try a cache directory with real processes, compilers and kills"),
 }

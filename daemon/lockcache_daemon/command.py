@@ -34,8 +34,9 @@ _ALREADY_SERVED: Final = 3
 _HELP = """
 Keep directories of lockcache, Triton, vLLM and others within budgets.
 
-At least one budget: --max-size, --max-entries, --min-free, --max-age, --total.
-DIR: by default that of --config, else $LOCKCACHE_DIR, else ~/.cache/lockcache.
+A budget for each DIR: --max-size, --max-entries, --min-free, --max-age, --total,
+or the size limit that DIR has already. DIR: by default those of --config, else
+$LOCKCACHE_DIR, else ~/.cache/lockcache.
 """
 
 _EPILOG = """

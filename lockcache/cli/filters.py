@@ -98,6 +98,6 @@ _PATTERNS: Final[dict[str, tuple[Callable[[str], str], str]]] = {
     "kind": (_parse_pattern, "Only of this kind: cubin, ptx, ltoir, fatbin."),
     "arch": (parse_arch, "Only for this architecture: sm_90, 'sm_7*'."),
     "compiler": (_parse_pattern, "Only of this compiler: 13.5, 'nvrtc 12.*', cuda."),
-    "label": (_parse_pattern, "Only of programs called so: my_kernel, 'gemm*'."),
+    "label": (_parse_pattern, "Only kernels of this name: my_kernel, 'gemm*'."),
     "namespace": (_parse_pattern, "Only what these stored: triton, jax."),
 }

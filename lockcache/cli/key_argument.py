@@ -107,7 +107,7 @@ def _begun(layout: Layout, text: str) -> list[str]:
 def _existing(layout: Layout, name: str, text: str, seeded: list[str]) -> str:
     if find_entry(layout, name) is None and name not in seeded:
         accepted = f"a key, hex: and a key's bytes in hex, {_SHORTEST_PREFIX} or more digits of a hash, or a name"
-        accepted += "; of a program of the seed a key or hash" if seeded else ""
+        accepted += "; of a kernel of the seed a key or hash" if seeded else ""
         if "/" in text or os.path.isdir(text):
             accepted = "a key" + (
                 "; that is a directory: KEY is missing" if os.path.isdir(text) else "; no such directory"

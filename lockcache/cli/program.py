@@ -161,7 +161,7 @@ def _similar(name: str) -> list[str]:
 )
 @click.version_option(__version__, "--version", "-V", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Manage directories of compiled GPU programs that many processes share.
+    """Manage directories of compiled GPU kernels that many processes share.
 
     \b
     Examples:

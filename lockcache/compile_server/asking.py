@@ -204,10 +204,10 @@ def describe_state(state: dict[str, Any] | None) -> str:
     if state is None:
         return "no compile server running"
     ready = sum(prefix["state"] == "ready" for prefix in state["prefixes"])
-    words = f"compile server {state['pid']}: headers of {counted(ready, 'prefix', 'prefixes')} held"
-    words += f", {state['compiled']} compiled, {state['left']} left to their programs"
+    words = f"compile server {state['pid']}: ready for {counted(ready, 'set')} of headers"
+    words += f", {counted(state['compiled'], 'kernel')} compiled, {state['left']} left to their own processes"
     for count, what in (
-        (state["failed"], "failed here and compiled by their programs"),
+        (state["failed"], "failed there and compiled by their own processes"),
         (state["checked"], "compared with ordinary compilations"),
         (state["differences"], "of them different"),
     ):

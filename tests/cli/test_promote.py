@@ -75,8 +75,8 @@ def test_a_job_leaves_to_the_next_one_what_it_compiled(tmp_path: Path) -> None:
     third = _run(tmp_path, "node3", "a", "b", "c")
     assert [each.returncode for each in (first, second, third)] == [0, 0, 0], (first, second, third)
     assert [each.stdout.split() for each in (first, second, third)] == [["0", "2"], ["2", "1"], ["3", "0"]]
-    assert "2 programs promoted into" in first.stderr
-    assert "1 program promoted into" in second.stderr
+    assert "2 kernels promoted into" in first.stderr
+    assert "1 kernel promoted into" in second.stderr
     assert "promoted" not in third.stderr
     assert FileStreamProgramCache(tmp_path / "node2").max_size_bytes == 10**9
 
@@ -97,7 +97,7 @@ def test_the_last_of_a_node_promotes(tmp_path: Path) -> None:
     ranks[0].send_signal(signal.SIGKILL)
     said = [rank.communicate(timeout=HANG_SECONDS)[1] for rank in ranks[1:]]
     ranks[0].communicate(timeout=HANG_SECONDS)
-    assert sum("programs promoted" in each for each in said) == 1
+    assert sum("kernels promoted" in each for each in said) == 1
     with BundleProgramCache(tmp_path / "shared.lcb") as bundle:
         assert len(bundle) == 4
 
@@ -182,7 +182,7 @@ def test_a_signal_while_promoting_leaves_nothing_and_the_exit_code(
 
 def test_a_signal_for_the_command_that_comes_late_is_dropped(filled: Path, tmp_path: Path) -> None:
     done = _run_while(f"os.kill(os.getpid(), {signal.SIGUSR1.value})", filled, tmp_path / "k.lcb")
-    assert (done.returncode, "5 programs promoted" in done.stderr) == (7, True), done
+    assert (done.returncode, "5 kernels promoted" in done.stderr) == (7, True), done
 
 
 @pytest.mark.parametrize("error", ["ValueError('names that begin alike')", "MemoryError()"])
@@ -198,4 +198,4 @@ def test_the_last_of_a_node_promotes_though_its_command_is_not_there(
     filled: Path, tmp_path: Path, word: str, code: int
 ) -> None:
     done = run("run", "--dir", filled, "--seed", tmp_path / "k.lcb", "--promote", "--", word.format(filled=filled))
-    assert (done.returncode, "5 programs promoted" in done.stderr) == (code, True), done
+    assert (done.returncode, "5 kernels promoted" in done.stderr) == (code, True), done

@@ -157,7 +157,7 @@ def test_more_compilations_than_asked_for_are_an_exit_code_and_are_named(
     program = f"{ONCE}\ncache['l'] = b'other'"
     found = said(cache_path, program, "-q", "--most-compiles", most, code=code)
     assert found.startswith(
-        f"--most-compiles: 2 programs were compiled, more than {most}: scale<float>, " if code else ""
+        f"--most-compiles: 2 kernels were compiled, more than {most}: scale<float>, " if code else ""
     )
     assert bool(found) == bool(code)
     assert said(cache_path, ONCE, "-q", "--most-compiles", "0") == ""  # a warm one
@@ -169,7 +169,7 @@ def test_the_commands_own_exit_code_takes_precedence(cache_path: Path) -> None:
 
 def test_where_nobody_knows_how_much_was_compiled_the_run_has_not_passed(cache_path: Path, tmp_path: Path) -> None:
     words = ("-q", "--most-compiles", "5")
-    assert "no process found or compiled a program" in said(cache_path, "", *words, code=3)
+    assert "no process found or compiled a kernel" in said(cache_path, "", *words, code=3)
     assert "not in use" in said(cache_path, ONCE, *words, code=3, LOCKCACHE_DISABLE="1")
     assert "not in use" in said(cache_path, ONCE, *words, code=3, LOCKCACHE_MAX_SIZE="1Q")
     assert said(cache_path, f"{ONCE}\nsys.exit(7)", *words, code=7, LOCKCACHE_DISABLE="1") == ""
@@ -203,7 +203,7 @@ def test_what_only_a_frameworks_own_cache_keeps_is_compiled_and_not_stored(cache
     )
     found = said(cache_path, program, "--most-compiles", "0", code=3)
     assert "1 process: 0 found, 1 compiled (1 of them not stored)" in found
-    assert "1 program was compiled, more than 0: scale, which cannot be shared: it names an object" in found
+    assert "1 kernel was compiled, more than 0: scale, which cannot be shared: it names an object" in found
 
 
 NVRTC = """
@@ -228,4 +228,4 @@ def test_what_cannot_be_cached_is_compiled_and_not_stored(cache_path: Path, tmp_
     )
     found = said(cache_path, program, "--most-compiles", "0", code=3)
     assert "1 process: 2 found, 1 compiled (1 of them not stored)" in found
-    assert "1 program was compiled, more than 0: cannot be cached: options.time: " in found
+    assert "1 kernel was compiled, more than 0: cannot be cached: options.time: " in found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lockcache bundle``: many programs in one file that jobs read from a parallel file system or an image."""
+"""``lockcache bundle``: many kernels in one file that jobs read from a parallel file system or an image."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from lockcache.sizes import counted, json_text
 # A screen is enough to see what it is.
 _MOST_SHOWN: Final = 20
 
-_MAKE_HELP: Final = f"""Write the programs of a cache into one read-only file.
+_MAKE_HELP: Final = f"""Write the kernels of a cache into one read-only file.
 
 Only entries that match their digest are written, with their metadata; this does not count as a use. If the directory
-has a seed, the programs that it serves are written too, unless the filter is on times: their uses are not recorded.
+has a seed, the kernels that it serves are written too, unless the filter is on times: their uses are not recorded.
 Safe while others use the cache. An existing file is replaced once the new one is complete, and programs that have it
 open continue to read the old one. The same entries give the same bytes. If signing keys are set, the entries in the
 bundle are signed too.
@@ -56,10 +56,10 @@ Examples:
 
 @click.group("bundle")
 def command() -> None:
-    """Make, list, verify and merge bundles: read-only files with many programs.
+    """Make, list, verify and merge bundles: read-only files with many kernels.
 
     For parallel file systems and images: a job opens one file, whereas a directory needs three calls for each
-    program. Any number of hosts can read a bundle at the same time.
+    kernel. Any number of hosts can read a bundle at the same time.
 
     \b
     Examples:
@@ -82,7 +82,7 @@ _output = click.option(
     "--manifest",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Only the programs that this manifest lists, such as those that a sealed program missed.",
+    help="Only the kernels that this manifest lists, such as those that a sealed program missed.",
 )
 @filters
 @options.as_json
@@ -109,7 +109,7 @@ def bundle_make(directory: str | None, output: str, manifest: str | None, select
     tell_left_out(made, layout)
     if names is not None and made.entries + len(made.left_out) < len(names):
         missing = len(names) - made.entries - len(made.left_out)
-        click.echo(f"lockcache: {counted(missing, 'key')} of the manifest have no program in the bundle", err=True)
+        click.echo(f"lockcache: {counted(missing, 'key')} of the manifest have no kernel in the bundle", err=True)
     return 0 if made.is_complete else 1
 
 
@@ -118,9 +118,9 @@ def bundle_make(directory: str | None, output: str, manifest: str | None, select
 @click.option("--full", "-l", is_flag=True, help="Print whole hashes.")
 @click.option("--json", "-j", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bundle_ls(file: str, full: bool, as_json: bool) -> int:
-    """List the programs of a bundle, by name.
+    """List the kernels of a bundle, by name.
 
-    Each program is verified, and damaged ones are marked.
+    Each kernel is verified, and damaged ones are marked.
 
     Exit codes: 0 all are intact; 1 something is damaged; 2 the command line is wrong, or FILE is not a bundle.
 
@@ -147,9 +147,9 @@ def bundle_ls(file: str, full: bool, as_json: bool) -> int:
 @click.argument("file")
 @options.as_json
 def bundle_verify(file: str, as_json: bool) -> int:
-    """Read every program of a bundle and compare it with its record.
+    """Read every kernel of a bundle and compare it with its record.
 
-    Programs verify what they read from a bundle, too: a damaged program is a miss, and is compiled again.
+    Programs verify what they read from a bundle, too: a damaged kernel is a miss, and is compiled again.
 
     Exit codes: 0 all are intact; 1 something is damaged; 2 the command line is wrong, or FILE is not a bundle.
 
@@ -186,16 +186,16 @@ def bundle_verify(file: str, as_json: bool) -> int:
     "--max-size",
     callback=options.size,
     metavar="SIZE",
-    help="Leave out the oldest programs until the bundle is no larger.",
+    help="Leave out the oldest kernels until the bundle is no larger.",
 )
 @options.as_json
 def bundle_merge(files: tuple[str, ...], output: str, max_size: int | None, as_json: bool) -> int:
-    """Merge bundles; of each program, the one compiled last is taken.
+    """Merge bundles; of each kernel, the one compiled last is taken.
 
     The output may be one of the bundles: it is replaced once the new one is complete. Others may promote into it at the
-    same time: they take turns, and no program is lost.
+    same time: they take turns, and no kernel is lost.
 
-    Exit codes: 0 done; 1 damaged programs were left out, or the bundle could not be written; 2 the command line is
+    Exit codes: 0 done; 1 damaged kernels were left out, or the bundle could not be written; 2 the command line is
     wrong, or a file is not a bundle.
 
     \b
@@ -222,7 +222,7 @@ def bundle_merge(files: tuple[str, ...], output: str, max_size: int | None, as_j
     shown = {name: size_in_words(found[name]) for name in ("bytes", "bundle_bytes")}
     print_facts(found, as_json, shown, {"too_old": "oldest, left out"})
     if merged.too_old and not merged.entries:
-        click.echo("lockcache: no program fits into --max-size", err=True)
+        click.echo("lockcache: no kernel fits into --max-size", err=True)
     if merged.damaged:
         click.echo(f"lockcache: {counted(merged.damaged, 'damaged entry')} left out", err=True)
     return 1 if merged.damaged else 0

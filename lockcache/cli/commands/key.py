@@ -24,7 +24,7 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFO
 
 @click.group("key")
 def command() -> None:
-    """Make keys that sign entries, so that nobody without a key can plant a program.
+    """Make keys that sign entries, so that nobody without a key can plant a kernel.
 
     All processes that share a directory need the same file: LOCKCACHE_SIGNING_KEY_FILE=FILE.
 

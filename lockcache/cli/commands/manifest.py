@@ -27,9 +27,9 @@ from lockcache.remote import Backing, Fetched, RemoteUrl, fetch_missing
 from lockcache.remote.manifest import MOST_KEYS, format_manifest, read_manifest
 from lockcache.sizes import counted, json_text
 
-_MAKE_HELP: Final = f"""List the keys of the programs that a directory, or a bundle, has.
+_MAKE_HELP: Final = f"""List the keys of the kernels that a directory, or a bundle, has.
 
-Programs of a directory's seed are among them. $LOCKCACHE_MANIFEST has a job record the keys that it looks up, which
+Kernels of a directory's seed are among them. $LOCKCACHE_MANIFEST has a job record the keys that it looks up, which
 are often fewer.
 
 {FILTERS_IN_WORDS}
@@ -216,7 +216,7 @@ def _in_directory(layout: Layout, selection: Selection) -> Iterator[str]:
 def _in_bundle(bundle: BundleFile, names: list[bytes], selection: Selection, refusing: str | None) -> Iterator[str]:
     """Yields the selected entries. ``refusing``: the bundle that has no times, if a filter by use is an error."""
     if refusing is not None and (selection.unused_seconds, selection.used_seconds) != (None, None):
-        raise click.UsageError(f"{refusing} is a bundle, which does not say when a program was used")
+        raise click.UsageError(f"{refusing} is a bundle, which does not say when a kernel was used")
     census = Census(selection)
     for name in names:
         if selection.needs_record:

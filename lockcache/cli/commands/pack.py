@@ -48,7 +48,7 @@ _HELP: Final = f"""Pack a cache into FILE, a bundle: for an image, a cluster, or
 A FILE whose name ends in ".zst" or ".zstd" is compressed, which needs the extra "cli" of lockcache.
 
 Only entries that match their digest are packed, with their metadata and the time of their last use; packing does not
-count as a use. If the directory has a seed, the programs that it serves are packed too, unless the filter is on times:
+count as a use. If the directory has a seed, the kernels that it serves are packed too, unless the filter is on times:
 their uses are not recorded. Safe while others use the cache. FILE appears complete or not at all; "-" is stdout. The
 same entries give the same bytes.
 

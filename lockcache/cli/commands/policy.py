@@ -174,7 +174,7 @@ def _what_follows(layout: Layout, policy: Policy, guest: GuestRoot | None) -> di
         slot, limit_bytes = opened.held(), policy.entries_limit_bytes(opened.space)
         if limit_bytes is not None and limit_bytes < opened.space.of_bytes(_SMALL_PROGRAM_BYTES):
             left = format_size(max(0, limit_bytes))
-            click.echo(f"lockcache: this cap leaves {left} for entries, too little for most programs", err=True)
+            click.echo(f"lockcache: this cap leaves {left} for entries, too little for most kernels", err=True)
     evicts_bytes = 0 if limit_bytes is None else max(0, slot.bytes - limit_bytes)
     return {"held_bytes": slot.bytes, "held_entries": slot.entries, "evicts_bytes": evicts_bytes}
 

@@ -24,7 +24,7 @@ from lockcache.sizes import counted
     "--max-size",
     callback=options.size,
     metavar="SIZE",
-    help="Leave out the oldest programs until the bundle is no larger.",
+    help="Leave out the oldest kernels until the bundle is no larger.",
 )
 @options.as_json
 def command(directory: str, file: str, max_size: int | None, as_json: bool) -> int:
@@ -35,7 +35,7 @@ def command(directory: str, file: str, max_size: int | None, as_json: bool) -> i
     turns, and no entry of any host is lost. If there is nothing to add, FILE is not changed. Entries without a record,
     which nothing can verify, are left out, and so is what only the seed of DIR has.
 
-    Exit codes: 0 done; 1 damaged programs were left out, or FILE could not be written; 2 the command line is wrong,
+    Exit codes: 0 done; 1 damaged kernels were left out, or FILE could not be written; 2 the command line is wrong,
     or FILE is not a bundle.
 
     \b

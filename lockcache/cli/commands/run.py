@@ -62,15 +62,72 @@ def _pattern(text: str) -> Pattern:
 
 _OFF: Final = "lockcache was off, as LOCKCACHE_DISABLE says"
 
+_HELP: Final = """Run CMD so that its frameworks use lockcache, without changes to CMD.
 
-@click.command("run", context_settings={"allow_interspersed_args": False})
+cuda.core, JAX, Triton, Inductor, CuPy, numba-cuda, numba-cuda-mlir, Warp, CuTe DSL, cuTile, FlashInfer and torch's
+C++ extensions store what they compile, and Helion what it tuned, in one directory, which all processes share: each
+kernel is compiled once. Variables that you set yourself take precedence. Signals go to CMD, and its exit code is
+returned. At the end, one line shows what the processes of CMD did: kernels that they found, compiled and waited
+for, the processor time that was not spent, and frameworks that went on with their own cache. Under srun or mpiexec,
+the last rank of a node prints it, for all of them. If the directory cannot be used, a warning says why, and CMD
+runs without lockcache. Options that can only be a mistake are an error, and CMD does not run: --dir is a file or
+holds other files, --seed or --manifest is in a missing folder.
+
+--max-size counts as LOCKCACHE_MAX_SIZE does: below what a program states, and below a cap that an operator set. It
+stays the directory's cap until a program states another one, or 'lockcache policy set' does.
+
+With --daemon, one rank of each node starts a lockcache-daemon, which keeps the directory below its cap until CMD
+has ended in all ranks of the node. If another daemon manages the directory, this one waits, and takes over when the
+other ends.
+
+With --seed, the directory, which should be on a disk of the node, starts with the kernels of a bundle: one
+process of each node copies the file once. With --promote, the process of the node that ends last adds the new
+kernels to that file, for the next job; the file need not exist yet. It grows to half of the directory's cap at
+most, which is what a seed may take; then the oldest kernels leave.
+
+With --remote (redis://, s3://, http://...), entries that the directory lacks are read from a server, and new
+entries are sent to it: one process of all hosts compiles a kernel. To test the server: lockcache doctor --remote
+URL.
+
+With --manifest the processes of CMD add the keys that they look up to a list. At the next start the first process
+of a node fetches from the server what the directory lacks of them, all at once and in the background.
+
+With --keep, folders of a program that lockcache has no adapter for are entries too: a cache with a folder for each
+kernel. PATTERN is the path of these folders, in single quotes and with '/' at its end; '*' stands for any one name,
+and the path may begin with the name of a variable. Folders that are stored are laid down before CMD. New ones are
+stored when they were renamed to their place, or at the end, when CMD ended with exit code 0.
+
+With --trace, FILE gets an event for each compilation and each wait of all processes, as soon as it has ended, so a
+process that is killed leaves a usable file: open it with https://ui.perfetto.dev or chrome://tracing. If FILE is a
+trace already, events are added, also by other ranks. On several nodes give each a file of its own.
+
+With --most-compiles, CMD is a test of a warm cache: if it succeeds, but its processes on this node compiled more
+than N kernels, the exit code is 3, and one line names the first of them. It is 3 as well where nobody knows how
+many: lockcache was off, no process found or compiled any, or a framework went on with its own cache.
+
+\b
+Examples:
+  lockcache run -- python train.py
+  lockcache run --dir /scratch/kernels --max-size 10G -- python -m server
+  srun lockcache run -- python train.py
+  lockcache run --daemon --max-size 10G -- ./all-tests
+  srun lockcache run --remote redis://cache.example -- python train.py
+  srun lockcache run --remote redis://cache --manifest job.manifest -- ./job
+  lockcache run --most-compiles 0 -- pytest tests/gpu
+  lockcache run --trace start.json -- python serve.py
+  srun lockcache run --dir /tmp/k --seed /lustre/k.lcb --promote -- ./job
+  lockcache run --keep 'DG_JIT_CACHE_DIR/cache/*/' -- python serve.py
+"""
+
+
+@click.command("run", help=_HELP, context_settings={"allow_interspersed_args": False})
 @click.option(
     "--dir", "directory", metavar="DIR", callback=_is_value, help="The directory. [default: that of lockcache path]"
 )
 @click.option("--max-size", metavar="SIZE", callback=options.checked_size, help='The cap for CMD, such as "10G".')
 @click.option("--daemon", is_flag=True, help="Run a daemon until CMD ends; it keeps the directory below its cap.")
 @click.option(
-    "--seed", metavar="FILE", callback=_is_value, help="The bundle to start from; its programs are not compiled."
+    "--seed", metavar="FILE", callback=_is_value, help="The bundle to start from; its kernels are not compiled."
 )
 @click.option("--promote", is_flag=True, help="At the end, add what was compiled to the bundle of --seed.")
 @click.option(
@@ -93,7 +150,7 @@ _OFF: Final = "lockcache was off, as LOCKCACHE_DISABLE says"
     "--most-compiles",
     metavar="N",
     type=options.WholeNumber(min=0),
-    help="End with 3 if CMD succeeds and compiles more than N programs.",
+    help="End with 3 if CMD succeeds and compiles more than N kernels.",
 )
 @click.option(
     "--trace",
@@ -117,62 +174,7 @@ def command(
     quiet: bool,
     words: tuple[str, ...],
 ) -> int:
-    """Run CMD so that its frameworks use lockcache, without changes to CMD.
-
-    cuda.core, JAX, Triton, Inductor, CuPy, numba-cuda, numba-cuda-mlir, Warp, CuTe DSL, cuTile, FlashInfer and torch's
-    C++ extensions store what they compile, and Helion what it tuned, in one directory, which all processes share: each
-    kernel is compiled once. Variables that you set yourself take precedence. Signals go to CMD, and its exit code is
-    returned. At the end, one line shows what the processes of CMD did: programs that they found, compiled and waited
-    for, the processor time that was not spent, and frameworks that went on with their own cache. Under srun or mpiexec,
-    the last rank of a node prints it, for all of them. If the directory cannot be used, a warning says why, and CMD
-    runs without lockcache. Options that can only be a mistake are an error, and CMD does not run: --dir is a file or
-    holds other files, --seed or --manifest is in a missing folder.
-
-    --max-size counts as LOCKCACHE_MAX_SIZE does: below what a program states, and below a cap that an operator set. It
-    stays the directory's cap until a program states another one, or 'lockcache policy set' does.
-
-    With --daemon, one rank of each node starts a lockcache-daemon, which keeps the directory below its cap until CMD
-    has ended in all ranks of the node. If another daemon manages the directory, this one waits, and takes over when the
-    other ends.
-
-    With --seed, the directory, which should be on a disk of the node, starts with the programs of a bundle: one
-    process of each node copies the file once. With --promote, the process of the node that ends last adds the new
-    programs to that file, for the next job; the file need not exist yet. It grows to half of the directory's cap at
-    most, which is what a seed may take; then the oldest programs leave.
-
-    With --remote (redis://, s3://, http://...), entries that the directory lacks are read from a server, and new
-    entries are sent to it: one process of all hosts compiles a kernel. To test the server: lockcache doctor --remote
-    URL.
-
-    With --manifest the processes of CMD add the keys that they look up to a list. At the next start the first process
-    of a node fetches from the server what the directory lacks of them, all at once and in the background.
-
-    With --keep, folders of a program that lockcache has no adapter for are entries too: a cache with a folder for each
-    kernel. PATTERN is the path of these folders, in single quotes and with '/' at its end; '*' stands for any one name,
-    and the path may begin with the name of a variable. Folders that are stored are laid down before CMD. New ones are
-    stored when they were renamed to their place, or at the end, when CMD ended with exit code 0.
-
-    With --trace, FILE gets an event for each compilation and each wait of all processes, as soon as it has ended, so a
-    process that is killed leaves a usable file: open it with https://ui.perfetto.dev or chrome://tracing. If FILE is a
-    trace already, events are added, also by other ranks. On several nodes give each a file of its own.
-
-    With --most-compiles, CMD is a test of a warm cache: if it succeeds, but its processes on this node compiled more
-    than N programs, the exit code is 3, and one line names the first of them. It is 3 as well where nobody knows how
-    many: lockcache was off, no process found or compiled any, or a framework went on with its own cache.
-
-    \b
-    Examples:
-      lockcache run -- python train.py
-      lockcache run --dir /scratch/kernels --max-size 10G -- python -m server
-      srun lockcache run -- python train.py
-      lockcache run --daemon --max-size 10G -- ./all-tests
-      srun lockcache run --remote redis://cache.example -- python train.py
-      srun lockcache run --remote redis://cache --manifest job.manifest -- ./job
-      lockcache run --most-compiles 0 -- pytest tests/gpu
-      lockcache run --trace start.json -- python serve.py
-      srun lockcache run --dir /tmp/k --seed /lustre/k.lcb --promote -- ./job
-      lockcache run --keep 'DG_JIT_CACHE_DIR/cache/*/' -- python serve.py
-    """
+    """Run CMD, as the help above says. Returns the exit code."""
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
     stated = (
         _remote_variables(remote)

@@ -74,7 +74,7 @@ class _Asked(NamedTuple):
 @click.option("--dir", "stated", metavar="DIR", type=options.Directory(), help="The same as DIR.")
 @options.as_json
 def command(key: str | None, directory: str | None, last: str | None, stated: str | None, as_json: bool) -> None:
-    """Show why a program was compiled: how its key differs from the most similar entries.
+    """Show why a kernel was compiled: how its key differs from the most similar entries.
 
     KEY is the key as text, hex: and the key's bytes in hex, or the start of an entry's hash or its name, as
     'lockcache ls' prints them; of several entries of one name, the latest miss is shown. Without KEY, the last miss is

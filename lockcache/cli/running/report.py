@@ -44,14 +44,12 @@ def exceeded(parts: Sequence[RunPart], most: int) -> str:
     """Returns why a run that was to compile ``most`` programs at most has not done so for certain; else nothing."""
     parts = _users(parts)
     if not parts:
-        return "no process found or compiled a program, so nothing is known"
+        return "no process found or compiled a kernel, so nothing is known"
     compiled = _total(parts).compiled
     if compiled > most:
         named = [label for part in parts for label in part.labels][:_MOST_NAMED]
         rest = ", ..." if compiled > len(named) else ""
-        return (
-            f"{counted(compiled, 'program was', 'programs were')} compiled, more than {most}: {', '.join(named)}{rest}"
-        )
+        return f"{counted(compiled, 'kernel was', 'kernels were')} compiled, more than {most}: {', '.join(named)}{rest}"
     refusals = _refusals(parts)
     return f"what was compiled is not known: {'; '.join(refusals)}" if refusals else ""
 

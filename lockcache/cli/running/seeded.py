@@ -82,7 +82,7 @@ class SeededRun:
         if promoted is None:
             say(f"nothing was promoted: {why}")
         elif promoted.promoted and not quiet:
-            new = counted(promoted.promoted, "program")
+            new = counted(promoted.promoted, "kernel")
             full = f" (half of the cap; the {promoted.too_old} oldest are left out)" if promoted.too_old else ""
             say(f"{new} promoted into {self.path}, which has {promoted.entries} now{full}")
 

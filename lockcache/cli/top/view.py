@@ -187,7 +187,7 @@ _COLUMNS: Final = (
     _Column("ARCH", 5, lambda entry: plain(entry.arch or "-")),
     _Column("COMPILER", 8, lambda entry: plain(entry.compiler or "-")),
     _Column("NAMESPACE", 6, lambda entry: plain(entry.namespace or "-")),
-    _Column("LABEL", 3, lambda entry: plain(entry.label or "-")),
+    _Column("KERNEL", 3, lambda entry: plain(entry.label or "-")),
 )
 
 

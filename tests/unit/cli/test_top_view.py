@@ -40,7 +40,7 @@ def test_on_a_standard_terminal_two_directories_are_two_blocks_with_their_entrie
         assert "3.6 MB of 4.0 MB" in lines[number + 1]
         assert "90.0%" in lines[number + 1]
         assert "PUT/S 12.5" in lines[number + 2] + lines[number + 3]
-        assert any("LATEST" in line and "LABEL" in line for line in lines[number : number + 5])
+        assert any("LATEST" in line and "KERNEL" in line for line in lines[number : number + 5])
     assert sum("abababababab" in line for line in lines) == 6
 
 
