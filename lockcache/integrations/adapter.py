@@ -365,9 +365,11 @@ def install(framework: str, action: Callable[[], Shared]) -> bool:
     """Do what installs an adapter, once for each process. Returns whether it is installed.
 
     Where it cannot be done the framework keeps its own cache, with one warning; where ``$LOCKCACHE_DISABLE`` says so,
-    without.
+    without. A call within ``action`` does nothing: ``action`` imports the framework, and under ``lockcache run`` a hook
+    has the adapter installed at the end of that import.
     """
-    if framework not in _installed:
+    if framework not in _installed and framework not in _installing:
+        _installing.add(framework)
         try:
             if is_disabled():
                 _log.info("%s goes on with its own cache: LOCKCACHE_DISABLE is set", framework)
@@ -375,10 +377,14 @@ def install(framework: str, action: Callable[[], Shared]) -> bool:
             _installed[framework] = action()
         except Exception as error:  # noqa: BLE001 - a program must not fail because its cache cannot be shared
             warn(framework, error)
+        finally:
+            _installing.discard(framework)
     return framework in _installed
 
 
 _installed: dict[str, Shared] = {}
+# Not by thread: another thread may be importing the framework, whose import this one waits for then.
+_installing: set[str] = set()
 
 
 def installed(framework: str) -> Shared | None:

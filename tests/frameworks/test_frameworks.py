@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import subprocess
@@ -16,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.integrations.environment import FRAMEWORKS
 from tests.crash.measure import accounted, on_disk
 from tests.daemon.daemon_process import run_daemon
-from tests.frameworks.support import HERDS, OLDER, Programs, answer, tell, total
+from tests.frameworks.support import HERDS, OLDER, PROGRAMS, ROOT, Programs, answer, tell, total
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -86,6 +88,25 @@ def test_under_lockcache_run_a_program_without_a_line_of_it_compiles_once(progra
         assert (found["wrong"], found["failed"], found["compiled"]) == (0, 0, compiled)
     with FileStreamProgramCache(programs.directory) as cache:
         assert cache.stats().entries >= len(KERNELS)
+
+
+@pytest.mark.parametrize("adapter", [*FRAMEWORKS, *OLDER, "inductor-oldest", "cuda_core"])
+@pytest.mark.parametrize("prefix", [(), (sys.executable, "-m", "lockcache", "run", "-q", "--")], ids=["alone", "run"])
+def test_a_program_may_install_its_adapter_repeatedly_and_under_lockcache_run(
+    prefix: tuple[str, ...], adapter: str, tmp_path: Path
+) -> None:
+    """Under ``lockcache run`` the framework's import, which ``install`` begins, has the adapter installed too."""
+    python = sys.executable if adapter == "cuda_core" else Programs(adapter, tmp_path).python
+    ended = subprocess.run(
+        [*prefix, python, PROGRAMS / "installing.py", adapter.partition("-")[0]],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "LOCKCACHE_DIR": str(tmp_path / "cache")},
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+    assert json.loads(ended.stdout.splitlines()[-1]) == {"answers": [True] * 3, "opened": 1}, ended.stderr
+    assert [line for line in ended.stderr.splitlines() if "lockcache" in line] == []
 
 
 @pytest.mark.root

@@ -176,6 +176,34 @@ def test_an_adapter_is_installed_once_and_one_that_cannot_be_is_a_warning(
     assert (installed("some"), installed("other")) == (shared, None)
 
 
+def test_an_adapter_whose_framework_is_imported_on_the_way_is_installed_once(
+    shared: Shared, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program that installs the adapter itself does so under ``lockcache run``."""
+    done = []
+
+    def action() -> Shared:
+        for _ in range(2):
+            assert not install("some", action)
+        other = threading.Thread(target=install, args=("some", action))  # which imports the framework for this one
+        other.start()
+        other.join(HANG_SECONDS)
+        done.append(1)
+        return shared
+
+    assert install("some", action)
+    assert install("some", action)
+    assert (done, caplog.messages) == ([1], [])
+
+    def fails() -> Shared:
+        assert not install("other", fails)
+        raise UnsupportedError("its doors have changed")
+
+    assert not install("other", fails)
+    assert caplog.messages == ["other goes on with its own cache: UnsupportedError: its doors have changed"]
+    assert install("other", lambda: shared), "what is refused once may be tried again"
+
+
 def test_where_lockcache_is_off_nothing_is_installed(
     shared: Shared, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
