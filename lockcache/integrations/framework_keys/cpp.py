@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from lockcache.headers import PathUse, examine
+from lockcache.headers import ClosureStore, PathUse, examine
 
 __all__ = [
     "Command",
@@ -77,11 +77,13 @@ def parts_of(
     roots: Mapping[str, str],
     texts: Mapping[str, bytes],
     ask: Callable[[str], str],
+    store: ClosureStore | None = None,
 ) -> dict[str, str]:
     """Returns the parts of the key of one build.
 
     ``roots``: folders whose paths are private, with a name for each. ``texts``: what files in the command contain that
-    need not exist. ``ask(program)``: what the compiler says about itself.
+    need not exist. ``ask(program)``: what the compiler says about itself. ``store``: where processes save for each
+    other what headers include.
 
     Raises :class:`UnkeyableError`, :class:`OSError`, and what :func:`lockcache.headers.fingerprint` does.
     """
@@ -90,7 +92,7 @@ def parts_of(
         **describe_machine(),
         "compiler": describe_compiler(program, ask),
         "environment": describe_environment(),
-        "command": repr(Command(tokens, target, roots, texts).read()),
+        "command": repr(Command(tokens, target, roots, texts, store=store).read()),
     }
 
 
@@ -122,9 +124,13 @@ class Command:
         roots: Mapping[str, str],
         texts: Mapping[str, bytes],
         known: Collection[str] = (),
+        store: ClosureStore | None = None,
     ) -> None:
-        """``known``: folders of headers that need not be read, because another part of the key stands for them."""
-        self._tokens, self._target, self._texts, self._known = tokens, target, texts, known
+        """``known``: folders of headers that need not be read, because another part of the key stands for them.
+
+        ``store``: where processes save for each other what headers include.
+        """
+        self._tokens, self._target, self._texts, self._known, self._store = tokens, target, texts, known, store
         #: What the sources and their headers do with the paths of files; set by :meth:`read`.
         self.paths = PathUse.NONE
         # The longest first: one may be in another one.
@@ -189,16 +195,19 @@ class Command:
     def _headers(self, called: str, sources: Sequence[tuple[str, bytes]]) -> str:
         """Returns the digest of the headers. Those that are included by a path are searched by name, in their folder.
 
-        The folder is private: an old torch writes a header into Inductor's own directory.
+        The folder is private: an old torch writes a header into Inductor's own directory. Those of the sources are
+        searched for names in quotes alone; without such names a closure has no private path, and is saved for others.
         """
-        folders = [*self._searched(), *(os.path.dirname(path) for path, _ in sources)]
+        searched, private = self._searched(), [os.path.dirname(path) for path, _ in sources]
 
         def shorten(match: re.Match[bytes]) -> bytes:
-            folders.append(os.fsdecode(match[2]))
+            private.append(os.fsdecode(match[2]))
             return match[1] + match[3]
 
         text = b"\n".join(_IS_INCLUDED_BY_PATH.sub(shorten, content) for _, content in sources)
-        closure = examine(text, folders, name=called)
+        closure = examine(text, searched, name=called, store=self._store)
+        if closure.looked_around:
+            closure = examine(text, [*searched, *private], name=called)
         self.paths |= closure.paths
         return closure.placed.hex()
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """C++ builds of Inductor on lockcache: kernels, their parts, and trials of vector instructions.
 
+Inductor has a process of its own load each trial that it has not tried yet. That one was loaded so is stored too, with
+the library's digest, and then this process loads it: what the library needs may be missing here.
+
 By turns, so that one process builds each; a file appears in Inductor's directory whole, by one rename. The header that
 Inductor has precompiled for its kernels (150 MB, and only for the compiler that made it) is not stored: it is
 precompiled when the first kernel is really built, and not at all where every kernel is found.
@@ -12,6 +15,7 @@ invariant 5 (death is free): a staged file has its owner's name, and goes with t
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import hashlib
 import logging
@@ -22,7 +26,14 @@ from typing import Any
 
 from lockcache.errors import UncacheableError
 from lockcache.integrations.adapter import Shared
-from lockcache.integrations.framework_keys import UnkeyableError, describe_machine, key_of, parts_of, read_file
+from lockcache.integrations.framework_keys import (
+    UnkeyableError,
+    describe_machine,
+    digest,
+    key_of,
+    parts_of,
+    read_file,
+)
 from lockcache.integrations.inductor.spans import Spans
 from lockcache.integrations.staged import write_whole
 from lockcache.single_flight import Turn
@@ -49,7 +60,7 @@ def share_builds(shared: Shared, spans: Spans) -> None:
 class _Builds:
     def __init__(self, shared: Shared, spans: Spans) -> None:
         from torch import __file__ as torch_file, version
-        from torch._inductor import codecache, config, cpp_builder
+        from torch._inductor import codecache, config, cpp_builder, cpu_vec_isa
         from torch._inductor.runtime.runtime_utils import cache_dir
 
         self._shared, self._spans = shared, spans
@@ -66,6 +77,10 @@ class _Builds:
         self._headers: dict[str, tuple[Callable[[], str], bytes]] = {}
         self._module: Any = codecache
         self._own_precompile: Any = getattr(codecache, "_precompile_header", None)  # not in torch 2.6
+        self._isa: Any = cpu_vec_isa.VecISA
+        self._own_try: Any = getattr(cpu_vec_isa.VecISA, "_probe_load", None)  # not in torch 2.6
+        # Keys of the libraries that this process found or stored.
+        self._keys: dict[str, str] = {}
 
     def install(self) -> None:
         describe_machine()  # which every key needs
@@ -74,9 +89,15 @@ class _Builds:
             with self._spans.noting():
                 return self._build(builder)
 
+        def try_to_load(isa: Any, path: str) -> bool:
+            with self._spans.noting():
+                return self._try(isa, path)
+
         self._builder.build = build
         if self._own_precompile is not None:
             self._module._precompile_header = self._precompile_later
+        if self._own_try is not None:
+            self._isa._probe_load = try_to_load
 
     def _build(self, builder: Any) -> Any:
         parts = None if self._shared.has_failed else self._parts_of(builder)
@@ -87,6 +108,7 @@ class _Builds:
         found = self._shared.begin_files(key, label, lambda: parts)
         if isinstance(found, dict):
             if _NAME in found and write_whole(target, found[_NAME], "inductor"):
+                self._keys[target] = key
                 return b"", target  # as torch 2.6 does; later ones return nothing, and nobody asks for it
             return self._really_build(builder)
         with found if isinstance(found, Turn) else contextlib.nullcontext() as turn:
@@ -98,7 +120,23 @@ class _Builds:
                 # Not if a source or a header was changed meanwhile, nor an empty file, which no compiler makes.
                 if content and self._parts_of(builder) == parts:
                     self._shared.store_files(key, {_NAME: content}, turn, compile_cost_ns=cost_ns)
+                    self._keys[target] = key
         return made
+
+    def _try(self, isa: Any, path: str) -> bool:
+        """Returns whether a trial can be loaded, which Inductor finds out by a process of its own."""
+        key, content = self._keys.get(path), b""
+        if key is None or self._shared.has_failed:
+            return bool(self._own_try(isa, path))
+        with contextlib.suppress(OSError, UnkeyableError):
+            content = digest(read_file(path)).encode()
+        if content and self._shared.look(f"{key}/loaded") == content and _is_loaded(path):
+            return True
+        began_ns = time.perf_counter_ns()
+        is_loaded = bool(self._own_try(isa, path))
+        if is_loaded and content:
+            self._shared.store(f"{key}/loaded", content, compile_cost_ns=time.perf_counter_ns() - began_ns)
+        return is_loaded
 
     def _parts_of(self, builder: Any) -> dict[str, str] | None:
         """Returns the parts of a build's key; ``None`` for one that is not shared."""
@@ -108,7 +146,8 @@ class _Builds:
                 return None  # a header, or what goes into a package of the program's own
             roots = {self._torch: "$TORCH", self._cache_dir(): "$INDUCTOR"}
             texts = {path: text for path, (_, text) in self._headers.items()}
-            parts = parts_of(builder.get_command_line(), target, roots, texts, self._describe_compiler)
+            command, closures = builder.get_command_line(), self._shared.cache._closures
+            parts = parts_of(command, target, roots, texts, self._describe_compiler, closures)
             return {**parts, "torch": self._git_version}
         except (UncacheableError, UnkeyableError, OSError) as error:
             _log.info("inductor builds %s for itself: %s", getattr(builder, "_name", "C++"), error)
@@ -116,6 +155,8 @@ class _Builds:
             self._builder.build = self._own_build
             if self._own_precompile is not None:
                 self._module._precompile_header = self._own_precompile
+            if self._own_try is not None:
+                self._isa._probe_load = self._own_try
             _log.warning("inductor builds its C++ kernels on each node: %s: %s", type(error).__name__, error)
         return None
 
@@ -142,3 +183,11 @@ class _Builds:
             return own()
         self._headers[path] = (own, text)
         return path
+
+
+def _is_loaded(path: str) -> bool:
+    try:
+        ctypes.CDLL(path)  # for the rest of the process: what a kernel needs stays loaded too
+    except OSError:
+        return False
+    return True

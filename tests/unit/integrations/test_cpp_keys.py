@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from lockcache import FileStreamProgramCache
 from lockcache.errors import UncacheableError
+from lockcache.headers import ClosureStore, closure_cache, files
 from lockcache.integrations.framework_keys import cpp
 from lockcache.integrations.framework_keys.cpp import UnkeyableError, key_of, parts_of
 
@@ -24,6 +26,7 @@ class Node:
         self.private, self.headers, self.other = path / "inductor", path / "include", path / "other"
         self.program, self.texts, self.flags = path / "bin" / "c++", dict[str, bytes](), "-O3 -march=native"
         self.said = "c++ version 12"
+        self.store: ClosureStore | None = None
         for folder in (self.private, self.headers, self.other, self.program.parent):
             folder.mkdir(parents=True)
         self.program.write_bytes(b"a compiler")
@@ -47,7 +50,7 @@ class Node:
             f"-L{self.other} -Wl,-T,{self.other}/profile -o {target}"
         )
         roots = {str(self.private): "$INDUCTOR", str(self.other): "$TORCH"}
-        return key_of(parts_of(command, target, roots, self.texts, lambda _: self.said))
+        return key_of(parts_of(command, target, roots, self.texts, lambda _: self.said, self.store))
 
 
 @pytest.fixture
@@ -83,6 +86,40 @@ def test_whatever_can_change_the_output_changes_the_key(change: str, node: Node)
     before = node.key()
     CHANGES[change](node)
     assert node.key() != before
+
+
+@pytest.fixture
+def saving(node: Node, cache_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """A node that saves what headers include, of a source that names no file in quotes, which is private."""
+    monkeypatch.setattr(files, "_RACY_NS", 0)  # or no file is old enough to vouch for itself
+    node.write(node.private / "kernel.cpp", "#include <shared.h>\nint kernel() { return 1; }\n")
+    with FileStreamProgramCache(cache_path) as cache:
+        node.store = cache._closures
+        yield node
+
+
+def _forget() -> None:
+    """Forget what headers include, as another process, which knows nothing of it."""
+    closure_cache._closures.clear()
+    files._contents.clear()
+
+
+def test_another_node_with_other_private_directories_reads_no_header(
+    saving: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = saving.key()
+    saving.private = saving.private.rename(tmp_path / "another")
+    _forget()
+    monkeypatch.setattr(closure_cache, "walk", lambda _: pytest.fail("reads headers"))
+    assert saving.key() == before
+
+
+@pytest.mark.parametrize("change", [change for change in CHANGES if "Inductor" not in change])
+def test_whatever_can_change_the_output_changes_the_key_where_closures_are_saved(change: str, saving: Node) -> None:
+    before = saving.key()
+    CHANGES[change](saving)
+    _forget()
+    assert saving.key() != before
 
 
 def test_a_header_that_the_command_includes_counts(node: Node) -> None:
