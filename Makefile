@@ -57,7 +57,7 @@ test-rest: say-test-rest $(STAMP) ## what make test leaves out: what takes long,
 test-all: test test-rest ## all tests
 
 # Each in a virtual environment of its own, which stays until `make distclean`.
-LOCKCACHE_FRAMEWORKS ?= jax jax-oldest triton triton-3.3 triton-oldest cupy numba numba_mlir warp warp-oldest inductor inductor-2.13 inductor-oldest cute cutile cutile-oldest helion tilelang cpp_extension flashinfer
+LOCKCACHE_FRAMEWORKS ?= jax jax-oldest triton triton-3.3 triton-oldest cupy numba numba_mlir warp warp-oldest inductor inductor-2.13 inductor-oldest cute cutile cutile-oldest helion tilelang cpp_extension cpp_extension-2.13 flashinfer
 FRAMEWORKS ?= $(LOCKCACHE_FRAMEWORKS)
 
 frameworks: $(STAMP) $(FRAMEWORKS:%=build/frameworks/%/stamp) ## real frameworks on lockcache (FRAMEWORKS="triton inductor inductor-2.13 inductor-oldest", 1 GB each)

@@ -23,6 +23,8 @@ __all__ = ["install"]
 _OLDEST_TRIED = (2, 13)
 #: Torch waits for ever for another process's build, which takes minutes; a dead one's turn falls at once.
 _PATIENCE_SECONDS = 3600.0
+#: Before torch 2.14, and from then on.
+_LOCKS = ("FileBaton", "FileLock")
 _PRECOMPILE = "_check_and_build_extension_h_precompiler_headers"
 
 
@@ -42,7 +44,9 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         from torch.utils import cpp_extension as module
 
         own_run = module._run_ninja_build
-        module.FileBaton, module._maybe_write, module._TORCH_PATH, module.CUDA_HOME  # noqa: B018 - doors
+        lock = next(filter(vars(module).__contains__, _LOCKS), _LOCKS[-1])
+        own_lock = getattr(module, lock)
+        module._maybe_write, module._TORCH_PATH, module.CUDA_HOME  # noqa: B018 - doors
         if [*inspect.signature(own_run).parameters] != ["build_directory", "verbose", "error_prefix"]:
             raise UnsupportedError(f"its _run_ninja_build takes {inspect.signature(own_run)}")
         described = Torch(torch, module)
@@ -55,7 +59,8 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     def run(build_directory: str, verbose: bool, error_prefix: str) -> None:
         builds.run(build_directory, verbose, error_prefix)
 
-    module.FileBaton, module._maybe_write, module._run_ninja_build = builds.baton, builds.write, run
+    setattr(module, lock, builds.baton if lock == _LOCKS[0] else builds.lock(own_lock))
+    module._maybe_write, module._run_ninja_build = builds.write, run
     own_precompile = getattr(module, _PRECOMPILE, None)
     if own_precompile is not None:
         setattr(module, _PRECOMPILE, builds.precompile_later(own_precompile))

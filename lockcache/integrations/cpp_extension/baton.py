@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Torch's file ``lock`` of an extension's folder, which is free when its holder is dead.
 
-Torch makes the file while it builds, and removes it. So does this, for builds that lockcache leaves to torch; processes
-with and without lockcache exclude each other. Keeps invariant 5 (death is free): a file that no process of this host
-has open is a dead holder's, and is taken over. On a file system where the kernel does not know who has it open (NFS), a
-``lock`` is waited for as torch waits.
+Before 2.14 torch makes the file while it builds, and removes it. So does this, for builds that lockcache leaves to
+torch; processes with and without lockcache exclude each other. Keeps invariant 5 (death is free): a file that no
+process of this host has open is a dead holder's, and is taken over. On a file system where the kernel does not know who
+has it open (NFS), a ``lock`` is waited for as torch waits. From 2.14 on torch locks the file, and the kernel frees it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import time
 from typing import Any, Final
 
-__all__ = ["Baton"]
+__all__ = ["Baton", "Lock"]
 
 # As torch waits.
 _PAUSE_SECONDS: Final = 0.1
@@ -56,6 +56,25 @@ class Baton:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
             os.close(fd)
+
+
+class Lock:
+    """Stands for torch's ``FileLock``. Torch holds it for each load, a hit too, from its look-up to the library."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+        #: Whether torch has released it: the extension is built.
+        self.is_over = False
+
+    def __enter__(self) -> Any:
+        return self._own.__enter__()
+
+    def __exit__(self, *error: object) -> Any:
+        self.is_over = True
+        return self._own.__exit__(*error)
+
+    def hold(self) -> None:
+        """Do nothing: torch holds it."""
 
 
 def _make(path: str) -> int | None:

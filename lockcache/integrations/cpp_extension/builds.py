@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from lockcache.integrations.cpp_extension.baton import Baton
+from lockcache.integrations.cpp_extension.baton import Baton, Lock
 from lockcache.integrations.cpp_extension.libraries import BUILD_FILE, Libraries, read_whole
 from lockcache.integrations.staged import write_whole
 
 __all__ = ["Builds"]
+
+_Lock = TypeVar("_Lock", Baton, Lock)
 
 
 class Builds:
@@ -28,7 +30,13 @@ class Builds:
 
     def baton(self, path: str, *args: Any, **options: Any) -> Baton:
         """``FileBaton``."""
-        baton = Baton(path, *args, **options)
+        return self._begin(Baton(path, *args, **options))
+
+    def lock(self, own: Callable[..., Any]) -> Callable[..., Lock]:
+        """``FileLock``, of which ``own`` is torch's, that torch has from 2.14 on in the place of ``FileBaton``."""
+        return lambda *args, **options: self._begin(Lock(own(*args, **options)))
+
+    def _begin(self, baton: _Lock) -> _Lock:
         self._thread.text, self._thread.baton = None, baton
         return baton
 

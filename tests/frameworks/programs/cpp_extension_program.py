@@ -17,14 +17,17 @@ compiled = Compiled()
 from protocol import run  # noqa: E402
 from torch.utils import cpp_extension  # noqa: E402
 
-door = cpp_extension.FileBaton
+# Before torch 2.14, and from then on.
+name = "FileBaton" if hasattr(cpp_extension, "FileBaton") else "FileLock"
+door = getattr(cpp_extension, name)
 if "old-door" in sys.argv:
-    del cpp_extension.FileBaton
+    delattr(cpp_extension, name)
 
 from lockcache.integrations.cpp_extension import install  # noqa: E402
 
 is_installed = "own" not in sys.argv and install()
-cpp_extension.FileBaton = door if "old-door" in sys.argv else cpp_extension.FileBaton
+if "old-door" in sys.argv:
+    setattr(cpp_extension, name, door)
 
 SOURCE = """
 #include <Python.h>
