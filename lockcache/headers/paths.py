@@ -153,7 +153,7 @@ def _words(text: bytes) -> PathUse:
 
 def without_comments(text: bytes) -> bytes:
     """Returns the text without its comments; with them where compilers may disagree on what is one."""
-    if any(_CUT_NAME.search(line) and any(sign in line for sign in _DIRECTIVE_HAS) for line in text.split(b"\n")):
+    if _cuts_name(text):
         return text
     parts, position = [], 0
     for match in _LEXICAL.finditer(text):
@@ -163,3 +163,15 @@ def without_comments(text: bytes) -> bytes:
             parts.append(text[position : match.start()])
             position = match.end()
     return b" ".join([*parts, text[position:]])
+
+
+def _cuts_name(text: bytes) -> bool:
+    """Returns whether a line with a directive or ``__has_include`` may have a name that looks like a comment."""
+    end = 0
+    while (found := _CUT_NAME.search(text, end)) is not None:  # within a line
+        begin = text.rfind(b"\n", end, found.start()) + 1
+        end = text.find(b"\n", found.end())
+        end = len(text) if end < 0 else end
+        if any(text.find(sign, begin, end) >= 0 for sign in _DIRECTIVE_HAS):
+            return True
+    return False
