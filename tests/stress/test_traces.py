@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -37,7 +38,8 @@ def test_what_processes_do_is_a_run_of_the_model_also_with_a_death(names: tuple[
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_they_do_with_a_fault_is_not(fault: str, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explore, "judge", lambda *given: [])  # which may find it first
-    found = Explorer(planted_experiment(fault), root).explore(time.monotonic() + 60, stop_at=1)
+    experiment = replace(planted_experiment(fault), compares=True)
+    found = Explorer(experiment, root).explore(time.monotonic() + 60, stop_at=1)
     assert [violation.wrong[0].split(":")[0] for violation in found.violations] == [NOT_A_RUN]
 
 
