@@ -36,7 +36,7 @@ def filled(cache_path: Path) -> Path:
     for namespace in ("triton", "jax"):
         store(cache_path, namespace, 100)
     with FileStreamProgramCache(cache_path) as cache:
-        cache.put_entry("who", Entry(bytes(10_000)))
+        cache.put_entry("who", Entry(bytes(10_000), {"arch": "sm_90"}))
     return cache_path
 
 
@@ -52,6 +52,7 @@ def test_only_the_namespace_that_holds_too_much_is_swept_and_everything_shows_it
         until(lambda: daemon.metric("lockcache_namespace_max_bytes", **of_triton) == 500_000)
         until(lambda: daemon.metric("lockcache_namespace_entries", directory=root, namespace="jax") == 100)
         until(lambda: daemon.directory(filled)["namespaces"]["unknown"]["entries"] == 1)
+        until(lambda: daemon.directory(filled)["architectures"].get("sm_90", {}).get("entries") == 1)
         assert "of triton at most 500.0 kB" in daemon.text("/")
         assert re.search(r'triton</td><td class="number">\d\d</td>', daemon.text("/"))
         assert numbers_of(filled, "triton") == list(range(200 - 100 - len(numbers_of(filled, "triton")), 100))

@@ -154,14 +154,17 @@ def test_several_directories_have_a_row_each_on_top_and_one_has_none() -> None:
     assert [f'href="#d{number}"' in overview and f'id="d{number}"' in cards for number in range(2)] == [True, True]
 
 
-def test_sums_by_namespace_come_before_the_lists_and_say_that_not_all_is_read() -> None:
+def test_sums_come_before_the_lists_and_say_that_not_all_is_read() -> None:
     board = Board()
     shown = (Standout("ab" * 32, 1, 1, 1, "", "", time.time(), "gemm"),)
     for seen, words in ((100, True), (256, False)):
-        board.update("/a", namespaces={"triton": Slot(1000, 3)}, standouts=StandoutsSeen(shown, shown, shown, seen))
+        sums = {"namespaces": {"triton": Slot(1000, 3)}, "architectures": {"sm_90": Slot(900, 2)}}
+        board.update("/a", **sums, standouts=StandoutsSeen(shown, shown, shown, seen))
         page = render_page(board)
-        assert page.index("by namespace") < page.index("<svg") < page.index("<h3>largest")
-        assert ("by namespace (not all read yet)" in page) == words
+        for sum_of in ("by namespace", "by architecture"):
+            assert page.index(sum_of) < page.index("<svg") < page.index("<h3>largest")
+            assert (f"{sum_of} (not all read yet)" in page) == words
+        assert 'sm_90</td><td class="number">2</td><td class="number">900 B</td>' in page
 
 
 @pytest.mark.long

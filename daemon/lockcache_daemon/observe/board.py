@@ -144,6 +144,8 @@ class DirectoryView:
     compiled_again: int = 0
     #: Bytes and entries by namespace, the largest first.
     namespaces: Mapping[str, Slot] = field(default_factory=dict)
+    #: Bytes and entries by architecture, the largest first.
+    architectures: Mapping[str, Slot] = field(default_factory=dict)
     history: tuple[Sample, ...] = ()
 
     @property

@@ -320,7 +320,8 @@ def _described(view: DirectoryView) -> dict[str, Any]:
     body["problem"] = None if view.problem is None else shown(view.problem)
     body["clients"] = {**view.clients._asdict(), "hit_ratio": view.clients.hit_ratio}
     body["servers"] = [_described_server(server) for server in view.servers]
-    body["namespaces"] = {shown(name): slot._asdict() for name, slot in view.namespaces.items()}
+    for sums in ("namespaces", "architectures"):
+        body[sums] = {shown(name): slot._asdict() for name, slot in getattr(view, sums).items()}
     seen = view.standouts
     lists = {"largest": seen.largest, "oldest": seen.oldest, "dearest": seen.most_expensive}
     body["standouts"] = {name: [each._asdict() for each in entries] for name, entries in lists.items()}

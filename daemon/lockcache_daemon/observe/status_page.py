@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from html import escape
@@ -17,7 +17,7 @@ from typing import Final
 
 from lockcache import __version__
 from lockcache.filestream.inspect import UNKNOWN
-from lockcache.lowlevel import Counters
+from lockcache.lowlevel import Counters, Slot
 from lockcache.remote import ServerCounters, ServerSeen
 from lockcache.sizes import counted, format_duration, format_size
 from lockcache_daemon.observe.board import Board, DirectoryView, Limits, shown
@@ -34,7 +34,7 @@ RELOAD_SECONDS: Final = 15
 _SHOWN_OF_A_PATH: Final = 28
 
 # Rows.
-_MOST_NAMESPACES: Final = 12
+_MOST_SUMS: Final = 12
 
 # A page for more directories shows figures, without charts and lists: else it would be megabytes, each time.
 _MOST_IN_FULL: Final = 50
@@ -111,7 +111,7 @@ def _card(view: DirectoryView, number: int, now: float, *, is_full: bool) -> str
         f'<span class="dim">{_text(view.layout)}</span></div>'
     )
     limits = f'<p class="dim">{_text(_budgets(view.limits))}</p>'
-    full = _namespaces(view) + _charts(view, now) + _lists(view.standouts, now)
+    full = _sums(view) + _charts(view, now) + _lists(view.standouts, now)
     full = full if is_full else ""
     return f"<section>{head}{limits}{_tiles(view, now)}{full}</section>"
 
@@ -226,19 +226,29 @@ def _lists(seen: StandoutsSeen, now: float) -> str:
     return f'<div class="lists">{"".join(tables)}</div>{so_far}'
 
 
-def _namespaces(view: DirectoryView) -> str:
-    """Render the size of each namespace, where any entry states one."""
-    if view.namespaces.keys() <= {UNKNOWN}:
-        return ""
-    rows = "".join(
-        f'<tr><td class="name">{_text(name)}</td><td class="number">{slot.entries:,}</td>'
-        f'<td class="number">{_text(_of_limit(slot.bytes, view.limits.namespaces.get(name)))}</td></tr>'
-        for name, slot in [*view.namespaces.items()][:_MOST_NAMESPACES]
-    )
-    head = '<tr><th>namespace</th><th class="number">entries</th><th class="number">size</th></tr>'
+def _sums(view: DirectoryView) -> str:
+    """Render the sizes by namespace and by architecture, each where any entry states one."""
     seen = view.standouts
     so_far = " (not all read yet)" if seen.shards_seen < seen.shards else ""
-    return f'<div class="lists"><div><h3>by namespace{so_far}</h3><table>{head}{rows}</table></div></div>'
+    tables = "".join(
+        f"<div><h3>by {word}{so_far}</h3>{_sum_table(word, held, limits)}</div>"
+        for word, held, limits in (
+            ("namespace", view.namespaces, view.limits.namespaces),
+            ("architecture", view.architectures, {}),
+        )
+        if not held.keys() <= {UNKNOWN}
+    )
+    return f'<div class="lists">{tables}</div>' if tables else ""
+
+
+def _sum_table(word: str, held: Mapping[str, Slot], limits: Mapping[str, int]) -> str:
+    rows = "".join(
+        f'<tr><td class="name">{_text(name)}</td><td class="number">{slot.entries:,}</td>'
+        f'<td class="number">{_text(_of_limit(slot.bytes, limits.get(name)))}</td></tr>'
+        for name, slot in [*held.items()][:_MOST_SUMS]
+    )
+    head = f'<tr><th>{word}</th><th class="number">entries</th><th class="number">size</th></tr>'
+    return f"<table>{head}{rows}</table>"
 
 
 def _of_limit(held: int, limit: int | None) -> str:

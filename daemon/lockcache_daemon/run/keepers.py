@@ -171,6 +171,7 @@ class Watching:
             "clients": read_counters(kept.store.layout),
             "servers": read_servers(kept.store.layout),
             "namespaces": kept.store.namespaces(),
+            "architectures": kept.store.architectures(),
         }
         if self._standouts is not None:
             changes["standouts"] = self._standouts.seen

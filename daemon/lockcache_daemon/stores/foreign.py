@@ -101,6 +101,9 @@ class ForeignStore:
     def namespaces(self) -> Mapping[str, Slot]:
         return {}
 
+    def architectures(self) -> Mapping[str, Slot]:
+        return {}
+
     def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
         return Evicted()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes and entries by namespace, counted again in each shard whose accounting changed.
+"""Bytes and entries by namespace and by architecture, counted again in each shard whose accounting changed.
 
 Keeps an idle daemon's cost bounded: a shard's records are read (20 us each) when its slot differs from the slot at the
 last count, and else one shard after the other, for a thousandth of a core; where namespaces have budgets, for a tenth.
@@ -9,10 +9,10 @@ Keeps memory bounded whatever programs call themselves: beyond fifty names the s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Final
 
-from lockcache.filestream.inspect import add_namespaces, count_namespaces
+from lockcache.filestream.inspect import Sums, add_sums, sum_up
 from lockcache.lowlevel import SHARDS, Layout, Slot
 from lockcache_daemon.settings import Rules
 from lockcache_daemon.throttle import Throttle
@@ -28,17 +28,19 @@ _MOST_NAMES: Final = 50
 
 
 class NamespaceTally:
-    """Counts the namespaces of one directory, a slice at each :meth:`tick`."""
+    """Counts the namespaces and architectures of one directory, a slice at each :meth:`tick`."""
 
     def __init__(self, layout: Layout, rules: Rules) -> None:
         self._layout = layout
         self._throttle = Throttle(0.0, 0.0)
         self.change(rules)
         self._slots: list[Slot | None] = [None] * SHARDS
-        self._counted: list[dict[str, Slot]] = [{}] * SHARDS
+        self._counted = [Sums({}, {})] * SHARDS
         self._next = 0
         #: By name, the largest first. Replaced as a whole.
         self.held: dict[str, Slot] = {}
+        #: By architecture, the largest first. Replaced as a whole.
+        self.architectures: dict[str, Slot] = {}
 
     def change(self, rules: Rules) -> None:
         """Use other settings from the next tick on."""
@@ -68,17 +70,23 @@ class NamespaceTally:
         self._join()
 
     def _count(self, shard: int, slot: Slot) -> None:
-        self._counted[shard] = count_namespaces(self._layout, shard)
+        self._counted[shard] = sum_up(self._layout, shard)
         self._slots[shard] = slot
         self._next = (shard + 1) % SHARDS
 
     def _join(self) -> None:
-        all_of_them: dict[str, Slot] = {}
-        for counted in self._counted:
-            add_namespaces(all_of_them, counted)
-        names = sorted(all_of_them, key=lambda name: (name not in self._budgeted, -all_of_them[name].bytes))
-        held: dict[str, Slot] = {}
-        for number, name in enumerate(names):
-            is_shown = number < _MOST_NAMES or name in self._budgeted
-            add_namespaces(held, {name if is_shown else OTHER: all_of_them[name]})
-        self.held = dict(sorted(held.items(), key=lambda each: -each[1].bytes))
+        self.held = _joined([counted.namespaces for counted in self._counted], self._budgeted)
+        self.architectures = _joined([counted.architectures for counted in self._counted], frozenset())
+
+
+def _joined(parts: Iterable[dict[str, Slot]], kept: Set[str]) -> dict[str, Slot]:
+    """Returns the sums of all parts, the largest first, with the smallest as one beyond fifty, but those ``kept``."""
+    all_of_them: dict[str, Slot] = {}
+    for part in parts:
+        add_sums(all_of_them, part)
+    names = sorted(all_of_them, key=lambda name: (name not in kept, -all_of_them[name].bytes))
+    held: dict[str, Slot] = {}
+    for number, name in enumerate(names):
+        is_shown = number < _MOST_NAMES or name in kept
+        add_sums(held, {name if is_shown else OTHER: all_of_them[name]})
+    return dict(sorted(held.items(), key=lambda each: -each[1].bytes))

@@ -58,6 +58,9 @@ class Store(Protocol):
     def namespaces(self) -> Mapping[str, Slot]:
         """Returns what it holds by namespace, as far as is known now; empty where entries state none. Cheap."""
 
+    def architectures(self) -> Mapping[str, Slot]:
+        """Returns what it holds by architecture, as :meth:`namespaces` does. Cheap."""
+
     def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
         """Evict entries of one namespace until they add up to ``low_bytes``, the least recently used first."""
 

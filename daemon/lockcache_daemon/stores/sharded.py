@@ -92,6 +92,9 @@ class ShardStore:
     def namespaces(self) -> Mapping[str, Slot]:
         return self._tally.held
 
+    def architectures(self) -> Mapping[str, Slot]:
+        return self._tally.architectures
+
     def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
         if not self._sweeping_namespace.is_due:
             return Evicted()

@@ -24,10 +24,10 @@ from lockcache.filestream.eviction import pinned_sizes
 from lockcache.filestream.inspect import (
     UNKNOWN,
     Spread,
-    add_namespaces,
-    count_namespaces,
+    add_sums,
     read_ahead,
     spread as spread_of,
+    sum_up,
 )
 from lockcache.lowlevel import (
     SHARDS,
@@ -146,8 +146,8 @@ def _by_namespace(layout: Layout) -> dict[str, Slot]:
     """Returns the namespaces, the largest first."""
     held: dict[str, Slot] = {}
     with step_bar("reading records", SHARDS) as advance:
-        for more in read_ahead(partial(count_namespaces, layout), range(SHARDS)):
-            add_namespaces(held, more)
+        for more in read_ahead(partial(sum_up, layout), range(SHARDS)):
+            add_sums(held, more.namespaces)
             advance(1)
     return dict(sorted(held.items(), key=lambda each: -each[1].bytes))
 

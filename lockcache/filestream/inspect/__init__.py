@@ -15,8 +15,8 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.inspect.daemon_status import keeper_of, read_status
-    from lockcache.filestream.inspect.describe import FLAWS, UNKNOWN, Described, Read, Statement, add_namespaces
-    from lockcache.filestream.inspect.describe import count_namespaces, describe_bytes, describe_entry, find_entry
+    from lockcache.filestream.inspect.describe import FLAWS, UNKNOWN, Described, Read, Statement, Sums, add_sums
+    from lockcache.filestream.inspect.describe import describe_bytes, describe_entry, find_entry, sum_up
     from lockcache.filestream.inspect.describe import find_names, flaw_of, name_namespace, read_entry, read_note
     from lockcache.filestream.inspect.describe import read_statement
     from lockcache.filestream.inspect.measure import Drift, Spread, accounted, find_drift, measured, spread, staged

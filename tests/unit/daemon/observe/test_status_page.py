@@ -60,6 +60,7 @@ def test_each_server_has_its_metrics_and_without_any_there_are_none() -> None:
         ({"clients": Counters(hits=1, saved_ns=90 * 10**9)}, "compiling saved"),
         ({"scrubbed_entries": 1234, "corrupt_entries": 5}, "5 corrupt, 0 unreadable"),
         ({"namespaces": {"triton": Slot(2_000_000, 7), "unknown": Slot(1, 1)}}, "by namespace"),
+        ({"architectures": {"sm_90": Slot(2_000_000, 7), "unknown": Slot(1, 1)}}, "by architecture"),
     ],
 )
 def test_the_page_says_what_is_so_and_not_what_is_not(changes: dict[str, Any], said: str) -> None:
