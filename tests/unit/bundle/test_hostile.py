@@ -189,6 +189,7 @@ NOT_BUNDLES = {
     "something behind the end": (_body + end_of(_body, 2) + bytes(64), "damaged"),
     "zeros for an entry": (_body + bytes(64) + end_of(_body, 2), "damaged"),
     "another version": (encode_start().replace(b"\2", b"\3") + end_of(encode_start(), 0), "version 3"),
+    "another alignment": (encode_start().replace(b"\x40", b"\x80") + end_of(encode_start(), 0), "version 2"),
     "an empty frame": (compress(b""), "cut off"),
     "an empty file": (b"", "cut off"),
     "another file": (b"PK\3\4 no zstd", "not a bundle"),

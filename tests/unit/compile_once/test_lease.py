@@ -285,3 +285,13 @@ def test_a_copy_by_hard_links_waits_for_no_holder_in_the_other_directory(layout,
     taken.release()
     held.release()
     assert take_lease(layout, name, 0, "") is not None
+
+
+def test_a_symlink_in_a_leases_place_is_not_reaped_through(layout, tmp_path):
+    os.makedirs(layout.leases)
+    target = tmp_path / "target"
+    target.write_text("precious")
+    os.symlink(target, layout.lease(NAME, 0))
+    with open_folder(layout.leases) as folder:
+        assert not reap_lease(folder, f"{NAME}.0")
+    assert target.read_text() == "precious"

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from lockcache.filestream.disk.files import parse_json, read_json, read_small, replace_file, write_all
+from lockcache.filestream.disk.files import parse_json, read_json, read_small, replace_file, replacing, write_all
 from lockcache.filestream.disk.layout import Layout
 
 
@@ -114,3 +114,15 @@ def test_json_with_a_number_that_nobody_can_go_on_with_is_refused(number):
 @pytest.mark.parametrize("number", [0, -(2**63), 2**64 - 1, 1.5, -1e300])
 def test_other_numbers_are_read_as_they_are(number):
     assert parse_json(b'{"n": %b}' % str(number).encode()) == {"n": number}
+
+
+def test_the_error_of_the_block_is_raised_where_what_it_wrote_cannot_be_removed(layout):
+    def fail() -> None:
+        with replacing(layout, layout.misses):
+            [staged] = os.listdir(layout.tmp)
+            os.unlink(os.path.join(layout.tmp, staged))
+            raise ValueError("the block failed")
+
+    with pytest.raises(ValueError, match="the block failed"):
+        fail()
+    assert not os.path.exists(layout.misses)

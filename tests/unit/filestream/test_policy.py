@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -18,7 +20,7 @@ from lockcache.filestream.disk.space import Space
 from lockcache.filestream.inspect import accounted
 from lockcache.filestream.policy import Policy, Seed
 from tests.state_pages import damage, policy_of, set_policy, state_of
-from tests.unit.material import on_disk
+from tests.unit.material import on_disk, open_directory
 
 
 @pytest.fixture
@@ -241,3 +243,17 @@ def test_an_opening_evicts_what_one_that_was_interrupted_left_over_its_lower_cap
 def test_beside_a_seed_and_what_others_left_a_quarter_of_the_rest_is_for_entries() -> None:
     seed = Seed("/seed", 50_000, "1")
     assert Policy(100_000, seed=seed, others_bytes=10**9).entries_limit_bytes(Space(1, 0, shows_blocks=False)) == 12_500
+
+
+def test_a_policy_is_synced_when_it_is_stated_and_is_known_after_its_directory_is_gone(make, cache_path, monkeypatch):
+    make()
+    synced = []
+    directory = open_directory(cache_path)
+    policy, real = directory.policy, os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), real(fd)))
+    policy.replace(Policy(5000, by_operator=True))
+    assert synced == [os.stat(directory.layout.state).st_ino]
+    directory.close()
+    del directory
+    gc.collect()
+    assert policy.current().max_size_bytes == 5000

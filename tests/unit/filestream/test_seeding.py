@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -12,6 +13,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.bundle import promote
+from lockcache.filestream.bundle import SeededRecords
 from lockcache.filestream.bundle_format import START_BYTES
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.repair import reap
@@ -311,3 +313,29 @@ def test_the_largest_bundle_is_one_that_a_directory_with_the_cap_takes(tmp_path:
     assert 0.5 * most < (tmp_path / "k.lcb").stat().st_size <= most
     with FileStreamProgramCache(tmp_path / "node", max_size_bytes=cap, seed=tmp_path / "k.lcb"):
         assert has_seed(Layout(str(tmp_path / "node")))
+
+
+def test_who_inspects_sees_the_entries_that_only_the_seed_has(
+    cache: FileStreamProgramCache, cache_path: Path, bundle: Path
+) -> None:
+    layout, names = Layout(str(cache_path)), {entry_name(key) for key in KEYS}
+    cache[KEYS[0]] = b"newer"
+    del cache[KEYS[1]]
+    with contextlib.closing(SeededRecords(layout)) as seed:
+        assert set(seed.names()) == names - {entry_name(KEYS[0]), entry_name(KEYS[1])}
+        record, payload_bytes = seed.record(entry_name(KEYS[2]))
+        assert (bool(record), payload_bytes) == (True, len(OLDER[KEYS[2]]))
+        assert seed.record(entry_name(KEYS[1])) is None
+    os.truncate(layout.seed, os.path.getsize(layout.seed) - 1)
+    with pytest.raises(OSError, match="damaged"):
+        SeededRecords(layout)
+
+
+def test_an_entry_that_is_hidden_in_the_copy_has_one_byte_of_its_slot_changed(
+    cache: FileStreamProgramCache, cache_path: Path, bundle: Path
+) -> None:
+    """As other versions of lockcache read it: the flag is behind name, offset and sizes."""
+    del cache[KEYS[0]]
+    before, after = bundle.read_bytes(), Path(Layout(str(cache_path)).seed).read_bytes()
+    changed = [place for place, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    assert changed == [before.rindex(bytes.fromhex(entry_name(KEYS[0]))) + 52]

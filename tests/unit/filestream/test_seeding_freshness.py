@@ -50,8 +50,14 @@ def _open_often(path: Path, bundle: Path, cap: int | None = None) -> None:
 
 @pytest.mark.parametrize("what", ["as it should be", "too large", "unsafe", "a directory", "a full disk"])
 def test_a_bundle_is_opened_and_copied_once_a_minute(
-    cache_path: Path, bundle: Path, calls: dict[str, int], what: str, monkeypatch: pytest.MonkeyPatch
+    cache_path: Path,
+    bundle: Path,
+    calls: dict[str, int],
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO, "lockcache")
     if what == "unsafe":
         bundle.chmod(0o666)
     elif what == "a directory":
@@ -62,6 +68,7 @@ def test_a_bundle_is_opened_and_copied_once_a_minute(
     _open_often(cache_path, bundle, 1000 if what == "too large" else None)
     assert calls["opened"] == 1
     assert calls["copied"] == (what in ("as it should be", "a full disk"))
+    assert ("was refused less than a minute ago" in caplog.text) == (what != "as it should be")
     make_due(cache_path)
     _open_often(cache_path, bundle)
     assert calls["opened"] == 2
@@ -80,8 +87,9 @@ def test_with_few_descriptors_it_is_copied_once(cache_path: Path, bundle: Path, 
 
 
 def test_a_bundle_that_is_missing_is_found_as_soon_as_it_is_there(
-    cache_path: Path, bundle: Path, calls: dict[str, int]
+    cache_path: Path, bundle: Path, calls: dict[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "lockcache")
     content = bundle.read_bytes()
     bundle.unlink()
     _open_often(cache_path, bundle)
@@ -92,6 +100,7 @@ def test_a_bundle_that_is_missing_is_found_as_soon_as_it_is_there(
     before = calls["opened"]
     _open_often(cache_path, bundle)
     assert calls["opened"] == before + 1, "what stands is enough"
+    assert "was refused" not in caplog.text
 
 
 def test_who_asks_for_something_else_is_not_refused(

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.seeding import attaching
 from tests.unit.bundle.bundles import bundle_of, write
+from tests.unit.material import open_directory
 
 
 def _bundle_of_bytes(path: Path, size_bytes: int) -> Path:
@@ -36,6 +41,30 @@ def test_a_seed_that_goes_for_a_lower_cap_takes_no_entry_with_it(cache_path: Pat
     with FileStreamProgramCache(cache_path, max_size_bytes=600_000) as cache:
         assert len(cache) == 5
         assert cache.stats().evictions == 0
+
+
+def test_a_cap_is_lowered_at_once_while_the_seed_that_it_is_too_small_for_is_being_replaced(
+    cache_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that replaces it checks the cap; nobody waits for that process."""
+    waits, real_lock = [], attaching.seed_lock
+
+    def lock(directory: CacheDirectory, seconds: float) -> contextlib.AbstractContextManager[None]:
+        waits.append(seconds)
+        return real_lock(directory, seconds)
+
+    bundle = _bundle_of_bytes(tmp_path / "large.lcb", 400_000)
+    FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes=1_000_000).close()
+    directory = open_directory(cache_path)
+    monkeypatch.setattr(attaching, "seed_lock", lock)
+    monkeypatch.setattr(attaching, "_WAIT_FOR_NEWER_SECONDS", 0.05)
+    with real_lock(directory, 0.0):
+        directory.policy.replace_seed(replace(directory.policy.current().seed, version=""))
+        with FileStreamProgramCache(cache_path, max_size_bytes=600_000) as cache:
+            cache[b"own"] = b"code"
+            assert cache[b"own"] == b"code"
+    assert directory.policy.current().max_size_bytes == 600_000
+    assert waits == [0.0, 0.05]  # the latter for what a program without a seed would read
 
 
 @pytest.mark.root

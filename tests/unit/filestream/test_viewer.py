@@ -15,6 +15,7 @@ from lockcache.filestream.entry.views import StagedView
 from lockcache.filestream.repair.verify import verify_entry
 from lockcache.lowlevel import CacheDirectory
 from tests.crash.measure import accounted, on_disk
+from tests.unit.bundle.bundles import made_of
 
 FILES = {"kernel.so": b"\x7fELF" * 100, "kernel.json": b"{}"}
 BYTES = sum(map(len, FILES.values()))
@@ -209,3 +210,12 @@ def test_on_file_systems_that_show_blocks_nothing_is_unaccounted_for(
     assert sum(path.lstat().st_blocks * 512 for path in root.rglob("*")) <= 4 << 20
     cache.clear()
     assert accounted(root) == on_disk(root)
+
+
+def test_files_that_only_the_seed_has_are_shown(cache_path: Path, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "source") as source:
+        source.put_files("k", FILES)
+    made_of(tmp_path / "source", tmp_path / "kernels.lcb")
+    with FileStreamProgramCache(cache_path, seed=tmp_path / "kernels.lcb") as cache:
+        assert _files(str(cache.view_files("k"))) == FILES
+        assert cache.view_files("other") is None

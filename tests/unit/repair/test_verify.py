@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -16,7 +17,7 @@ from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.recency import Recency
 from lockcache.filestream.entry.reader import EntryReader
-from lockcache.filestream.entry.verdict import WRONG
+from lockcache.filestream.entry.verdict import UNREADABLE, WRONG
 from lockcache.filestream.repair.verify import entry_names, verify_entry, verify_in_steps
 from tests.crash.damage import ATTRIBUTE_DAMAGES, DAMAGES
 from tests.unit.material import (
@@ -319,3 +320,16 @@ def test_repairing_moves_what_is_planted_without_following_it(directory, damage)
     assert directory.usage().total() == before == on_disk(directory.layout.root)
     put(directory, b"k", PAYLOAD)
     assert is_served(directory)
+
+
+def test_an_entry_that_cannot_be_opened_at_all_is_unreadable_and_stays(directory, monkeypatch):
+    put(directory, b"k", b"code")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(directory.layout.reach), "open", refuse)
+        verdict = verify_entry(directory, entry_name(b"k"))
+    assert (verdict.state, verdict.why) == (UNREADABLE, "Input/output error")
+    assert verify_entry(directory, entry_name(b"k")).state != UNREADABLE
