@@ -22,9 +22,9 @@ from tests.matrix_sampling import diagonals
 
 pytestmark = pytest.mark.slow
 
-NAMES = 20_000
+NAMES = 5_000
 # A look at each name is some calls; a look by each shard is 256 times as many.
-MOST_CALLS = 25 * NAMES
+MOST_CALLS = 100 * NAMES
 OLD_SECONDS = 7200
 FOREIGN = "ab" * 8
 

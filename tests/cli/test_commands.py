@@ -20,6 +20,7 @@ from lockcache.errors import how_to_install
 from lockcache.lowlevel import entry_name
 from tests.cli.command import LOCKCACHE, run
 from tests.daemon.daemon_process import RunningDaemon
+from tests.matrix_sampling import EXHAUSTIVE
 
 
 def test_path_prints_the_directory_that_the_environment_names(cache_path: Path) -> None:
@@ -117,7 +118,7 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         ("lockcache-daemon --metrics-file a.prom --max-size 1M .", "prometheus_client", "daemon"),
         ("lockcache-stress same-key --report file", "matplotlib", "report"),
-        ("lockcache-stress same-key --junit file", "junitparser", "report"),
+        pytest.param("lockcache-stress same-key --junit file", "junitparser", "report", marks=EXHAUSTIVE),
     ],
 )
 def test_without_an_extra_each_program_says_the_same_before_it_begins_and_exits_2(

@@ -17,6 +17,7 @@ from lockcache.lowlevel import Layout, Selection, describe_entry, select_entries
 from tests.cli.builders import HANG_SECONDS, build, building, go_on, is_built
 from tests.cli.command import run, start
 from tests.daemon.daemon_process import until
+from tests.matrix_sampling import EXHAUSTIVE
 
 
 def stored(cache: Path) -> list[str]:
@@ -70,7 +71,9 @@ def test_what_appears_whole_is_stored_while_the_command_runs_and_stays_when_the_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how, which", [("moved", "command"), ("in place", "guard"), ("in place", "both")])
+@pytest.mark.parametrize(
+    "how, which", [("moved", "command"), ("in place", "both"), pytest.param("in place", "guard", marks=EXHAUSTIVE)]
+)
 def test_what_is_half_done_when_something_is_killed_is_never_stored(how: str, which: str, tmp_path: Path) -> None:
     cache, node = tmp_path / "cache", tmp_path / "a"
     with building(cache, node, how, "-q") as process:
@@ -140,7 +143,7 @@ def test_what_a_program_writes_into_what_was_laid_down_changes_no_entry(tmp_path
     assert stored(cache) == ["k1"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ranks_that_begin_together_all_find_what_is_stored_and_each_folder_is_stored_once(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for name in ("k1", "k2", "k3"):

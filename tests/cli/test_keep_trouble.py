@@ -23,6 +23,7 @@ from tests.cli.builders import HANG_SECONDS, build
 from tests.cli.command import run
 from tests.cli.test_keep import finish, stored
 from tests.daemon.daemon_process import until
+from tests.matrix_sampling import EXHAUSTIVE
 
 
 @pytest.mark.slow
@@ -30,10 +31,10 @@ from tests.daemon.daemon_process import until
     "plant, why",
     [
         ("ln -s /etc/passwd $K/link", "holds link, which is a symlink"),
-        ("mkdir $K/sub; ln -s / $K/sub/link", "holds sub/link, which is a symlink"),
+        pytest.param("mkdir $K/sub; ln -s / $K/sub/link", "holds sub/link, which is a symlink", marks=EXHAUSTIVE),
         ("mkfifo $K/pipe", "holds pipe, which is neither a file nor a folder"),
-        ("touch $K/$(head -c 200 /dev/zero | tr '\\0' %)", "whose name cannot be stored"),
-        ("mkdir -p $K/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16", "folders deep"),
+        pytest.param("touch $K/$(head -c 200 /dev/zero | tr '\\0' %)", "whose name cannot be stored", marks=EXHAUSTIVE),
+        pytest.param("mkdir -p $K/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16", "folders deep", marks=EXHAUSTIVE),
         ("head -c 3000000 /dev/zero > $K/large", "is larger than 2.0 MB"),
     ],
 )

@@ -121,7 +121,10 @@ def test_every_command_teaches_by_examples(command: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("stats", "{filled}"), ("stats", "--json", "{filled}"), ("path",), ("pack", "-", "{filled}")],
+    all_but(
+        [("--help",), ("stats", "--json", "{filled}"), ("pack", "-", "{filled}")],
+        [("--help",), ("stats", "{filled}"), ("stats", "--json", "{filled}"), ("path",), ("pack", "-", "{filled}")],
+    ),
 )
 def test_a_reader_who_goes_away_is_no_traceback(arguments: tuple[str, ...], filled: Path) -> None:
     reading, writing = os.pipe()

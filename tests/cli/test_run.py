@@ -18,6 +18,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.cli.command import KEPT, LOCKCACHE, ROOT, RUN, run, start, until_free
+from tests.matrix_sampling import EXHAUSTIVE
 from tests.state_pages import policy_of
 
 # A framework, as one is on disk: what it imports last is there when its adapter is installed.
@@ -255,7 +256,11 @@ def test_a_daemon_runs_for_as_long_as_the_command_and_dies_with_what_started_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words, variables", [(["--max-size", "1G"], {}), ([], {"LOCKCACHE_MAX_SIZE": "1G"})], ids=["option", "variable"]
+    "words, variables",
+    [
+        pytest.param(["--max-size", "1G"], {}, id="option"),
+        pytest.param([], {"LOCKCACHE_MAX_SIZE": "1G"}, id="variable", marks=EXHAUSTIVE),
+    ],
 )
 def test_the_cap_of_a_run_with_a_daemon_binds_no_later_program(
     words: list[str], variables: dict[str, str], cache_path: Path

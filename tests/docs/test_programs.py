@@ -56,7 +56,11 @@ def _interpreter(needs: _Needs) -> str:
 @pytest.mark.cuda
 @pytest.mark.timeout(600)  # on a busy machine torch takes minutes
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * bool(needs.environment)) for name, needs in PROGRAMS.items()]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] * bool(needs.environment or needs.launcher))
+        for name, needs in PROGRAMS.items()
+    ],
 )
 def test_the_second_start_compiles_nothing(name: str, tmp_path: Path) -> None:
     needs = PROGRAMS[name]

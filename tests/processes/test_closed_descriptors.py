@@ -17,6 +17,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import UPDATE
 from lockcache.single_flight import Turn
+from tests.matrix_sampling import diagonals
 
 _CONTENT = b"U" * 20_000
 
@@ -54,7 +55,17 @@ def _drop(_: FileStreamProgramCache) -> None:
     """Leave the cache to be collected, which nobody closes."""
 
 
-CALLS = [_store, _replace, _compute, _delete, _close, _recount, _clear, _drop]
+CALLS = [
+    pytest.param(call, id=call.__name__[1:])
+    for call in (_store, _replace, _compute, _delete, _close, _recount, _clear, _drop)
+]
+#: How many files have the numbers, and the lock on them.
+NUMBERS = [
+    pytest.param(12, fcntl.LOCK_UN, id="other files have the numbers"),
+    pytest.param(12, fcntl.LOCK_SH, id="and are read"),
+    pytest.param(12, fcntl.LOCK_EX, id="and are written"),
+    pytest.param(0, fcntl.LOCK_UN, id="nothing has the numbers"),
+]
 
 
 def _close_all_and_open(paths: list[Path]) -> list[int]:
@@ -109,12 +120,7 @@ def _lock_left_by(other: IO[bytes]) -> int:
     return fcntl.LOCK_EX
 
 
-@pytest.mark.parametrize(
-    "files, lock",
-    [(12, fcntl.LOCK_UN), (12, fcntl.LOCK_SH), (12, fcntl.LOCK_EX), (0, fcntl.LOCK_UN)],
-    ids=["other files have the numbers", "and are read", "and are written", "nothing has the numbers"],
-)
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__[1:])
+@pytest.mark.parametrize("files, lock, call", diagonals(NUMBERS, CALLS, 4))
 def test_files_under_the_numbers_of_kept_descriptors_are_left_alone(
     call: Callable[[FileStreamProgramCache], None], files: int, lock: int, tmp_path: Path
 ) -> None:

@@ -70,7 +70,7 @@ def place(
 ) -> tuple[Path, int]:
     """A file system of its own, and a cap for a cache on it."""
     if request.param == "tmpfs":
-        return mount_tmpfs("size=512m"), 16 * MIB
+        return mount_tmpfs("size=512m"), 8 * MIB
     return mount_image(request.param, 512), 64 * MIB
 
 
@@ -154,7 +154,7 @@ def test_a_small_cap_is_not_filled_by_the_folders_of_entries_that_went(
 ) -> None:
     root = mount_image("ext4", 64)
     cache = FileStreamProgramCache(root / "cache", max_size_bytes=512 * 1024, record_files=record_files)
-    for number in range(500):
+    for number in range(300):
         cache.put_entry(b"%d" % number, Entry(b"x" * 500))
     assert cache.stats().dropped_writes == 0
     assert len(cache) >= 1

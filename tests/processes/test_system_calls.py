@@ -56,7 +56,7 @@ def _filled(path: Path, entries: int) -> FileStreamProgramCache:
     return cache
 
 
-@pytest.fixture(scope="module", params=[1000, 20_000])
+@pytest.fixture(scope="module", params=[1000, 5000])
 def full(request: pytest.FixtureRequest) -> Iterator[tuple[Path, int]]:
     """A capped cache without room for another entry, and how many entries it has. In memory, if there is a place."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
@@ -156,7 +156,7 @@ MOST_CALLS_PER_PUT = 130
 PUTS = 600
 
 
-def test_a_put_into_a_full_cache_costs_as_many_system_calls_at_1000_entries_as_at_20_000(
+def test_a_put_into_a_full_cache_costs_as_many_system_calls_at_1000_entries_as_at_5000(
     full: tuple[Path, int], tmp_path: Path
 ) -> None:
     path, entries = full

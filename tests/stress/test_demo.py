@@ -23,7 +23,7 @@ _PROJECT = Path(__file__).parents[2]
 
 
 @pytest.mark.cuda
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_kernel_is_compiled_once_with_the_cache_and_by_each_process_without(run_path: Path) -> None:
     words = ("demo", "--processes", "2", "--kernels", "3", "--seconds", "1", "--seed", "1")
     report = stress_json(*words, run_path=run_path)

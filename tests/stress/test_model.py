@@ -47,6 +47,7 @@ def test_spin_finds_the_cap_kept_and_the_page_exact_and_each_claim_broken_by_a_f
     assert {each.claim for each in found if each.errors} == {"ends", "capped", "counted", "exact"}
 
 
+@pytest.mark.long
 def test_the_command_says_how_many_states_there_are(run_path: Path) -> None:
     found = stress_json("model", "--no-spin", run_path=run_path)
     assert found["ok"]

