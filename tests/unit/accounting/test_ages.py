@@ -65,3 +65,10 @@ def test_an_age_that_damage_left_rises_or_begins_anew_so_that_nothing_stays_for_
     risen = Ages((1,), (nearly - 1,)).raised(2, nearly - 1 + 0.5)
     assert risen.times_ns == (1, 2)
     assert Ages().raised(1, 10**18) == Ages()
+
+
+def test_the_first_age_is_known_however_often_it_has_risen_since() -> None:
+    ages = Ages()
+    for step in range(1, 400):
+        ages = ages.raised(step, float(step))
+    assert (ages.times_ns[0], ages.at(1), ages.at(399)) == (1, 1.0, 399.0)

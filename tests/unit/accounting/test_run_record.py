@@ -125,3 +125,13 @@ def test_threads_that_compile_at_once_have_one_part_with_all_of_it(record: Path)
         thread.join()
     [part] = read_run(None, str(record))
     assert part.compiled == 400
+
+
+def test_a_copy_counts_by_where_it_came_from(record: Path) -> None:
+    counts = RunCounts(str(record))
+    assert not counts.copied("of a compiler", 0, "stored")
+    assert counts.copied("of a source", 100, "found")
+    assert counts.copied("of a source", 100, "stored")
+    counts.end()
+    [part] = read_run(None, str(record))
+    assert (part.found, part.not_spent_ns, part.compiled) == (1, 100, 0)
