@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from rich.cells import cell_len
 
 from lockcache.cli.top.sample import Look
@@ -70,7 +70,7 @@ def test_what_is_in_a_directory_cannot_write_to_the_terminal() -> None:
     assert all(line.isprintable() for line in drawn([hostile], 200))
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.text(min_size=1, max_size=60), max_size=4),
     st.integers(10, 200),

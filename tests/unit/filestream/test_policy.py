@@ -261,9 +261,10 @@ def test_a_policy_is_synced_when_it_is_stated_and_is_known_after_its_directory_i
 
 def test_a_seed_whose_path_the_head_has_no_room_for_is_refused_and_changes_nothing(make, cache_path):
     make(5000)
-    policy = open_directory(cache_path).policy
+    directory = open_directory(cache_path)
+    policy = directory.policy
     with pytest.raises(OSError, match="no room for the path of this seed"):
-        policy.replace_seed(Seed("/" + "s" * 3600, 5, "1.2"))
-    assert open_directory(cache_path).policy.current() == policy.current() != Policy()
-    policy.replace_seed(Seed("/" + "s" * 3300, 5, "1.2"))
-    assert open_directory(cache_path).policy.current().seed == Seed("/" + "s" * 3300, 5, "1.2")
+        policy.replace_seed(Seed("/" + "s" * 2200, 5, "1.2"))
+    assert (policy.current().max_size_bytes, policy.current().seed) == (5000, None)
+    policy.replace_seed(Seed("/" + "s" * 1500, 5, "1.2"))
+    assert policy.current().seed == Seed("/" + "s" * 1500, 5, "1.2")
