@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from tests.cli.command import run
@@ -51,6 +52,35 @@ def events_of(path: Path) -> list[dict[str, Any]]:
     return events
 
 
+# The parts of the Trace Event Format that are used: complete events, in microseconds, and names of processes.
+_NUMBER = {"type": "integer", "minimum": 0}
+_COMPLETE = {
+    "properties": {
+        "ph": {"const": "X"},
+        "name": {"type": "string", "minLength": 1},
+        "cat": {"enum": ["compile", "wait"]},
+        "ts": _NUMBER,
+        "dur": _NUMBER,
+        "pid": _NUMBER,
+        "tid": _NUMBER,
+        "args": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    "required": ["ph", "name", "cat", "ts", "dur", "pid", "tid", "args"],
+    "additionalProperties": False,
+}
+_PROCESS_NAME = {
+    "properties": {
+        "ph": {"const": "M"},
+        "name": {"const": "process_name"},
+        "pid": _NUMBER,
+        "args": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+    },
+    "required": ["ph", "name", "pid", "args"],
+    "additionalProperties": False,
+}
+TRACE_EVENTS = {"type": "array", "items": {"type": "object", "oneOf": [_COMPLETE, _PROCESS_NAME]}}
+
+
 @pytest.mark.slow
 def test_compilations_and_waits_of_all_processes_are_events_also_of_a_killed_one(
     cache_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -60,6 +90,7 @@ def test_compilations_and_waits_of_all_processes_are_events_also_of_a_killed_one
     program.write_text(PROGRAM)
     ended = run("run", "--dir", cache_path, "--trace", trace, "--", sys.executable, program, "computes")
     assert ended.returncode == 0, ended.stderr
+    jsonschema.validate(events_of(trace), TRACE_EVENTS)
     events = [event for event in events_of(trace) if event["ph"] == "X"]
     compiled, of_killed, waited = sorted(events, key=lambda event: (event["cat"], event["name"]))
     assert (compiled["name"], of_killed["name"]) == ("compile gemm<float>", "compile last words")
