@@ -225,8 +225,9 @@ def _surroundings(root: str, program: _Program) -> Iterator[str]:
     link = os.path.join(root, "include")
     for path in (include_path, folder):
         os.makedirs(path, exist_ok=True)
-    with open(os.path.join(include_path, "x.h"), "w") as file:
-        file.write(f"#define FROM_HEADER {program.header}\n")
+    if not os.path.exists(header := os.path.join(include_path, "x.h")):
+        with open(header, "w") as file:
+            file.write(f"#define FROM_HEADER {program.header}\n")
     if os.path.islink(link):
         os.unlink(link)
     os.symlink(include_path, link)
