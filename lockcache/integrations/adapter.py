@@ -17,7 +17,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from lockcache import serving
@@ -29,6 +28,9 @@ from lockcache.explain import FRAMEWORK, REST, Hashed, Label, statement_of
 from lockcache.filestream.accounting import has_entry, note_own_cache
 from lockcache.filestream.disk import entry_name
 from lockcache.integrations.framework_doors import UnsupportedError, looking_for_doors
+from lockcache.integrations.key_parts import list_variables
+from lockcache.integrations.never_raising import NeverRaising
+from lockcache.keys import all_variables
 from lockcache.resource import Entry
 from lockcache.serving import unreported, watch
 from lockcache.single_flight import Turn
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "Shared", "UnsupportedError", "install", "installed", "looking_for_doors", "open_shared"]
 
 _log = logging.getLogger("lockcache")
-
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 #: Says what a framework's key is made of, by names in its words; called at a miss alone. Its values are texts, numbers
@@ -62,20 +63,23 @@ class Shared:
         self.framework, self._version = framework, version
         #: The directory.
         self.cache = cache
-        # Whatever the framework's own key has, another version of it may mean something else.
-        self._prefix = f"{framework}/{version}/"
         self._scopes = threading.local()
         #: Whether lockcache failed: the framework's own cache takes over.
         self.has_failed = False
+
+    @property
+    def _prefix(self) -> str:
+        # All keys have the variables of NVIDIA's compilers, which most frameworks bring along or run.
+        return f"{self.framework}/{self._version}/{all_variables() or ''}"
 
     @property
     def is_storing(self) -> bool:
         """Whether anything can be stored: lockcache has not failed, and the directory is not only read."""
         return not (self.has_failed or self.cache._is_only_read)
 
-    def never_raising(self) -> _NeverRaising:
+    def never_raising(self) -> NeverRaising:
         """A block whose error is one warning: then lockcache has failed, and the framework's own cache takes over."""
-        return _NeverRaising(self)
+        return NeverRaising(self._survives)
 
     def look_up(
         self,
@@ -125,7 +129,7 @@ class Shared:
         ``compiles``: the label of what the framework compiles on a miss; empty if that is nothing. ``parts``: what the
         key is made of, for ``lockcache why``.
         """
-        with _NeverRaising(self):
+        with NeverRaising(self._survives):
             found = self.cache.get(self._prefix + key, turn=False)
             if found is None and compiles:
                 label = self._stated(key, compiles, parts)
@@ -158,7 +162,7 @@ class Shared:
 
     def state(self, key: str, label: str, parts: Parts) -> None:
         """State what ``key`` is made of, for ``lockcache why``: of what is stored without having been looked up."""
-        with _NeverRaising(self):
+        with NeverRaising(self._survives):
             self._stated(key, label, parts)
 
     def _stated(self, key: str, label: str, parts: Parts | None) -> str:
@@ -180,11 +184,11 @@ class Shared:
             found |= parts()
         except Exception as error:  # noqa: BLE001 - of a program's objects, which nobody else may ask
             _log.debug("%s: the parts of a key are not known: %s: %s", self.framework, type(error).__name__, error)
-        return found
+        return found | list_variables(all_variables())
 
     def store(self, key: str, value: bytes, **metadata: Any) -> None:
         """Store what the framework compiled, and end the turn if this thread has it."""
-        with _NeverRaising(self):
+        with NeverRaising(self._survives):
             entry = Entry(value, {"kind": self.framework, "namespace": self.framework, **metadata})
             for scope in reversed(self._open_scopes()):
                 if key in scope:
@@ -194,15 +198,15 @@ class Shared:
 
     def view(self, key: str) -> ViewPath | None:
         """The files of ``key`` as a folder, which stays for as long as what is returned; ``None`` without one."""
-        with _NeverRaising(self):
+        with NeverRaising(self._survives):
             return cast("ViewPath | None", self.cache.view_files(self._prefix + key))
         return None
 
     def view_again(self, key: str) -> ViewPath | None:
         """As :meth:`view`, of what this process has just stored or found, which is not another hit."""
-        with _NeverRaising(self):
-            name = entry_name((self._prefix + key).encode())
-            return cast("ViewPath | None", self.cache._view(name, self._load_uncounted))
+        with NeverRaising(self._survives):
+            found = self.cache._view(entry_name((self._prefix + key).encode()), self._load_uncounted)
+            return cast("ViewPath | None", found)
         return None
 
     def _load_uncounted(self, name: str) -> tuple[bytes, bytes] | None:
@@ -215,7 +219,7 @@ class Shared:
 
     def look_at_files(self, key: str) -> dict[str, bytes] | None:
         """The files of ``key``, without a turn."""
-        with _NeverRaising(self):
+        with NeverRaising(self._survives):
             return self.cache.get_files(self._prefix + key)
         return None
 
@@ -227,7 +231,7 @@ class Shared:
         ``None``: neither, and the caller makes them for itself. ``parts``: what the key is made of, for
         ``lockcache why``.
         """
-        with _NeverRaising(self):
+        with NeverRaising(self._survives):
             try:
                 # A group that is there as one file, from a copy that dropped its metadata, is made again.
                 labelled = self._labelled(key, label, parts)
@@ -242,9 +246,8 @@ class Shared:
 
     def store_files(self, key: str, files: dict[str, bytes], turn: Turn[Entry] | None, **metadata: Any) -> None:
         """Store what the framework made, and end its turn."""
-        with _NeverRaising(self):
-            known = {"kind": self.framework, "namespace": self.framework, **metadata}
-            entry = Entry(*joined_files(files, known))
+        with NeverRaising(self._survives):
+            entry = Entry(*joined_files(files, {"kind": self.framework, "namespace": self.framework, **metadata}))
             if turn is None:
                 self.cache.put_entry(self._prefix + key, entry)
             else:
@@ -256,7 +259,7 @@ class Shared:
         ``compiled``: the name of what it has compiled; ``None`` where it may find it in its own cache. ``had_turn``: it
         was looked up, so that the end of its turn is what a sealed process reports.
         """
-        with _NeverRaising(self):
+        with NeverRaising(self._survives):
             warn_once(f"{self.framework} keeps in its own cache what lockcache cannot share: {reason}")
             self.cache._recount(uncacheable=1)
             if compiled is not None and (run := self.cache._reader.run) is not None:
@@ -274,9 +277,8 @@ class Shared:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             # Not a context manager, which costs a tenth of a hit.
-            scopes, mine = self._open_scopes(), dict[str, Turn[Entry]]()
+            scopes, mine, failed = self._open_scopes(), dict[str, Turn[Entry]](), stores_all
             scopes.append(mine)
-            failed = stores_all
             try:
                 return function(*args, **kwargs)
             except _Refused as refused:
@@ -296,7 +298,7 @@ class Shared:
         """End the turns of a scope."""
         scopes[:] = [scope for scope in scopes if scope is not mine]  # equal ones are others
         for turn in mine.values():
-            with _NeverRaising(self):
+            with NeverRaising(self._survives):
                 turn.give_up(failed=failed)
 
     def _survives(self, error: Exception) -> bool:
@@ -312,24 +314,6 @@ class Shared:
     def _open_scopes(self) -> list[dict[str, Turn[Entry]]]:
         scopes: list[dict[str, Turn[Entry]]] = self._scopes.__dict__.setdefault("open", [])
         return scopes
-
-
-class _NeverRaising:
-    """A block whose error is a warning, and the last of its kind: the framework's own cache takes over.
-
-    Only :class:`SealedError` leaves it, and then the function that :meth:`Shared.compiling` wraps.
-    """
-
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        return isinstance(error, Exception) and self._shared._survives(error)
 
 
 def open_shared(

@@ -6,8 +6,9 @@ object, its loaders take a path: so the files of a module are one entry, and War
 (``$WARP_CACHE_PATH``) is what they are written to for loading, compared with the entry each time. That directory is not
 under the cap.
 
-Keys are Warp's hash of a module, with the CPU's instructions for one that is compiled for the CPU. A module that
-includes files, by a native snippet or an option, stays in Warp's own directory, since the hash has their names only.
+Keys are Warp's hash of a module, with the CPU's instructions for one that is compiled for the CPU, and with the places
+of its functions in their files for one that has line information. A module that includes files, by a native snippet or
+an option, stays in Warp's own directory, since the hash has their names only.
 ``clear_kernel_cache()`` has this process compile each module again, and replace its entry.
 
 A module for the CPU is machine code: who may write to the directory may run code in the processes that read it. A
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import inspect
 import os
 import re
@@ -105,6 +107,8 @@ def _sharing(own: Callable[..., Any], config: Any, shared: Shared, cleared: _Cle
         features = cpu_features() if output_arch is None else ""
         if features:  # Warp before 1.19 does not say for which CPU
             key += f"/{features}"
+        if _has_lines(options):
+            key += f"/{_places_of(self)}"
         wanted = {output_name, self._get_meta_name(block_dim=block_dim)}
         parts = functools.partial(parts_of_warp, self, options, output_arch, use_ptx, features)
         found = None if cleared.is_to_be_renewed(key) else shared.begin_files(key, self.name, parts)
@@ -130,6 +134,28 @@ def _is_left_to_warp(shared: Shared, options: Any, output_dir: str) -> bool:
         shared.note_unshared("the headers that a module's options name are not in its key")
         return True
     return _has_more_included(output_dir)  # as was found when it was compiled
+
+
+def _has_lines(options: Any) -> bool:
+    """Returns whether the output names the places of functions in their files, which are not in Warp's hash."""
+    has_lines = options.get("lineinfo") or options.get("mode") == "debug"
+    return bool(has_lines and options.get("line_directives", True))
+
+
+def _places_of(module: Any) -> str:
+    """Returns a digest of the places of all kernels of a module, and of the functions that they call."""
+    found, left = set[str](), [kernel.adj for kernel in module._get_live_kernels()]
+    while left:
+        adjoint = left.pop()
+        place = f"{adjoint.filename}:{adjoint.fun_lineno}:{adjoint.fun_name}"
+        if place in found:
+            continue
+        found.add(place)
+        called = {*adjoint.get_references()[2], *adjoint.resolved_static_expressions.values()}
+        for function in called:
+            overloads = {**getattr(function, "user_overloads", {}), **getattr(function, "user_templates", {})}
+            left += [each.adj for each in overloads.values()]
+    return hashlib.sha256("\n".join(sorted(found)).encode(), usedforsecurity=False).hexdigest()
 
 
 def _store(shared: Shared, key: str, files: dict[str, bytes], turn: Turn[Entry] | None, **metadata: str) -> None:

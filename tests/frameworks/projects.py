@@ -57,8 +57,13 @@ import warp as wp
 import helper
 FACTOR = wp.constant(3001)
 wp.set_module_options({"fast_math": False})
+@wp.struct
+class Pair:
+    first: wp.int32
+    second: wp.int32
 @wp.kernel
 def kernel(out: wp.array(dtype=wp.int32)):
+    pair = Pair()
     out[0] = FACTOR
     out[1] = helper.scaled(0)
     out[2] = helper.OTHER
@@ -92,6 +97,7 @@ def scaled(x):
         "kernel.py": """
 import jax.numpy as jnp
 import helper
+OPTIONS = {}
 FACTOR = 3001
 def kernel(x):
     return x + jnp.array([FACTOR, helper.scaled(0), helper.OTHER, 0], jnp.int32)

@@ -13,66 +13,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.frameworks.keys_project import RIGHT, Project
 from tests.frameworks.projects import PROJECTS
-from tests.frameworks.support import OLDER, PROGRAMS, Programs
+from tests.frameworks.support import OLDER, Programs
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 FRAMEWORKS = ("cupy", "numba", "numba_mlir", "warp", "triton", "jax")
-
-RIGHT = [3001, 5001, 7001]
-WARPS = {"triton": [4001]}
-
-
-class Project:
-    """A project of a user's, and the processes that compile it."""
-
-    def __init__(self, framework: str, tmp_path: Path) -> None:
-        self.programs, self._tmp_path = Programs(framework, tmp_path), tmp_path
-        self.framework = framework = self.programs.name
-        self.root = tmp_path / "checkout"
-        for name, text in PROJECTS[framework].items():
-            self.write(name, text)
-
-    def write(self, name: str, text: str) -> None:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        os.utime(path, (1_000_000_000, 1_000_000_000))  # as in an image, in which all times are equal
-
-    def replace(self, old: str, new: str) -> None:
-        """Replace a text in the one file that has it; its size and time stay the same."""
-        [path] = [path for path in self.root.rglob("*") if path.is_file() and old in path.read_text()]
-        self.write(str(path.relative_to(self.root)), path.read_text().replace(old, new))
-
-    def compile(self, *commands: str, how: str = "shared", **variables: str) -> dict[str, Any]:
-        """Returns what a process of its own compiled, and the numbers in what it got."""
-        command = [self.programs.python, PROGRAMS / f"keys_{self.framework}.py", how, *(commands or ["compile"])]
-        environment = self.programs.environment(variables)
-        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
-        self.said = done.stderr
-        assert done.returncode == 0, done.stderr[-3000:]
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
-
-    def wants(self, *numbers: int) -> list[int]:
-        return sorted({*numbers, *WARPS.get(self.framework, [])})
-
-    def elsewhere(self, name: str) -> dict[str, str]:
-        """The variables of a process with other directories of its own."""
-        own = str(self._tmp_path / name)
-        names = (
-            "CUPY_CACHE_DIR",
-            "NUMBA_CACHE_DIR",
-            "WARP_CACHE_PATH",
-            "TRITON_CACHE_DIR",
-            "JAX_COMPILATION_CACHE_DIR",
-        )
-        return dict.fromkeys(names, own)
 
 
 @pytest.fixture(params=[*FRAMEWORKS, *OLDER])
@@ -101,6 +51,7 @@ OPTIONS = {
     "numba_mlir": ("FAST = False", "FAST = True "),
     "triton": ('"num_warps": 4', '"num_warps": 8'),
     "warp": ('"fast_math": False', '"fast_math": True '),
+    "jax": ("= {}", '= {"xla_cpu_enable_fast_math": True}'),
 }
 ENVIRONMENT = {
     "cupy": {"CUPY_CUDA_COMPILE_WITH_DEBUG": "1"},
@@ -129,8 +80,8 @@ def test_variables_that_change_the_output_are_told_apart(framework: str, tmp_pat
     assert project.compile(**project.elsewhere("c"), **variables)["compiled"] == 0
 
 
-def _elsewhere(project: Project) -> None:
-    project.root = project.root.rename(project.root.parent / "another-checkout")
+def _with_all_moved(project: Project) -> None:
+    project.programs.directory = project.programs.directory.rename(project.root.parent / "moved")
 
 
 def _at_another_time(project: Project) -> None:
@@ -140,8 +91,9 @@ def _at_another_time(project: Project) -> None:
 
 PLACES: dict[str, Callable[[Project], None]] = {
     "another directory of its own": lambda project: None,
-    "another checkout": _elsewhere,
+    "another checkout": Project.move,
     "another time": _at_another_time,
+    "another path of all that is shared": _with_all_moved,
 }
 
 
@@ -304,7 +256,6 @@ def test_cupy_writes_sources_for_profilers_on_a_hit_too(tmp_path: Path) -> None:
 def test_a_jax_program_for_a_cpu_with_other_instructions_is_another_program(tmp_path: Path) -> None:
     project = Project("jax", tmp_path)
     assert project.compile(**project.elsewhere("a"))["compiled"] == 1
-    other = "import lockcache.integrations.framework_keys.host as host\nhost.cpu_features = lambda: 'other'\n"
-    project.write("sitecustomize.py", other)
-    path = project.programs.environment({})["PYTHONPATH"]
-    assert project.compile(PYTHONPATH=f"{project.root}:{path}")["compiled"] == 1
+    project.pretend_another_cpu()
+    assert project.compile(**project.elsewhere("b"))["compiled"] == 1
+    assert project.compile(**project.elsewhere("c"))["compiled"] == 0

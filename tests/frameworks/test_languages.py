@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from tests.frameworks.keys_project import in_checkout
 from tests.frameworks.support import PROGRAMS, Programs, total
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -69,34 +70,8 @@ def test_a_switch_of_its_own_has_nothing_read_or_stored(name: str, variables: di
     assert bool([*dumps.glob("*.ptx")]) == (variables == {"CUTE_DSL_KEEP": "ptx"})
 
 
-def _in_checkout(
-    programs: Programs, checkout: Path, *, line: str = "", file: str = "", **variables: str
-) -> dict[str, object]:
-    """Returns the answer of the program in a copy at ``checkout``, whose kernels have a ``line`` changed.
-
-    ``file``: another one that has the line.
-    """
-    if not checkout.exists():
-        shutil.copytree(PROGRAMS, checkout)
-    if line:
-        kernels = checkout / f"{file or f'{programs.name}_kernels'}.py"
-        kernels.write_text(kernels.read_text().replace(*line.split("|")))
-    ended = subprocess.run(
-        [programs.python, checkout / f"{programs.name}_program.py"],
-        env=programs.environment(variables),
-        input="[0, 1]\n\n",
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=checkout,
-    )
-    found: dict[str, object] = json.loads(ended.stdout.splitlines()[-1])
-    assert (found["failed"], found["wrong"]) == (0, 0)
-    return found
-
-
 def test_in_another_checkout_what_names_no_path_is_found(programs: Programs, tmp_path: Path) -> None:
-    first, second = _in_checkout(programs, tmp_path / "one"), _in_checkout(programs, tmp_path / "other")
+    first, second = in_checkout(programs, tmp_path / "one"), in_checkout(programs, tmp_path / "other")
     assert first["compiled"] == 2
     # cuTile always compiles with line information, so that the path is in its cubins.
     has_path = programs.name == "cutile"
@@ -106,10 +81,10 @@ def test_in_another_checkout_what_names_no_path_is_found(programs: Programs, tmp
 
 def test_what_the_program_says_is_told_apart(programs: Programs, tmp_path: Path) -> None:
     """A constant of the kernel's module, and a function and a constant of another one."""
-    found = [_in_checkout(programs, tmp_path / "one")]
+    found = [in_checkout(programs, tmp_path / "one")]
     changes = [("", "MASK = 3|MASK = 4"), ("language_helper", "x * factor|x + factor"), ("language_helper", "= 5|= 6")]
     for file, line in changes:
-        found.append(_in_checkout(programs, tmp_path / "one", file=file, line=line))
+        found.append(in_checkout(programs, tmp_path / "one", file=file, line=line))
     assert [each["compiled"] for each in found] == [2] * 4
     assert len({digest for each in found for digest in each["digests"]}) == 8  # type: ignore[attr-defined]
 
@@ -121,7 +96,7 @@ def test_what_names_a_file_is_compiled_each_time(option: str, tmp_path: Path) ->
     (checkout / "library.bc").write_text("no kernel calls a function of this")
     for _ in range(2):
         (checkout / "places.json").unlink(missing_ok=True)
-        assert _in_checkout(programs, checkout, OPTIONS=option)["compiled"] == 2
+        assert in_checkout(programs, checkout, OPTIONS=option)["compiled"] == 2
         assert (checkout / "places.json").exists() == ("places" in option)
     assert _entries(programs) == 0
 

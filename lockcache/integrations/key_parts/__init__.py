@@ -25,5 +25,6 @@ if TYPE_CHECKING:
     from lockcache.integrations.key_parts.numba import parts_of_numba
     from lockcache.integrations.key_parts.triton import parts_of_launcher, parts_of_triton
     from lockcache.integrations.key_parts.warp import parts_of_warp
+    from lockcache.integrations.key_parts.words import list_variables
 else:
     __getattr__, __dir__ = door(__name__)

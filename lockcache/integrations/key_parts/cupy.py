@@ -7,8 +7,7 @@ import re
 from typing import Any, Final
 
 from lockcache.explain import Hashed
-from lockcache.integrations.key_parts.words import list_variables, without_paths
-from lockcache.keys import all_variables
+from lockcache.integrations.key_parts.words import without_paths
 
 __all__ = ["parts_of_cupy"]
 
@@ -34,7 +33,6 @@ def parts_of_cupy(request: Any, key: Any, source_of_key: bytes) -> dict[str, obj
     if begin is not None:
         found |= {"compute capability": begin[1], "NVRTC": f"{begin[2]}.{begin[3]}"}
     found |= _options(request.options, has_paths=key.has_paths)
-    found |= list_variables(all_variables())
     found |= {"headers": Hashed(headers), "headers of CuPy": Hashed(text.rpartition(" ")[2])}
     if directory:
         found["working directory"] = Hashed(directory)

@@ -10,7 +10,6 @@ from typing import Any, Final
 from lockcache.explain import Hashed
 from lockcache.integrations.framework_keys import describe_program
 from lockcache.integrations.key_parts.words import in_words, list_options, list_variables
-from lockcache.keys import all_variables
 
 __all__ = ["parts_of_numba"]
 
@@ -38,7 +37,7 @@ def parts_of_numba(
     own = [each for each in os.environ.items() if each[0].startswith(_VARIABLES) and not each[0].startswith(_NEUTRAL)]
     return {
         **found,
-        **list_variables([*all_variables(), *own]),
+        **list_variables(own),
         "settings": Hashed(settings),
         "builds of compilers": Hashed(compilers),
     }

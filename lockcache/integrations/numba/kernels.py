@@ -215,6 +215,7 @@ class _Compiling:
         return parts_of_numba(file._index_name, key, now.dispatcher, self._values(), self._doors.compilers())
 
     def _settings(self) -> str:
+        # Variables of compilers are in all keys. Here one that changes while a kernel is compiled is noticed.
         return f"{self._settings_in_words()} {all_variables()} {self._doors.compilers()}"
 
     def _settings_in_words(self) -> str:

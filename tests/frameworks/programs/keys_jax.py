@@ -32,8 +32,11 @@ import kernel  # noqa: E402
 numbers = set()
 for command in sys.argv[2:]:
     if command == "compile":
-        function = jax.jit(kernel.kernel)
+        function = jax.jit(kernel.kernel, compiler_options=kernel.OPTIONS)
         numbers |= {int(each) for each in np.asarray(function(np.zeros(4, np.int32)))}
+    elif command == "two-devices":
+        places = jax.sharding.NamedSharding(jax.make_mesh((2,), ("x",)), jax.sharding.PartitionSpec("x"))
+        jax.jit(kernel.kernel, in_shardings=places).lower(np.zeros(4, np.int32)).compile()
     elif command == "clear":
         jax.clear_caches()
 print(json.dumps({"compiled": len(compiled), "numbers": sorted(numbers - {0})}))

@@ -21,6 +21,7 @@ from lockcache.filestream.entry import EntryReader
 from lockcache.filestream.inspect import read_misses
 from lockcache.integrations import adapter, framework_doors
 from lockcache.integrations.adapter import Shared, UnsupportedError, install, installed, looking_for_doors, open_shared
+from lockcache.keys import variable_names
 from tests.waiting import telling_of_waits
 
 HANG_SECONDS = 60
@@ -375,3 +376,24 @@ def test_parts_that_cannot_be_had_cost_no_more_than_the_answer(
     assert (shared.has_failed, caplog.messages) == (False, [])
     assert shared.look("k") == b"code"
     assert parts_of_last_miss(shared) == STATED
+
+
+def test_what_another_version_of_the_framework_stored_is_not_found(shared: Shared) -> None:
+    shared.store("key", b"code")
+    assert Shared("some", "1.3", shared.cache).look("key") is None
+    assert Shared("another", "1.2", shared.cache).look("key") is None
+    assert Shared("some", "1.2", shared.cache).look("key") == b"code"
+
+
+@pytest.mark.parametrize("name", variable_names())
+def test_a_variable_of_nvidias_compilers_is_in_all_keys_and_is_stated(
+    name: str, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.store("key", b"code")
+    monkeypatch.setenv(name, "other")
+    assert shared.look("key", "f", dict) is None
+    assert str(shared._parts_of("key", dict)[f"variable {name}"]) == "other"
+    shared.store("key", b"another")
+    assert shared.look("key") == b"another"
+    monkeypatch.delenv(name)
+    assert shared.look("key") == b"code"
