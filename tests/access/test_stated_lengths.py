@@ -131,7 +131,14 @@ _PLANTED: list[Callable[[Path], None]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", _PLANTED, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(plant, marks=() if plant in (large_attribute, slot_of_bundle) else pytest.mark.long)
+        for plant in _PLANTED
+    ],
+    ids=lambda plant: plant.__name__,
+)
 def test_nothing_that_is_stated_is_believed_to_be_there(tmp_path: Path, plant: Callable[[Path], None]) -> None:
     root, bundle = tmp_path / "cache", write(tmp_path / "kernels.lcb", bundle_of({_SEEDED: b"of the seed"}))
     with FileStreamProgramCache(root, seed=bundle, record_files=True) as cache:
