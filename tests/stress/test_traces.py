@@ -35,6 +35,13 @@ def test_what_processes_do_is_a_run_of_the_model_also_with_a_death(names: tuple[
     assert explorer.compared == 5
 
 
+def test_an_eviction_may_go_on_for_the_next_writes_where_it_has_its_room(root: str) -> None:
+    # The model once had each eviction end where the sum was under the cap.
+    explorer = Explorer(Experiment(("put", "evict")), root)
+    for schedule in ([0, 48, 2], [1, 48, 3]):
+        assert explorer.replay(schedule)[1] == []
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_they_do_with_a_fault_is_not(fault: str, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explore, "judge", lambda *given: [])  # which may find it first

@@ -177,6 +177,8 @@ class Model(NamedTuple):
             seen, limit = -1 if self.fault == "sum-first" else process.seen, max(cap, process.limit)
             yield READ, 0, _set(state, number, Process("over", limit=limit, seen=seen))
             return
+        if process.limit >= 0:  # it may go on, for a batch that the next ones need
+            yield READ, 0, _set(state, number, process._replace(at="over"))
         at = {"policy": "done", "attach": "get"}.get(self.programs[number].kind, "room")
         at = "written" if at == "room" and self.fault == "rename-first" else at
         yield READ, 0, _set(state, number, Process(at))
