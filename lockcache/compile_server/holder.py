@@ -251,7 +251,7 @@ class Holder:
             # The caller compiles it as well, and has the error of cuda.core with NVRTC's own log.
             wire.send(connection, {"state": "failed"})
             return ANSWERED
-        log = _without_note(compiled.log, os.fsencode(self._path))
+        log = _without_note(compiled.log, self._name, os.fsencode(self._path))
         if log is None:
             return NOT_USED
         found = compiled._replace(log=log)
@@ -337,14 +337,15 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _without_note(log: bytes, path: bytes) -> bytes | None:
+def _without_note(log: bytes, name: bytes, path: bytes) -> bytes | None:
     """Returns the log of an ordinary compilation; ``None`` where this was none with the header.
 
-    NVRTC says in the first line that it used the header. Nothing else in there may be about one.
+    NVRTC says in the first line that it used the header, behind what it says of options, which ends no line. Nothing
+    else in there may be about one.
     """
-    line, _, rest = log.partition(b"\n")
-    is_used = line.endswith(b': using precompiled header file "' + path + b'"')
-    return rest if is_used and path not in rest and b"precompiled header" not in rest else None
+    before, note, rest = log.partition(b'"%s": using precompiled header file "%s"\n' % (name, path))
+    is_used = note and b"\n" not in before
+    return before + rest if is_used and b"precompiled header" not in before + rest else None
 
 
 def _resident_bytes() -> int:

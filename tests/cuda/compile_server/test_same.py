@@ -40,6 +40,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "parts": {"relocatable_device_code": True},
     "macros": {"define_macro": [("Q", "1"), "R"], "max_register_count": 32},
     "newer": {"std": "c++20"},
+    "a warning of options": {"debug": True, "ofast_compile": "min", "name": "k.cu"},
 }
 CASES = [(source, options, target) for source in SOURCES for options in OPTIONS for target in ("cubin", "ltoir")]
 
@@ -81,6 +82,16 @@ def test_a_template_has_its_mapping_and_its_log(place: Path, tmp_path: Path) -> 
     state = read_state()
     assert state is not None
     assert state["failed"] == 0
+
+
+def test_a_warning_of_options_is_in_the_log(place: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"debug": True, "ofast_compile": "min", "name": "k.cu"}
+    served = compiled(kernel(5), tmp_path / "on", "on", **options)
+    assert served == compiled(kernel(5), tmp_path / "off", "off", **options)
+    assert "options conflict" in served.log
+    state = read_state()
+    assert state is not None
+    assert state["compiled"] == 1
 
 
 def test_an_error_is_the_one_of_cuda_core(place: Path, tmp_path: Path) -> None:
