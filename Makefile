@@ -87,9 +87,9 @@ coverage: $(STAMP) ## branch coverage of lockcache and the daemon by the tests, 
 	branches = float(tree.parse("build/coverage/coverage.xml").getroot().get("branch-rate")); \
 	print(f"branches alone: {branches:.1%}"); sys.exit(branches < 0.95)'
 
-mutants: $(STAMP) ## small faults in lockcache/filestream, one at a time: how many do the tests notice? (half an hour)
+mutants: $(STAMP) ## small faults in lockcache/filestream, one at a time: how many do the tests notice? (half an hour; ARGS="entry disk/locks.py")
 	$(PY) -m pip install --quiet --disable-pip-version-check --group mutants
-	$(PY) tests/mutants/score.py $(ARGS)
+	$(PY) -m tests.mutants.score $(ARGS)
 
 check: format-check lint words types layers deps shape ## all that follows here and does not run code
 

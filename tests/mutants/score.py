@@ -1,200 +1,141 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mutation score of the shared directory's core: the share of small faults, one at a time, that a test notices.
+"""The mutation score of the store: the share of small faults, one at a time, that a test notices.
 
-``make mutants``. For each module that is named below, a sample of mutants is drawn, written into a copy of the tree,
-and tried with the quickest tests of that module. The sample is the same each time, by a fixed seed, and mutants are
-chosen by line and kind of fault, so that one long expression is not half of the sample. The faults are cosmic-ray's.
+``make mutants``. A sample of mutants of all modules in ``lockcache/filestream`` is drawn, and each is put into a
+forked process, or where that cannot be into a copy of the tree, and tried with tests that pass the changed line: those
+of the module first, then of its room and of the store, and the quickest case of each test before others. Which lines
+each test passes is measured once (``build/mutants/covering``; ``--measure`` measures again).
 
-Prints the place and the change of each mutant that no test noticed.
+What came of each mutant is kept in ``build/mutants/results.json``, by the mutant's module, function and change. A run
+that is ended goes on where it was; ``--again`` tries those again that survived. ``equivalent.json`` next to this file
+lists mutants that change nothing that a user or another process can see, each with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import difflib
 import json
 import os
-import random
+import queue
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-import cosmic_ray.plugins
-from cosmic_ray.ast import ast_nodes, get_ast
-from cosmic_ray.mutating import mutate_code
+import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-SEED = 20261121
+from tests.mutants.covering import VARIABLE, read_passes
+from tests.mutants.forked import Forked, can_be_put_into_a_function
+from tests.mutants.sampling import ROOT, Mutant, lines_of_statement, sample
 
-#: The quickest tests of each module.
-TESTS = {
-    "entry/codec": [
-        "tests/unit/entry/test_codec.py",
-        "tests/unit/entry/test_reader.py",
-        "tests/unit/entry/test_reader_damage.py",
-        "tests/unit/entry/test_staging.py",
-        "tests/access/test_signing.py",
-    ],
-    "accounting/state": ["tests/unit/accounting/test_state.py", "tests/unit/filestream/test_writer.py"],
-    "policy": ["tests/unit/filestream/test_policy.py", "tests/unit/filestream/test_seeding_faults.py"],
-    "compile_once/lease": [
-        "tests/unit/compile_once/test_lease.py",
-        "tests/contract/test_compile_once.py",
-        "tests/processes/test_compile_once.py",
-    ],
-    "eviction/remove": [
-        "tests/unit/eviction/test_evict.py",
-        "tests/unit/eviction/test_empty_folders.py",
-        "tests/unit/filestream/test_writer.py",
-        "tests/unit/disk/test_files.py",
-    ],
-    "entry/reader": [
-        "tests/unit/entry/test_reader.py",
-        "tests/unit/entry/test_reader_damage.py",
-        "tests/unit/entry/test_reader_surroundings.py",
-        "tests/contract/test_stats.py",
-    ],
-    "entry/staging": [
-        "tests/unit/entry/test_staging.py",
-        "tests/unit/filestream/test_writer.py",
-        "tests/unit/filestream/test_admission.py",
-        "tests/contract/test_stats.py",
-    ],
-    "entry/removal": [
-        "tests/unit/entry/test_staging.py",
-        "tests/unit/filestream/test_viewer.py",
-        "tests/unit/filestream/test_views_left.py",
-        "tests/unit/filestream/test_writer.py",
-        "tests/contract/test_stats.py",
-    ],
-    "compile_once/turns": [
-        "tests/unit/compile_once/test_turns.py",
-        "tests/contract/test_compile_once.py",
-        "tests/unit/compile_once/test_lease.py",
-        "tests/processes/test_compile_once.py",
-    ],
-    "disk/locks": ["tests/unit/disk/test_locks.py", "tests/unit/test_fork.py"],
-}
-_PYTEST = [
-    "-x",
-    "-q",
-    "--timeout=40",
-    "-p",
-    "no:cacheprovider",
-    "-p",
-    "no:xdist",
-    "-o",
-    "addopts=--import-mode=importlib",
-]
+_BUILD = ROOT / "build" / "mutants"
+_EQUIVALENT = Path(__file__).with_name("equivalent.json")
+_COPIED = ("lockcache", "daemon", "stress", "tests", "docs", "pyproject.toml", "pytest.ini", "README.md")
+_MEASURED = ("tests/unit", "tests/contract", "tests/races", "tests/access", "tests/properties", "tests/processes")
+_MOST_TESTS = 400
+_MOST_EQUIVALENT = 0.03
+_PLAIN = ["-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib", "--hypothesis-profile=quick"]
+#: The exit status of pytest when a test failed, and when an import of a test did.
+_FAILED = (1, 2)
+_PASSED = 0
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One fault in one place."""
-
-    module: str
-    operator: str
-    occurrence: int
-    line: int
-
-    def path(self, root: Path) -> Path:
-        return root / "lockcache" / "filestream" / f"{self.module}.py"
+Results = dict[str, dict[str, str]]
 
 
-def mutants_of(module: str) -> Iterator[Mutant]:
-    """Yields every mutant of a module, except those of annotations, which no code evaluates."""
-    source = (ROOT / "lockcache" / "filestream" / f"{module}.py").read_text()
-    nodes = list(ast_nodes(get_ast(source)))
-    annotated = set(_annotations(source))
-    for name in cosmic_ray.plugins.operator_names():
-        kind = cosmic_ray.plugins.get_operator(name)
-        if kind.arguments():
-            continue
-        operator = kind()
-        positions = [start for node in nodes for start, _ in operator.mutation_positions(node)]
-        for occurrence, (line, column) in enumerate(positions):
-            in_annotation = any(first <= (line, column) < last for first, last in annotated)
-            if not in_annotation and _is_code(source, operator, occurrence):
-                yield Mutant(module, name, occurrence, line)
+class Choice:
+    """Tests of each mutant."""
+
+    def __init__(self, most_seconds: float) -> None:
+        self._lines, self._seconds = read_passes(_BUILD / "covering")
+        self._most_seconds = most_seconds
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """Returns tests that pass the statement; where none does, as for a constant, tests that pass the module."""
+        lines = self._lines.get(mutant.module, {})
+        statement = lines_of_statement(mutant.module, mutant.line)
+        found = set().union(*(lines.get(line, set()) for line in statement)) or set().union(*lines.values())
+        cases: Counter[str] = Counter()
+        ranked = []
+        for test in sorted(found, key=lambda test: (self._seconds[test], test)):
+            function = test.partition("[")[0]
+            ranked.append((_distance(mutant.module, test), cases[function], self._seconds[test], test))
+            cases[function] += 1
+        chosen: list[str] = []
+        left = self._most_seconds
+        for _, _, seconds, test in sorted(ranked):
+            if seconds <= left:
+                chosen.append(test)
+                left -= seconds
+        return chosen[:_MOST_TESTS]
 
 
-def _is_code(source: str, operator: Any, occurrence: int) -> bool:
-    """Returns whether the mutant compiles, and does more than change ``*,`` in a list of parameters to ``/,``."""
-    try:
-        changed = mutate_code(source, operator, occurrence)
-        ast.parse(changed)
-    except (SyntaxError, AttributeError):  # the latter: cosmic-ray cannot replace a dotted name of an exception
-        return False
-    return "/," not in changed.replace(" ", "")
+def _distance(module: str, test: str) -> int:
+    """Returns 0 for a test of the module, 1 for one of its room, 2 for one of the store, 3 for another."""
+    room, _, name = f"filestream/{module}".removesuffix(".py").rpartition("/")
+    room = f"tests/unit/{room.removeprefix('filestream/')}/"
+    beginnings = (f"{room}test_{name}", room, "tests/unit/filestream/")
+    return next((number for number, beginning in enumerate(beginnings) if test.startswith(beginning)), 3)
 
 
-def _annotations(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    for node in ast.walk(ast.parse(source)):
-        for name in ("annotation", "returns"):
-            found = getattr(node, name, None)
-            if found is not None:
-                yield (found.lineno, found.col_offset), (found.end_lineno, found.end_col_offset)
-
-
-def sample(module: str, most: int) -> list[Mutant]:
-    """Returns at most ``most`` mutants, each of another line or kind of fault, the same for the same code."""
-    choose = random.Random(f"{SEED}-{module}")
-    groups: dict[tuple[int, str], list[Mutant]] = {}
-    for mutant in mutants_of(module):
-        family = mutant.operator.split("/")[-1].split("_")[0]
-        groups.setdefault((mutant.line, family), []).append(mutant)
-    chosen = [choose.choice(group) for _, group in sorted(groups.items())]
-    return sorted(choose.sample(chosen, min(most, len(chosen))), key=lambda mutant: mutant.line)
-
-
-def run_tests(root: Path, tests: list[str], limit_seconds: float) -> str:
-    """Returns the verdict of the tests on the copy in ``root``: ``killed``, ``survived`` or ``hung``."""
-    environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
+def run_pytest(
+    root: Path, arguments: list[str], limit_seconds: float | None = None, **variables: str
+) -> tuple[int, str]:
+    """Returns pytest's exit status, ``-1`` where it did not end in time, and what it printed."""
+    environment = dict(os.environ, **variables)
     environment["PYTHONPATH"] = os.pathsep.join(str(root / part) for part in ("", "daemon", "stress"))
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *_PYTEST, *tests],
+        [sys.executable, "-m", "pytest", "-q", *_PLAIN, *arguments],
         cwd=root,
         env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if limit_seconds else None,
+        stderr=subprocess.STDOUT if limit_seconds else None,
+        text=True,
         start_new_session=True,
     )
     try:
-        return "killed" if process.wait(limit_seconds) else "survived"
+        printed, _ = process.communicate(timeout=limit_seconds)
+        return process.returncode, printed or ""
     except subprocess.TimeoutExpired:
-        return "hung"
+        return -1, ""
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass  # all processes have ended
-        process.wait()
+        process.communicate()
 
 
-def try_mutant(root: Path, mutant: Mutant, limit_seconds: float) -> tuple[str, str]:
-    """Returns the verdict of the tests, and the change."""
-    path = mutant.path(root)
+def try_mutant(root: Path, mutant: Mutant, tests: list[str], limit_seconds: float) -> dict[str, str]:
+    """Returns the outcome: ``killed``, with the test that noticed it, ``hung`` or ``survived``."""
+    path = root / "lockcache" / "filestream" / mutant.module
     source = path.read_text()
-    changed = mutate_code(source, cosmic_ray.plugins.get_operator(mutant.operator)(), mutant.occurrence)
-    difference = difflib.unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm="")
-    change = "\n".join(line for line in difference if not line.startswith(("---", "+++", "@@")))
-    path.write_text(changed)
+    listed = root / "chosen"
+    listed.write_text("\n".join(tests))
+    path.write_text(mutant.changed_source())
     try:
-        return run_tests(root, TESTS[mutant.module], limit_seconds), change
+        status, printed = run_pytest(root, ["-x", "--timeout=60", "-p", "no:xdist", f"@{listed}"], limit_seconds)
     finally:
         path.write_text(source)
+    noticed = [line.split(" - ")[0] for line in printed.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if status == _PASSED:
+        return {"outcome": "survived"}
+    if status == -1:
+        return {"outcome": "hung"}
+    if status in _FAILED or "ImportError while loading conftest" in printed:
+        return {"outcome": "killed", "by": noticed[0].partition(" ")[2] if noticed else "an import"}
+    raise RuntimeError(f"pytest ended with {status} for {mutant}: {printed[-2000:]}")
 
 
 def copy_tree(target: Path) -> None:
     """Copy what the tests need. Bytecode is checked by content, because two mutants may have the same time and size."""
-    for part in ("lockcache", "daemon", "stress", "tests", "pyproject.toml", "pytest.ini", "README.md", "docs"):
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for part in _COPIED:
         source = ROOT / part
         if source.is_dir():
             shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("__pycache__"))
@@ -207,40 +148,146 @@ def copy_tree(target: Path) -> None:
     )
 
 
+class Run:
+    """A run over mutants, in several jobs."""
+
+    def __init__(
+        self, mutants: list[Mutant], results: Results, choice: Choice, jobs: int, limit_seconds: float
+    ) -> None:
+        self._mutants = mutants
+        self._results = results
+        self._choice = choice
+        self._jobs = jobs
+        self._limit_seconds = limit_seconds
+        self._all = len(mutants)
+        self._done = 0
+        self._survived = 0
+        self._lock = threading.Lock()
+
+    def in_forks(self) -> None:
+        """Try those that can be put into a function."""
+        chosen = [(it, self._choice.tests_of(it)) for it in self._mutants if can_be_put_into_a_function(it)]
+        forked = Forked([pair for pair in chosen if pair[1]], self._jobs, self._limit_seconds, self._note)
+        files = {test.partition("::")[0] for _, tests in chosen for test in tests}
+        if files:
+            pytest.main(
+                [*_PLAIN, "--timeout=60", "-p", "no:terminal", "-p", "no:xdist", *sorted(files)], plugins=[forked]
+            )
+        tried = {mutant for mutant, tests in chosen if tests}
+        self._mutants = [mutant for mutant in self._mutants if mutant not in tried]
+
+    def in_copies(self) -> None:
+        """Try those that are left, each with a pytest of its own."""
+        left: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
+        for mutant in self._mutants:
+            left.put(mutant)
+        jobs = range(min(self._jobs, len(self._mutants)))
+        threads = [threading.Thread(target=self._work, args=(left, _BUILD / f"tree-{job}")) for job in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(file=sys.stderr)
+
+    def _work(self, left: queue.SimpleQueue[Mutant], root: Path) -> None:
+        copy_tree(root)
+        while True:
+            try:
+                mutant = left.get_nowait()
+            except queue.Empty:
+                break
+            self._note(mutant, try_mutant(root, mutant, self._choice.tests_of(mutant), self._limit_seconds))
+        shutil.rmtree(root)
+
+    def _note(self, mutant: Mutant, result: dict[str, str]) -> None:
+        with self._lock:
+            self._results[mutant.name] = result
+            write_results(self._results)
+            self._done += 1
+            self._survived += result["outcome"] == "survived"
+            width = 30
+            bar = "#" * (width * self._done // max(1, self._all))
+            end = "" if sys.stderr.isatty() else "\n"
+            text = f"[{bar:<{width}}] {self._done} of {self._all}, {self._survived} survived; {mutant.module:<30}"
+            print(f"\r{text}", end=end, file=sys.stderr, flush=True)
+
+
+def read_results() -> Results:
+    """Returns what came of each mutant that was tried, by the mutant's name."""
+    path = _BUILD / "results.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def write_results(results: Results) -> None:
+    """Replace the file, so that a run that is killed leaves a whole one."""
+    path = _BUILD / "results.json.new"
+    path.write_text(json.dumps(results, indent=1))
+    path.rename(_BUILD / "results.json")
+
+
+def equivalents() -> set[str]:
+    """Returns the names of mutants that are listed as equivalent."""
+    return {f"{it['module']}\n{it['function']}\n{it['change']}" for it in json.loads(_EQUIVALENT.read_text())}
+
+
+def measure() -> None:
+    """Run the quick tests once, and write down which lines each of them passes."""
+    folder = _BUILD / "covering"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    marks = ["-m", "not long and not exhaustive", "--by-folder", "-n", "2", "--dist", "worksteal"]
+    run_pytest(ROOT, ["-p", "tests.mutants.covering", *marks, *_MEASURED], **{VARIABLE: str(folder)})
+
+
+def print_score(name: str, mutants: Iterable[Mutant], results: Results, excused: set[str]) -> float:
+    """Print a row of the table, and return the score in percent."""
+    tried = [mutant for mutant in mutants if mutant.name in results]
+    left = [mutant for mutant in tried if results[mutant.name]["outcome"] == "survived"]
+    same = sum(mutant.name in excused for mutant in left)
+    score = 100 * (len(tried) - len(left)) / max(1, len(tried) - same)
+    print(f"| {name} | {len(tried)} | {len(tried) - len(left)} | {same} | {score:.0f} % |")
+    return score
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("modules", nargs="*", default=list(TESTS), help=f"of {', '.join(TESTS)}")
-    parser.add_argument("--most", type=int, default=24, help="mutants of each module (24)")
-    parser.add_argument("--seconds", type=float, default=300, help="how long the tests of one may take (300)")
-    parser.add_argument("--json", type=Path, help="write what came of each to this file")
+    parser.add_argument("parts", nargs="*", default=[""], help="rooms or modules: entry, disk/locks.py (all)")
+    parser.add_argument("--most", type=int, default=300, help="mutants of the whole store (300)")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (2)")
+    parser.add_argument(
+        "--seconds", type=float, default=20, help="tests for each mutant, in seconds of processor time (20)"
+    )
+    parser.add_argument("--limit", type=float, default=600, help="seconds after which a mutant hangs (600)")
+    parser.add_argument("--measure", action="store_true", help="measure again which tests pass which lines")
+    parser.add_argument("--again", action="store_true", help="try those again that survived")
+    parser.add_argument("--forks", action="store_true", help="leave out those that need a copy of the tree")
+    parser.add_argument("--report", action="store_true", help="try none, only print")
     given = parser.parse_args()
-    unknown = set(given.modules) - set(TESTS)
-    if unknown:
-        parser.error(f"no tests are named for {', '.join(sorted(unknown))}; there are some for {', '.join(TESTS)}")
-    outcomes: list[dict[str, object]] = []
-    with tempfile.TemporaryDirectory(prefix="lockcache-mutants-") as folder:
-        root = Path(folder)
-        copy_tree(root)
-        for module in given.modules:
-            if run_tests(root, TESTS[module], given.seconds) != "survived":
-                print(f"{module}: its tests fail without a fault: {' '.join(TESTS[module])}", file=sys.stderr)
-                return 1
-            for mutant in sample(module, given.most):
-                outcome, change = try_mutant(root, mutant, given.seconds)
-                outcomes.append({**mutant.__dict__, "outcome": outcome, "change": change})
-                if outcome == "survived":
-                    print(f"survived: {module}.py:{mutant.line} {mutant.operator}\n{change}\n", flush=True)
-            print_score(module, [outcome for outcome in outcomes if outcome["module"] == module])
-            if given.json:
-                given.json.write_text(json.dumps(outcomes, indent=1))
-    print_score("all", outcomes)
+    if given.measure or not (_BUILD / "covering").exists():
+        measure()
+    results = read_results()
+    mutants = sample(given.most)
+    chosen = [mutant for mutant in mutants if mutant.module.startswith(tuple(given.parts))]
+    if not given.report:
+        again = {"survived"} if given.again else set()
+        untried = [it for it in chosen if it.name not in results or results[it.name]["outcome"] in again]
+        run = Run(untried, results, Choice(given.seconds), given.jobs, given.limit)
+        run.in_forks()
+        if not given.forks:
+            run.in_copies()
+    excused = equivalents()
+    if len(excused) > _MOST_EQUIVALENT * given.most:
+        parser.error(f"{_EQUIVALENT.name} lists {len(excused)} mutants: more than three of a hundred")
+    for mutant in chosen:
+        if results.get(mutant.name, {}).get("outcome") == "survived" and mutant.name not in excused:
+            print(f"survived: {mutant.module}:{mutant.line} {mutant.function}\n{mutant.change}\n")
+    print("| room | mutants | noticed | equivalent | score |\n|---|---|---|---|---|")
+    for room in sorted({mutant.module.rpartition("/")[0] for mutant in chosen}):
+        print_score(
+            room or "(modules)", [it for it in chosen if it.module.rpartition("/")[0] == room], results, excused
+        )
+    print_score("together", chosen, results, excused)
     return 0
-
-
-def print_score(name: str, outcomes: list[dict[str, object]]) -> None:
-    noticed = sum(outcome["outcome"] != "survived" for outcome in outcomes)
-    score = 100 * noticed / max(1, len(outcomes))
-    print(f"{name}: {noticed} of {len(outcomes)} mutants noticed, {score:.1f} %", flush=True)
 
 
 if __name__ == "__main__":
