@@ -335,8 +335,9 @@ def evict_to_policy(directory: CacheDirectory, policy: Policy) -> Evicted:
         done += evicted
         if evicted.entries:
             continue
-        if not usage.total().entries or time.monotonic() >= until:
-            break  # what is left is being written by others, who make room for themselves, or is in use
-        # All victims were used since they were chosen, or are in a shard that is busy for some microseconds.
+        if time.monotonic() >= until:
+            break  # what is left is in use, or others write it for so long
+        # All victims were used since they were chosen, or are in a shard that is busy for some microseconds; or all is
+        # reserved by writes that had their room before. At their end they find the new policy, and give it back.
         time.sleep(random.uniform(*_HEAD_CHECKS_SECONDS))
     return done

@@ -18,13 +18,14 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from lockcache.errors import more_to_do
-from lockcache.filestream.accounting import bytes_in, scan_shard
+from lockcache.filestream.accounting import HEAD_BYTES, bytes_in, scan_shard
 from lockcache.filestream.admission import Admission, reap_if_possible
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, SHARDS
 from lockcache.filestream.entry import (
     AttributeRefusedError,
     KeyRing,
+    OtherPolicyError,
     Pack,
     Packed,
     Record,
@@ -50,7 +51,7 @@ class Outcome(enum.Enum):
     STORED = enum.auto()
     #: There was an entry, which a copy does not replace.
     IS_THERE = enum.auto()
-    #: Of an attempt: the reservations of other writers take the room. It is made again.
+    #: Of an attempt: the reservations of other writers take the room, or the cap has changed. It is made again.
     NO_ROOM = enum.auto()
     DROPPED = enum.auto()
 
@@ -231,20 +232,24 @@ class _Write:
             if has_block and staged.spares_block():
                 placement.learn_fit(packed.attribute, packed.note)
             staged.write(self._payload, packed.file, fsync=writer.fsync)
-            is_published = staged.publish(fsync=writer.fsync, replaces=self._replaces)
+            admitted = image[:HEAD_BYTES]
+            is_published = staged.publish(fsync=writer.fsync, replaces=self._replaces, admitted=admitted)
+        except OtherPolicyError:
+            return Outcome.NO_ROOM  # by the cap that it had room under it may not be stored any more
         finally:
             if not is_published:
                 staged.abandon()
         return Outcome.STORED if is_published else Outcome.IS_THERE
 
     def _has_room(self, staged: StagedEntry, limit_bytes: int, image: bytes, size_bytes: int) -> bool:
-        _refuse_above(limit_bytes, size_bytes)
+        if size_bytes > limit_bytes:
+            _refuse_above(limit_bytes, size_bytes)
         if bytes_in(image) > limit_bytes:
-            if self._admission is None and size_bytes > limit_bytes - most_pinned_bytes(limit_bytes):
+            layout = self._directory.layout
+            may_be_pinned = self._admission is None and os.access(layout.pins, os.F_OK, effective_ids=True)
+            if may_be_pinned and size_bytes > limit_bytes - most_pinned_bytes(limit_bytes):
                 # Next to what is pinned, before everything else goes for it in vain.
-                _refuse_above(
-                    limit_bytes - pinned_bytes(self._directory.layout, limit_bytes), size_bytes, " next to pins"
-                )
+                _refuse_above(limit_bytes - pinned_bytes(layout, limit_bytes), size_bytes, " next to pins")
             staged.reservation.give_way()
             if self._admission is None:
                 self._admission = Admission(self._directory, self._deadline)

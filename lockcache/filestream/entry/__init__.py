@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.removal import remove_locked, remove_orphan_views_locked
     from lockcache.filestream.entry.removal import remove_views_locked, unlink_counted
     from lockcache.filestream.entry.signing import KeyRing, encode_key, load_keys, new_key, read_key_file
-    from lockcache.filestream.entry.staging import StagedEntry
+    from lockcache.filestream.entry.staging import OtherPolicyError, StagedEntry
     from lockcache.filestream.entry.untrusted import RefusedEntryError, refuse_unless_whole
     from lockcache.filestream.entry.verdict import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE, WRONG
     from lockcache.filestream.entry.verdict import EntryState, digest_payload, is_of_another_version, judge_entry

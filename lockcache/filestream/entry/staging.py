@@ -40,6 +40,10 @@ _log = logging.getLogger("lockcache")
 _MOST_RENAMES: Final = 5
 
 
+class OtherPolicyError(Exception):
+    """The policy has changed since a write had its room: the cap may be smaller now."""
+
+
 class StagedEntry:
     """A reserved, staged write. Ends by :meth:`publish` or :meth:`abandon`, whichever comes first."""
 
@@ -105,14 +109,17 @@ class StagedEntry:
         # close; an entry must not be visible by then.
         self._file.end_writing()
 
-    def publish(self, *, fsync: bool, replaces: bool = True) -> bool:
+    def publish(self, *, fsync: bool, replaces: bool = True, admitted: bytes = b"") -> bool:
         """Let readers see the entry, in one critical section with giving back what it replaces.
 
-        Returns whether that was done: without ``replaces``, not if there is an entry.
+        Returns whether that was done: without ``replaces``, not if there is an entry. ``admitted``: the head of the
+        page by which there was room. Raises :class:`OtherPolicyError` if that has changed.
         """
         layout, reserved = self._directory.layout, self.reservation
         hold = reserved.hold()
         try:
+            if not reserved.known.startswith(admitted):
+                raise OtherPolicyError
             change = ShardChange(layout, reserved.account, reserved.shard, reserved.known, makes=replaces)
             path = f"{change.entries_folder}/{self._name[2:]}"
             # Most puts are of a key that missed, and asking is cheaper than an exception (1.2 us).

@@ -62,7 +62,7 @@ class Process(NamedTuple):
     read: Slot = Slot()
     blocks: int = 0
     entries: int = 0
-    #: The cap by which it began to make room.
+    #: The cap by which it began to make room, or had it.
     limit: int = -1
     #: What it saw first, for faults: the cap, the sum, or the blocks of a shard.
     seen: int = -1

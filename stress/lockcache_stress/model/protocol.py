@@ -130,6 +130,9 @@ class Model(NamedTuple):
     def _read(self, state: State, number: int, process: Process) -> Steps:
         then = "sum" if process.then == "account" else ""
         slot = state.page[process.shard]
+        if process.then == "publishing" and process.limit != state.cap:  # by this one there may be no room for it
+            yield READ, 0, _set(state, number, process._replace(at="unlock", then="lowered"))
+            return
         yield READ, 0, _set(state, number, process._replace(at=process.then, then=then, read=slot))
 
     def _account(self, state: State, number: int, process: Process) -> Steps:
@@ -181,7 +184,7 @@ class Model(NamedTuple):
             yield READ, 0, _set(state, number, process._replace(at="over"))
         at = {"policy": "done", "attach": "get"}.get(self.programs[number].kind, "room")
         at = "written" if at == "room" and self.fault == "rename-first" else at
-        yield READ, 0, _set(state, number, Process(at))
+        yield READ, 0, _set(state, number, Process(at, limit=state.cap if at in ("room", "written") else -1))
 
     def _over(self, state: State, number: int, process: Process) -> Steps:
         """Evict, count again, give the room back, or see that others have made room."""
@@ -190,8 +193,13 @@ class Model(NamedTuple):
             yield from self._lock(state, number, shard, "evicting")
         if state.staged[number]:
             yield from self._lock(state, number, self.shard(number), "giving")
-        elif not any(state.entries):  # the rest is being written by others, who make room for themselves
+        elif not any(state.entries) and not self._waits(state, number):
             yield LEAVE, 0, _set(state, number, Process("get" if self.programs[number].kind == "attach" else "done"))
+
+    def _waits(self, state: State, number: int) -> bool:
+        """Returns whether a program that lowered the cap waits: for the living that have room, who find it lowered."""
+        has_reserved = any(size and not its.is_dead for size, its in zip(state.staged, state.processes, strict=True))
+        return self.programs[number].kind == "policy" and has_reserved
 
     def _evict(self, state: State, number: int, process: Process) -> Steps:
         for key, entry in enumerate(state.entries):
@@ -205,7 +213,8 @@ class Model(NamedTuple):
             yield from self._count(state, number, process)
 
     def _write(self, state: State, number: int, process: Process) -> Steps:
-        yield WRITE, number, _set(state, number, Process("written"))._replace(staged=_with(state.staged, number, 2))
+        after = _set(state, number, Process("written", limit=process.limit))
+        yield WRITE, number, after._replace(staged=_with(state.staged, number, 2))
 
     def _rename(self, state: State, number: int, process: Process) -> Steps:
         key, size = self.programs[number].key, state.staged[number]

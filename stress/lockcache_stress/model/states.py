@@ -135,6 +135,7 @@ MODELS: Final = [
     _model("put", "put other", "recount", entries=(1, 0)),
     _model("put", "remove", "recount", entries=(1, 0)),
     _model("put other", "policy", "recount", entries=(1, 0)),
+    _model("put", "put other", "policy"),
     _model("lease", "lease", "recount", cap=3),
     _model("lease", "lease", "lease", cap=3),
     _model("lease", "lease", "give-up", cap=3),

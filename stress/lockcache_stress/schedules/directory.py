@@ -57,7 +57,7 @@ class Workplace:
         with self.open() as cache:
             if self.begin.has_older:
                 cache.put_entry(KEY, OLDER)
-            for key in (*NEAR, FAR):
+            for key in () if self.begin.is_bare else (*NEAR, FAR):
                 cache.put_entry(key, OTHER)
             cache.recount()
         if self.begin.has_dead:
@@ -66,7 +66,8 @@ class Workplace:
             make_private_folder(layout.entry_shard(FAR_SHARD))
         if self.begin.is_capped:
             directory = CacheDirectory(self.root, LOCK_SECONDS)
-            self.cap = directory.usage().total_bytes() + (0 if self.begin.is_full else SPACE.block_bytes)
+            free = 2 if self.begin.is_bare else int(not self.begin.is_full)
+            self.cap = directory.usage().total_bytes() + free * SPACE.block_bytes
             directory.close()
             FileStreamProgramCache(self.root, max_size_bytes=self.cap).close()
 

@@ -58,7 +58,7 @@ def name_of(entry: Entry | None) -> str:
 
 def names_of_entries(begin: Begin) -> dict[bytes, str]:
     """Returns the names of the values that a directory begins with, by their keys."""
-    found = dict.fromkeys((*NEAR, FAR), "other")
+    found = dict.fromkeys(() if begin.is_bare else (*NEAR, FAR), "other")
     return found | {KEY: "older"} if begin.has_older else found
 
 
@@ -87,11 +87,13 @@ class Begin:
     has_empty_folder: bool = False
     #: Whether records are files of their own.
     has_record_files: bool = False
+    #: Whether there are no entries, and a cap of two.
+    is_bare: bool = False
 
     @property
     def is_capped(self) -> bool:
         """Whether there is a cap."""
-        return self.is_full or self.has_room_for_one
+        return self.is_full or self.has_room_for_one or self.is_bare
 
     def with_(self, other: Begin) -> Begin:
         """Returns the beginning that suits both."""
@@ -302,6 +304,13 @@ OPERATIONS: Final = {
     "give-up": Operation("compile-once, where the computation fails", _give_up),
     "attach": Operation("another cache object opens the directory, and reads", _attach),
     "policy": Operation("a program opens the directory with a smaller cap", _policy, _FULL),
+    "put-new": Operation("a put of another key that has no entry", _put_new, seldom=True),
+    "narrow": Operation(
+        "a program opens a directory without entries, whose cap was two, with a cap of one",
+        _policy,
+        Begin(is_bare=True),
+        seldom=True,
+    ),
     "put-far": Operation(
         "a put of a key in another shard; there is room for one", _put_far, Begin(has_room_for_one=True)
     ),

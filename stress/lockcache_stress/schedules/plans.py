@@ -53,6 +53,7 @@ TRIPLES: Final = [
     ("lease", "give-up", "put"),
     ("lease", "remove", "put"),
     ("policy", "put", "evict"),
+    ("put-new", "put-far", "narrow"),
     ("policy", "policy", "put"),
     ("attach", "policy", "put"),
     ("attach", "lease", "remove"),

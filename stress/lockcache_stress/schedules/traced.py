@@ -28,6 +28,8 @@ PROGRAMS: Final = {
     "replace": Program("put"),
     "get": Program("get"),
     "evict": Program("put", _KEYS.index(NEW)),
+    "put-new": Program("put", _KEYS.index(NEW)),
+    "narrow": Program("policy"),
     "remove": Program("remove"),
     "recount": Program("recount"),
     "reap": Program("reap"),
@@ -58,7 +60,8 @@ def model_of(place: Workplace, names: Sequence[str]) -> Model | None:
     begin = place.begin
     if begin.is_missing or begin.has_record_files or not all(name in PROGRAMS for name in names):
         return None
-    entries = tuple(int(key in (*NEAR, FAR) or (key == KEY and begin.has_older)) for key in _KEYS)
+    others = () if begin.is_bare else (*NEAR, FAR)
+    entries = tuple(int(key in others or (key == KEY and begin.has_older)) for key in _KEYS)
     programs = [PROGRAMS[name] for name in names]
     if begin.has_dead:
         programs.append(Program("dead", _KEYS.index(NEW)))

@@ -14,6 +14,8 @@ from lockcache.filestream import admission
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
+from lockcache.filestream.policy import Policy
+from tests.state_pages import damage, set_policy
 from tests.unit.material import keys_in_shard, on_disk, shard_of
 
 
@@ -150,6 +152,45 @@ def test_an_entry_of_any_shard_goes_though_its_lock_is_held(cache_path, shard):
         holder.close()
         cache.recount()
         assert (cache.stats().bytes, cache.stats().entries) == (0, 0)
+
+
+@pytest.mark.parametrize("cap, is_stored", [(450, True), (300, False), (2000, True), (None, True)])
+def test_a_write_that_had_its_room_by_another_policy_makes_room_by_the_new_one(cache_path, monkeypatch, cap, is_stored):
+    """A process that sets the policy alone, and evicts nothing."""
+    write, changed = StagedEntry.write, []
+
+    def change(*arguments, **options):
+        if not changed:
+            changed.append(None)
+            set_policy(cache_path, Policy(cap))
+        write(*arguments, **options)
+
+    with FileStreamProgramCache(cache_path, max_size_bytes=1000) as cache:
+        cache["older"] = b"x" * 500
+        monkeypatch.setattr(StagedEntry, "write", change)
+        cache["k"] = b"y" * 400
+        assert cache.get("k") == (b"y" * 400 if is_stored else None)
+        assert cap is None or not is_stored or on_disk(cache_path).bytes <= cap
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
+        cache["l"] = b"z" * 100
+        assert cap is None or on_disk(cache_path).bytes <= cap
+    assert os.listdir(Layout(str(cache_path)).tmp) == []
+
+
+def test_a_page_that_is_damaged_while_a_write_has_its_room_keeps_it_from_nothing(cache_path, monkeypatch):
+    write = StagedEntry.write
+
+    def spoil(*arguments, **options):
+        damage(cache_path)
+        write(*arguments, **options)
+
+    with FileStreamProgramCache(cache_path, max_size_bytes=1000, lock_timeout_seconds=5.0) as cache:
+        with monkeypatch.context() as patch:
+            patch.setattr(StagedEntry, "write", spoil)
+            cache["k"] = b"y" * 400
+        assert cache["k"] == b"y" * 400
+        cache["l"] = b"y" * 700
+        assert on_disk(cache_path).bytes <= 1000
 
 
 @pytest.mark.parametrize("at", ["reserve", "evict_to_limit"])
