@@ -197,7 +197,7 @@ class CacheDirectory:
                 page = open_page(self.layout, self.policy)
             if page is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no page to count on", self.layout.state)
-            yield HeldCounters(page, self.layout)
+            yield HeldCounters(page)
         finally:
             hold.release()
 

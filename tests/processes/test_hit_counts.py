@@ -10,9 +10,9 @@ from multiprocessing import get_context
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.accounting import read_hits
-from lockcache.filestream.accounting.hit_counts import MOST_HITS
+from lockcache.filestream.accounting import read_worth
 from lockcache.filestream.accounting.state import FILE_BYTES
+from lockcache.filestream.accounting.worth import MOST_HITS
 from lockcache.filestream.disk import Layout, entry_name
 from tests.state_pages import policy_of, state_of
 
@@ -45,7 +45,7 @@ def test_processes_that_count_at_once_lose_no_hit(cache_path):
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    counts = read_hits(Layout(str(cache_path)))
+    counts = read_worth(Layout(str(cache_path)))
     assert [counts.of(entry_name(key)) for key in _KEYS] == [40] * len(_KEYS)
 
 
@@ -58,11 +58,11 @@ def test_a_process_that_is_killed_while_it_counts_leaves_a_page_that_counts(cach
     for number in range(25):
         process = _FORKED.Process(target=_hit_for_ever, args=(str(cache_path),))
         process.start()
-        while sum(read_hits(layout).of(entry_name(key)) for key in _KEYS) <= before:
+        while sum(read_worth(layout).of(entry_name(key)) for key in _KEYS) <= before:
             assert process.exitcode is None
         os.kill(process.pid, signal.SIGKILL)
         process.join()
-        counts = read_hits(layout)
+        counts = read_worth(layout)
         before = sum(counts.of(entry_name(key)) for key in _KEYS)
         assert all(number < counts.of(entry_name(key)) <= MOST_HITS for key in _KEYS)
         if before >= MOST_HITS * len(_KEYS):
@@ -80,6 +80,6 @@ def test_a_forked_child_does_not_count_its_parents_hits_again(cache_path):
     process = _FORKED.Process(target=cache.close)
     process.start()
     process.join()
-    assert read_hits(Layout(str(cache_path))).of(entry_name(b"k")) == 0
+    assert read_worth(Layout(str(cache_path))).of(entry_name(b"k")) == 0
     cache.close()
-    assert read_hits(Layout(str(cache_path))).of(entry_name(b"k")) == 1
+    assert read_worth(Layout(str(cache_path))).of(entry_name(b"k")) == 1

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from lockcache.filestream.eviction import Order
+from lockcache.filestream.eviction import Ranked
 from lockcache_stress.experiments.simulate import (
     ORDERS,
     Program,
     Request,
     load_programs,
     make_trace,
+    orders,
     replay,
     standard_traces,
     upper_bound,
@@ -56,8 +57,8 @@ def test_a_run_is_replayed_exactly_by_its_seed_and_by_its_trace(run_path: Path, 
 def test_it_is_the_real_order_that_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = make_trace(len(PROGRAMS), 1000, 1, exponent=0.8, changed=0.0)
     real = replay(trace, PROGRAMS, 300_000, "value")
-    valued = Order.valued
-    monkeypatch.setattr(Order, "valued", lambda *arguments: valued(*arguments)[::-1])
+    rank = orders.rank
+    monkeypatch.setattr(orders, "rank", lambda *given: Ranked(*(each[::-1] for each in rank(*given)[:2])))
     assert replay(trace, PROGRAMS, 300_000, "value").saved_ns < real.saved_ns
 
 

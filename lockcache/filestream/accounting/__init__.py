@@ -14,20 +14,11 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.accounting.ages import Ages, decode_ages, encode_ages
+    from lockcache.filestream.accounting.ages import Ages
     from lockcache.filestream.accounting.change import ShardChange
     from lockcache.filestream.accounting.counters import SECTOR_BYTES, CountersCodec, HeldCounters, read_counters
     from lockcache.filestream.accounting.counters import read_since
-    from lockcache.filestream.accounting.head import (
-        AGES_AT,
-        AGES_END,
-        HEAD_BYTES,
-        NOT_COUNTED,
-        Head,
-        decode_head,
-        encode_head,
-    )
-    from lockcache.filestream.accounting.hit_counts import HitCounts, add_hits_locked, halve_hits_locked, read_hits
+    from lockcache.filestream.accounting.head import HEAD_BYTES, NOT_COUNTED, Head, decode_head, encode_head
     from lockcache.filestream.accounting.network_pages import NfsPage, ReopenedPage
     from lockcache.filestream.accounting.pages import FirstCount, open_page, part_from_original
     from lockcache.filestream.accounting.run_counts import RunCounts, counts_of_run, note_own_cache
@@ -41,5 +32,6 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.state import encode_page, folder_of, head_of, is_of, read_state, replace_state
     from lockcache.filestream.accounting.state import slots_in, space_of, total_in, total_of, write_state
     from lockcache.filestream.accounting.stated_policy import GuestPolicy, StatedPolicy
+    from lockcache.filestream.accounting.worth import UNKNOWN, Worth, read_worth
 else:
     __getattr__, __dir__ = door(__name__)

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
 from xxhash import xxh3_64_intdigest
 
 from lockcache.filestream.accounting.head import COUNTERS_AT, COUNTERS_END
-from lockcache.filestream.accounting.hit_counts import add_hits_locked
-from lockcache.filestream.accounting.state import StatePage, read_state
+from lockcache.filestream.accounting.state import FILE_BYTES, StatePage, read_state
+from lockcache.filestream.accounting.worth import Worth
 from lockcache.filestream.disk import Layout
 from lockcache.reports import Counters, Numbers, difference, total
 
@@ -87,9 +88,8 @@ _PROGRAMS: Final = CountersCodec(Counters, Counters._fields)
 class HeldCounters:
     """The counters of all programs. Requires: the directory's lock."""
 
-    def __init__(self, page: StatePage, layout: Layout) -> None:
+    def __init__(self, page: StatePage) -> None:
         self._page = page
-        self._layout = layout
 
     def add(self, delta: Numbers) -> None:
         """Add to each number. Raises :class:`OSError`."""
@@ -97,7 +97,11 @@ class HeldCounters:
 
     def add_hits(self, names: Iterable[str]) -> None:
         """Count a hit on each of these entries, for eviction by value. Raises :class:`OSError`."""
-        add_hits_locked(self._layout, names)
+        worth = Worth(self._page.image(FILE_BYTES))
+        for name, hits in Counter(names).items():
+            worth.add(name, hits)
+        for at, block in worth.changed():
+            self._page.write(at, block)
 
     def reset(self) -> None:
         """Begin to count again, for people. Raises :class:`OSError`."""

@@ -76,8 +76,8 @@ class NfsPage(StatePage):
     def read_if_at(self, path: str, shard: int) -> bytes | None:
         return self.whole() if self.was_at(path) else None
 
-    def whole(self) -> bytes:
-        image = self.image()
+    def whole(self, size: int = PAGE_BYTES) -> bytes:
+        image = self.image(size)
         if len(image) < PAGE_BYTES:
             raise OSError(errno.ESTALE, "the accounting page was cut")
         return image
@@ -116,21 +116,21 @@ class ReopenedPage(StatePage):
         finally:
             page.close()
 
-    def image(self) -> bytes:
-        image = self._reopened()
+    def image(self, size: int = PAGE_BYTES) -> bytes:
+        image = self._reopened(size)
         if not image.startswith(self._beginning):
             self.refuse_other_file()
         return image
 
-    def _reopened(self) -> bytes:
+    def _reopened(self, size: int) -> bytes:
         try:
-            with self._opened(os.O_RDONLY | _DIRECT) as fd, mmap.mmap(-1, PAGE_BYTES) as buffer:
+            with self._opened(os.O_RDONLY | _DIRECT) as fd, mmap.mmap(-1, size) as buffer:
                 return buffer[: os.preadv(fd, [buffer], 0)]
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
         with self._opened(os.O_RDONLY) as fd:  # a mount that refuses O_DIRECT
-            return os.pread(fd, PAGE_BYTES, 0)
+            return os.pread(fd, size, 0)
 
     whole = image
 

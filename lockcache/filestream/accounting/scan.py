@@ -82,24 +82,25 @@ class ShardFolders:
     ) -> Iterator[Found]:
         """Yields the entries of one shard: see :func:`scan_shard`."""
         of_file, prefix = self._of_file, f"{shard:02x}"
-        records = dict(_files(self._reach, self._records, prefix, between=between))
+        records = {file: status for file, status, _ in _files(self._reach, self._records, prefix, between=between)}
         views = Counter[str]()
         for view in self.views(shard) if self._views is not None else ():
             views[view.entry[2:]] += view.size_bytes
-        for file, status in _files(self._reach, self._entries, prefix, latest_ns, between, self._restated_by):
+        entries = _files(self._reach, self._entries, prefix, latest_ns, between, self._restated_by)
+        for file, status, used_ns in entries:
             size, stored = of_file(status), status.st_size
             if records and file in records:
                 size += of_file(records[file])
                 stored += records[file].st_size
             if views:
                 size += views[file]
-            yield Found(last_use_ns(status), prefix + file, size, status.st_ino, stored)
+            yield Found(used_ns, prefix + file, size, status.st_ino, stored)
 
-    def entries(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result]]:
-        """Yields the files of entries, by their names in the shard's folder."""
+    def entries(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result, int]]:
+        """Yields the files of entries, by their names in the shard's folder, and when each was used last."""
         return _files(self._reach, self._entries, f"{shard:02x}", between=between)
 
-    def records(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result]]:
+    def records(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result, int]]:
         """Yields the record files, by the same names."""
         return _files(self._reach, self._records, f"{shard:02x}", between=between)
 
@@ -135,7 +136,7 @@ def count_shard(layout: Layout, shard: int) -> int:
 
 def scan_records(layout: Layout, shard: int, between: Callable[[], object] = _nothing) -> list[str]:
     """Yields the names of the entries that have a record file in this shard. ``between``: as for :func:`scan_shard`."""
-    return [f"{shard:02x}{file}" for file, _ in ShardFolders(layout).records(shard, between)]
+    return [f"{shard:02x}{file}" for file, _, _ in ShardFolders(layout).records(shard, between)]
 
 
 def scan_views(layout: Layout, shard: int) -> list[ViewName]:
@@ -169,11 +170,11 @@ def measure_shard_in_full(
     of_file = space.of_file
     taken = stored = 0
     names = set()
-    for file, status in folders.entries(shard, between):
+    for file, status, _ in folders.entries(shard, between):
         names.add(file)
         taken += of_file(status)
         stored += status.st_size
-    for file, status in folders.records(shard, between):
+    for file, status, _ in folders.records(shard, between):
         if file in names:
             taken += of_file(status)
             stored += status.st_size
@@ -246,15 +247,16 @@ def _files(
     latest_ns: int = ANY_TIME_NS,
     between: Callable[[], object] = _nothing,
     restated_by: str | None = None,
-) -> Iterator[tuple[str, os.stat_result]]:
+) -> Iterator[tuple[str, os.stat_result, int]]:
     """Yields the regular files with entry names in one folder, last used by ``latest_ns``; none without that folder.
 
-    Those that are dated to come are among them; see :func:`restate` for ``restated_by``.
+    Each with its status, and when it was used last. Those that are dated to come are among them; see :func:`restate`
+    for ``restated_by``.
     """
     folder = parent and reach.opened_if_there(f"{parent.path}/{name}", parent)
     if folder is None:
         return
-    now_ns = time.time_ns()
+    now_ns, is_regular, has_name = time.time_ns(), stat.S_ISREG, is_entry_file
     with folder, os.scandir(folder.number) as found:
         for number, file in enumerate(found, 1):
             if not number % _ASK_EVERY:
@@ -264,9 +266,14 @@ def _files(
             except FileNotFoundError:
                 continue  # evicted or replaced since the listing
             # The cheapest question first: a sweep over a million entries asks it of each.
-            if latest_ns < status.st_mtime_ns <= now_ns or latest_ns < status.st_atime_ns <= now_ns:
+            used_ns, read_ns = status.st_mtime_ns, status.st_atime_ns
+            if read_ns > used_ns:  # last_use_ns, written out
+                used_ns = read_ns
+            if latest_ns < used_ns <= now_ns:
                 continue
-            if stat.S_ISREG(status.st_mode) and is_entry_file(file.name):
-                if restated_by is not None and (status.st_mtime_ns > now_ns or status.st_atime_ns > now_ns):
-                    status = restate(restated_by, folder.number, file.name, status)
-                yield file.name, status
+            if is_regular(status.st_mode) and has_name(file.name):
+                if used_ns > now_ns:
+                    if restated_by is not None:
+                        status = restate(restated_by, folder.number, file.name, status)
+                    used_ns = last_use_ns(status)
+                yield file.name, status, used_ns

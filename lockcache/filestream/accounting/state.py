@@ -6,8 +6,8 @@ in it; block 1 has 256 slots of (bytes, entries), int64 little-endian. A shard's
 reserved for staged writes. A slot is changed under its shard's lock only, block 0 under the directory's; both are read
 without one. Each writer reads cap and sum by one ``pread`` after its own reservation stands: so of two writers that
 overshoot together at least one sees it, and a process that lowers the cap sees every reservation that was made under
-the old one. Behind the page in the same file are the tables of costs (:mod:`.compile_once.costs`) and of hits
-(:mod:`.hit_counts`).
+the old one. Behind the page in the same file are the table of costs (:mod:`.compile_once.costs`), and what is known of
+the worth of entries (:mod:`.worth`).
 
 ``pread`` and ``pwrite``, no ``mmap``, and on network file systems past the client's cache
 (:meth:`.CacheDirectory.usage`): an NFS client caches reads and writes of a file that stays open, and a lock on another
@@ -60,11 +60,13 @@ _SLOT_BYTES: Final = _SLOT.size
 _SLOTS_AT: Final = 4096
 PAGE_BYTES: Final = _SLOTS_AT + SHARDS * _SLOT.size
 _COSTS_BYTES: Final = 16384
-#: The table of hits (:mod:`.hit_counts`), behind the table of costs.
+#: Hits and recorded costs (:mod:`.worth`), behind the table of costs.
 HITS_AT: Final = PAGE_BYTES + _COSTS_BYTES
 HITS_BYTES: Final = 16384
-#: With both tables, which take no block before something is in them.
-FILE_BYTES: Final = HITS_AT + HITS_BYTES
+PRICES_AT: Final = HITS_AT + HITS_BYTES
+PRICES_BYTES: Final = 32768
+#: With all tables, which take no block before something is in them.
+FILE_BYTES: Final = PRICES_AT + PRICES_BYTES
 _LARGEST: Final = 2**63 - 1
 _DAY_SECONDS: Final = 86400.0
 # Stated where the inodes of folders do not last, as on most FUSE file systems: no folder has this one.
@@ -226,9 +228,12 @@ class StatePage:
         """Returns all slots, read at once."""
         return slots_in(self.whole())
 
-    def image(self) -> bytes:
-        """Returns the page's bytes, by one read. As long as they are the same, nothing was accounted for."""
-        image = _pread(self._fd, PAGE_BYTES, 0)
+    def image(self, size: int = PAGE_BYTES) -> bytes:
+        """Returns the page's bytes, by one read. As long as they are the same, nothing was accounted for.
+
+        ``size``: :data:`FILE_BYTES`, with the tables behind the page.
+        """
+        image = _pread(self._fd, size, 0)
         if not image.startswith(self._beginning):
             self.refuse_other_file()
         return image

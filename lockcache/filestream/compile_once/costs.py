@@ -2,9 +2,9 @@
 """The table of costs: what compiling a key took the last time, remembered past the entry's eviction.
 
 Decides how long a waiter waits for a lease holder, and what it reports to its user. The costs are advice, so a small
-table that forgets suffices: 16 KiB behind the state page, with 1,024 slots of (tag, hits, cost). The key's hash chooses
+table that forgets suffices: 16 KiB behind the state page, with 1,024 slots of (tag, 0, cost). The key's hash chooses
 the slot, and later keys replace earlier ones. Read and written without a lock; the tag tells a slot of another key.
-Hits are for eviction by value, and nothing counts them yet. Not promised: that a cost is known.
+Not promised: that a cost is known. Evictions have a table of their own, of all entries (:mod:`.accounting.worth`).
 """
 
 from __future__ import annotations

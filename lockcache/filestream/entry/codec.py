@@ -193,6 +193,20 @@ def may_have(blob: bytes, size_bytes: int) -> bool:
 length_and_cost = struct.Struct("<8xI8xq").unpack_from
 
 
+def stated_cost(head: bytes, stored_bytes: int, *, has_file: bool) -> int:
+    """Returns the cost that the head of a record states, 0 for unknown, and for what is visibly not an entry's record.
+
+    ``stored_bytes``: of the payload; with a record file of both (``has_file``), and then the payload's own length is
+    not known.
+    """
+    if len(head) < HEAD_BYTES or not head.startswith(THIS_VERSION):
+        return 0
+    length, cost_ns = length_and_cost(head)
+    is_known = head[3] & ~TAIL_BESIDE in (_XXH3_128, _SIGNATURE) and 0 < cost_ns <= LARGEST_COST_NS
+    is_its = length == stored_bytes or (length < stored_bytes and (has_file or length == LONG_PAYLOAD))
+    return cost_ns if is_known and is_its else 0
+
+
 def cost_of(blob: bytes) -> int:
     """Returns the cost that a record states, 0 for unknown or an empty record. Requires: :func:`is_known`, or empty."""
     cost_ns: int = length_and_cost(blob)[1] if blob else 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from dataclasses import dataclass, field
 from typing import Final
 
 from lockcache.filestream.accounting import Found
@@ -19,13 +20,10 @@ from lockcache.filestream.disk import READ, Descriptor, Layout, read_small
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_RECORD_BYTES,
-    LONG_PAYLOAD,
     XATTR,
-    cost_of,
-    is_known,
     is_tail_beside,
-    length_and_cost,
     split_records,
+    stated_cost,
     with_tails,
 )
 
@@ -85,45 +83,33 @@ def read_record_file(layout: Layout, name: str) -> bytes | None:
         return _read(fd, status.st_size) if is_plausible else b""
 
 
+@dataclass(frozen=True)
 class Prices:
-    """Compile costs as records state them, read without the payload. For one ranking: it remembers which shards have
-    record files.
+    """Compile costs as records state them, read without the payload. For one ranking."""
 
-    A record that is visibly damaged (it is not understood, or is of a payload of another length), or that states an
-    impossible cost, counts as unknown: so a flipped bit can at worst move one entry in an order. One ``getxattr`` an
-    entry, by path and following no symlink; a record file is opened only where there are any.
-    """
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._entries = layout.entries
-        self._has_records: dict[str, bool] = {}
+    layout: Layout
+    # Which shards have record files.
+    _has_files: dict[str, bool] = field(default_factory=dict, init=False)
 
     def cost_ns(self, found: Found) -> int:
-        """Returns the entry's cost in ns, a :data:`.eviction.choose.CostOf`. Raises nothing: the entry may be gone."""
-        name = found.name
-        has_records = self._has_records.get(name[:2])
-        if has_records is None:
-            has_records = self._look_for_records(name[:2])
-        try:
-            blob = _getxattr(f"{self._entries}/{name[:2]}/{name[2:]}", XATTR, follow_symlinks=False)
-        except OSError:
-            blob = self._head_in_file(name) if has_records else b""
-        if not is_known(blob):
-            return 0
-        stated, _ = length_and_cost(blob)
-        size = found.stored_bytes
-        # With a record file, which counts for the entry's size, the payload's own length is not known here.
-        if stated != size and (stated > size or (stated != LONG_PAYLOAD and not has_records)):
-            return 0
-        return cost_of(blob)
+        """Returns the entry's cost in ns, 0 for unknown. Raises nothing: the entry may be gone.
 
-    def _look_for_records(self, prefix: str) -> bool:
-        has_records = self._has_records[prefix] = os.path.isdir(self._layout.record_shard(int(prefix, 16)))
-        return has_records
+        A record that is visibly damaged (it is not understood, or is of a payload of another length), or that states
+        an impossible cost, counts as unknown: so a flipped bit can at worst move one entry in an order. One
+        ``getxattr``, by path and following no symlink; a record file is opened only where there are any.
+        """
+        layout, name = self.layout, found.name
+        has_file = self._has_files.get(name[:2])
+        if has_file is None:
+            has_file = self._has_files[name[:2]] = os.path.isdir(f"{layout.records}/{name[:2]}")
+        try:
+            head = _getxattr(f"{layout.entries}/{name[:2]}/{name[2:]}", XATTR, follow_symlinks=False)
+        except OSError:
+            head = self._head_in_file(name) if has_file else b""
+        return stated_cost(head, found.stored_bytes, has_file=has_file)
 
     def _head_in_file(self, name: str) -> bytes:
         try:
-            return read_small(self._layout, self._layout.record(name), HEAD_BYTES)
+            return read_small(self.layout, self.layout.record(name), HEAD_BYTES)
         except OSError:
             return b""

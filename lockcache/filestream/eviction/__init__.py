@@ -20,6 +20,6 @@ if TYPE_CHECKING:
     from lockcache.filestream.eviction.pins import pinned_bytes, pinned_sizes, protected
     from lockcache.filestream.eviction.pins import stated_limit_bytes, unpinned
     from lockcache.filestream.eviction.remove import Evicted, remove_victims
-    from lockcache.filestream.eviction.value import Order
+    from lockcache.filestream.eviction.value import Ranked, rank
 else:
     __getattr__, __dir__ = door(__name__)

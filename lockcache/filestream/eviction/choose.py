@@ -17,7 +17,7 @@ from itertools import accumulate, islice
 from operator import attrgetter
 from typing import Final
 
-from lockcache.filestream.accounting import ANY_TIME_NS, Found, Slot
+from lockcache.filestream.accounting import ANY_TIME_NS, Found, Slot, bytes_in, total_in
 
 # Entries that are looked at between two cuts to the victims so far: a sweep of a million entries then needs the memory
 # of its victims and of these (20 MB), not of all (300 MB), and no sort takes longer than a signal may wait.
@@ -131,3 +131,9 @@ class Goal:
 
     def is_met(self, held: Slot) -> bool:
         return self.surplus(held) == (0, 0)
+
+    def is_met_in(self, image: bytes) -> bool:
+        """Returns whether it is met by what a page states. Bytes alone, as writers ask, are half of the sums."""
+        if self.limit_entries is not None:
+            return self.is_met(total_in(image))
+        return self.limit_bytes is None or bytes_in(image) <= self.limit_bytes

@@ -23,34 +23,30 @@ from operator import attrgetter
 from typing import Final
 
 from lockcache.filestream.accounting import (
-    AGES_AT,
-    AGES_END,
     ANY_TIME_NS,
+    FILE_BYTES,
+    UNKNOWN,
     Found,
     ShardFolders,
     Slot,
     StatePage,
+    Worth,
     bytes_in,
-    decode_ages,
     decode_head,
-    encode_ages,
-    halve_hits_locked,
-    read_hits,
-    read_state,
     slots_in,
 )
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import SHARDS, Layout
+from lockcache.filestream.disk import SHARDS, Layout, read_small
 from lockcache.filestream.entry import Prices
 from lockcache.filestream.eviction.choose import Goal, Need, Oldest, batch_of, first_enough
 from lockcache.filestream.eviction.pins import protected, unpinned
 from lockcache.filestream.eviction.remove import Evicted, remove_empty_folders, remove_orphan_views, remove_victims
-from lockcache.filestream.eviction.value import Order, Valued
+from lockcache.filestream.eviction.value import Ranked, rank
 from lockcache.filestream.policy import Policy, Priority
 from lockcache.filestream.repair import empty_quarantine, trim_quarantine
 
 #: How many entries a writer inspects when it must evict: 12 ms for 4,096, shared by the 256 and more puts that the
-#: batch makes room for. By value it takes 14 ms more, for the records.
+#: batch makes room for. By value it takes 14 ms more where all records have to be read, because no eviction has yet.
 SAMPLE_ENTRIES: Final = 4096
 
 # An unlink mostly waits: for the journal, for a file server, or on a busy machine for a core. 3,000 on ext4 with all
@@ -69,6 +65,9 @@ _PRICED_FOR_EACH_NEEDED: Final = 3
 _GUESSED_FROM_SHARDS: Final = 8
 _GUESSED_FROM_ENTRIES: Final = 4000
 _GUESSED_MORE: Final = 1.2
+
+# What was read in records is stated for the next evictions if it was one record of so many entries.
+_LEARN_AT: Final = 16
 
 _name = attrgetter("name")
 
@@ -93,64 +92,71 @@ def evict_to_limit(
         trim_quarantine(directory, limit_bytes)
     if os.access(layout.views, os.F_OK, effective_ids=True):
         remove_orphan_views(directory)
+    image = usage.whole()
     try:
-        image = usage.whole()
-        sample = sample_entries(layout, slots_in(image), SAMPLE_ENTRIES, partial(_stop_if, should_stop))
+        sample = sample_entries(layout, slots_in(image), SAMPLE_ENTRIES, should_stop)
     except _StoppedError:
         return Evicted()
-    sample = [*unpinned(layout, sample, directory.policy.stated_in(image).limit_bytes)]
+    if os.access(layout.pins, os.F_OK, effective_ids=True):
+        sample = [*unpinned(layout, sample, directory.policy.stated_in(image).limit_bytes)]
     if not sample:
         empty_quarantine(directory)  # it counts too, and an entry of nearly the whole cap must find room
         remove_empty_folders(directory)
     done, in_use = Evicted(), set[str]()
     # Not positive: another process made room while we looked.
-    while (needed := bytes_in(image := usage.whole()) - limit_bytes) > 0:
-        priority = directory.policy.stated_in(image).policy.priority
-        valued = _order_in(layout, image, priority).valued(sample, time.time_ns())
+    while (needed := bytes_in(image := usage.whole(FILE_BYTES)) - limit_bytes) > 0:
+        ranked = _ranked(layout, image, sample, directory.policy.stated_in(image).policy.priority)
         need = Need(needed + ahead_bytes, batch_entries=batch_of(len(sample)))
-        victims, batch_bytes = first_enough([entry for entry, _ in valued], need)
+        victims, batch_bytes = first_enough(ranked.entries, need)
         goal = Goal(limit_bytes - ahead_bytes - batch_bytes)
-        before = len(in_use)
-        evicted = remove_victims(directory, victims, goal, should_stop=should_stop, in_use=in_use, usage=usage)
-        if priority != "lru":
-            _note_evicted(directory, usage, valued[: evicted.entries])
-        done += evicted
+        before, gone = len(in_use), set[str]()
+        done += remove_victims(directory, victims, goal, should_stop=should_stop, in_use=in_use, gone=gone, usage=usage)
+        _note_evicted(directory, usage, ranked._replace(entries=victims), gone)
         if len(in_use) == before:
             break
         # Entries whose views are in use stayed: others have to go.
-        gone = in_use.union(victim.name for victim in victims)
-        sample = [found for found in sample if found.name not in gone]
+        passed = in_use.union(victim.name for victim in victims)
+        sample = [found for found in sample if found.name not in passed]
     return done
 
 
-def _order_in(layout: Layout, image: bytes, priority: Priority, between: Callable[[], object] = bool) -> Order:
-    """Returns the order of eviction, by what a page states. ``between`` is called for each entry, and may raise."""
+def _ranked(
+    layout: Layout, image: bytes, found: Sequence[Found], priority: Priority, between: Callable[[], object] = bool
+) -> Ranked:
+    """Returns entries in the order of eviction.
+
+    ``image``: of the page, with what stands behind it. ``between`` is called for each record, and may raise.
+    """
     if priority == "lru":
-        return Order()
-    cost_ns = Prices(layout).cost_ns
-
-    def cost_of(found: Found) -> int:
+        return Ranked(sorted(found))
+    worth = Worth(image)
+    parts, hits, costs = worth.of_all(entry.name for entry in found)
+    cost_ns, unknown = Prices(layout).cost_ns, [place for place, cost in enumerate(costs) if cost == UNKNOWN]
+    for place in unknown:
         between()
-        return cost_ns(found)
+        costs[place] = cost_ns(found[place])
+    ranked = rank(found, costs, hits, worth.ages, time.time_ns())
+    # Stated once for a batch, not by each eviction of a small cache.
+    is_much = len(unknown) * _LEARN_AT > len(found)
+    return ranked._replace(learned=dict(zip(parts, costs, strict=True))) if is_much else ranked
 
-    return Order(priority, cost_of, read_hits(layout).of, decode_ages(image[AGES_AT:AGES_END]))
 
-
-def _note_evicted(directory: CacheDirectory, usage: StatePage, gone: list[Valued]) -> None:
-    """Raise the directory's age to the values of what went, and halve the counts of its hits.
+def _note_evicted(directory: CacheDirectory, usage: StatePage, victims: Ranked, gone: set[str]) -> None:
+    """Raise the directory's age to the values of what went, halve the counts of its hits, and state what was learned.
 
     Not where another process holds the directory's lock, or the disk is full: the next eviction does it.
     """
+    values = zip(victims.entries, victims.values, strict=False)  # no values where last use alone counts
+    went = [(entry.name, value) for entry, value in values if entry.name in gone]
     with contextlib.suppress(OSError):
-        hold = directory.lock.try_hold() if gone else None
+        hold = directory.lock.try_hold() if went else None
         if hold is None:
             return
         try:
-            ages = decode_ages(usage.image()[AGES_AT:AGES_END])
-            risen = ages.raised(time.time_ns(), max(value for _, value in gone))
-            if risen != ages:
-                usage.write(AGES_AT, encode_ages(risen))
-            halve_hits_locked(directory.layout, [entry.name for entry, _ in gone])
+            worth = Worth(usage.image(FILE_BYTES))
+            worth.note_evicted(went, time.time_ns(), victims.learned)
+            for at, block in worth.changed():
+                usage.write(at, block)
         finally:
             hold.release()
 
@@ -169,13 +175,13 @@ def sweep(
     trim_quarantine(directory, goal.limit_bytes)
     remove_orphan_views(directory)
     need = Need(*goal.surplus(usage.total()))
-    valued = _valued_of_all(directory.layout, need, should_stop, priority)
+    ranked = _rank_all(directory.layout, need, should_stop, priority)
     # Other processes may have made room meanwhile: so keep the entries that would go last, not those of the last
     # shards.
-    victims, _ = first_enough([entry for entry, _ in valued], Need(*goal.surplus(usage.total())))
-    evicted = remove_victims(directory, victims, goal, should_stop=should_stop, threads=_SWEEP_THREADS)
-    if priority != "lru":
-        _note_evicted(directory, usage, valued[: evicted.entries])
+    victims, _ = first_enough(ranked.entries, Need(*goal.surplus(usage.total())))
+    gone = set[str]()
+    evicted = remove_victims(directory, victims, goal, should_stop=should_stop, threads=_SWEEP_THREADS, gone=gone)
+    _note_evicted(directory, usage, ranked._replace(entries=victims), gone)
     return evicted
 
 
@@ -183,24 +189,23 @@ def choose_of_all(
     layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority = Policy.priority
 ) -> list[Found]:
     """Returns the victims of a sweep, the first to go first; none once ``should_stop`` returned true."""
-    valued = _valued_of_all(layout, need, should_stop, priority)
-    return first_enough([entry for entry, _ in valued], need)[0]
+    return first_enough(_rank_all(layout, need, should_stop, priority).entries, need)[0]
 
 
-def _valued_of_all(layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority) -> list[Valued]:
+def _rank_all(layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority) -> Ranked:
     """Returns every entry that may be a victim, in the order of eviction; none once ``should_stop`` returned true."""
     between, image = partial(_stop_if, should_stop), b""
     with contextlib.suppress(OSError):
-        image = read_state(layout)
+        image = read_small(layout, layout.state, FILE_BYTES)
     head = decode_head(image)
     try:
         kept = protected(layout, None if head is None else head.policy.entries_limit_bytes(head.space))
         oldest = _oldest_of_all(layout, need, between, priority, kept)
         if priority != "lru":
             oldest.sort(key=_name)  # records are read shard by shard: a quarter faster than at random
-        return _order_in(layout, image, priority, between).valued(oldest, time.time_ns())
+        return _ranked(layout, image, oldest, priority, between)
     except _StoppedError:
-        return []
+        return Ranked([])
 
 
 class _StoppedError(Exception):
@@ -276,18 +281,19 @@ def all_entries(
 
 
 def sample_entries(
-    layout: Layout, slots: Sequence[Slot], at_least: int, between: Callable[[], object] = lambda: None
+    layout: Layout, slots: Sequence[Slot], at_least: int, should_stop: Callable[[], bool] = lambda: False
 ) -> list[Found]:
-    """Returns ``at_least`` entries, of whole shards from a random one on. ``between`` may raise to give up.
+    """Returns ``at_least`` entries, of whole shards from a random one on. Raises where ``should_stop`` says so.
 
     ``slots``: what is accounted for, by which shards without entries are passed over.
     """
-    folders = ShardFolders(layout, evicts=True)
+    folders, between = ShardFolders(layout, evicts=True), partial(_stop_if, should_stop)
     start = random.randrange(SHARDS)
     sample: list[Found] = []
     for shard in (*range(start, SHARDS), *range(start)):
         if slots[shard].entries:
-            between()
+            if should_stop():
+                raise _StoppedError
             sample.extend(folders.scan(shard, between=between))
         if len(sample) >= at_least:
             break

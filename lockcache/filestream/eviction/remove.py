@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting import Found, ShardChange, StatePage, total_in
+from lockcache.filestream.accounting import Found, ShardChange, StatePage
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     DISK_FULL,
@@ -62,18 +62,19 @@ def remove_victims(
     should_stop: Callable[[], bool] = lambda: False,
     threads: int = 1,
     in_use: set[str] | None = None,
+    gone: set[str] | None = None,
     usage: StatePage | None = None,
 ) -> Evicted:
     """Remove ``victims`` that nobody used since they were chosen, until ``goal`` is met; ``None``: all of them.
 
-    Entries whose view a process uses stay; their names are added to ``in_use``. ``usage``: as for
-    :func:`.evict_to_limit`.
+    Entries whose view a process uses stay; their names are added to ``in_use``, and those of what it removed to
+    ``gone``. ``usage``: as for :func:`.evict_to_limit`.
 
     ``should_stop`` is called between lock holds. Several ``threads`` work on one shard each: each holds one lock and
     waits for none; shards that were locked are tried again after all others.
     """
-    in_use = set() if in_use is None else in_use
-    removal = _Removal(directory, usage or directory.usage(), goal, should_stop, in_use, [])
+    names = (set() if in_use is None else in_use), (set() if gone is None else gone)
+    removal = _Removal(directory, usage or directory.usage(), goal, should_stop, *names, [])
     shards: dict[str, list[Found]] = {}
     for victim in victims:
         shards.setdefault(victim.name[:2], []).append(victim)
@@ -99,7 +100,10 @@ class _Removal(NamedTuple):
     should_stop: Callable[[], bool]
     #: The names of the entries that stay because a process uses a view of them.
     in_use: set[str]
-    #: Victims that stay because their shard was locked, a list for each shard. Threads share it: an append is one step.
+    #: The names of those that are removed.
+    gone: set[str]
+    #: Victims that stay because their shard was locked, a list for each shard. Threads share these: each change is one
+    #: step.
     busy: list[list[Found]]
 
     def remove_in_shard(self, victims: list[Found]) -> Evicted:
@@ -107,7 +111,7 @@ class _Removal(NamedTuple):
         done, goal = Evicted(), self.goal
         for start in range(0, len(victims), _REMOVALS_PER_LOCK):
             # Read each time: other processes evict, and store, meanwhile.
-            if (goal and goal.surplus(total_in(self.usage.whole())) == (0, 0)) or self.should_stop():
+            if (goal and goal.is_met_in(self.usage.whole())) or self.should_stop():
                 break
             try:
                 hold, page, known = self.directory.hold_shard(int(victims[0].name[:2], 16), 0.0)
@@ -147,6 +151,7 @@ class _Removal(NamedTuple):
                     folder.unlink(victim.name[2:])
                 except (FileNotFoundError, IsADirectoryError):
                     continue
+                self.gone.add(victim.name)
                 change.entries -= 1
                 change.bytes -= of_file(status)
                 if has_records:

@@ -8,8 +8,22 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from lockcache.filestream.accounting.ages import AGES_BYTES, MOST_AGE, Ages, decode_ages, encode_ages
+from lockcache.filestream.accounting import Worth
+from lockcache.filestream.accounting.ages import MOST_AGE, Ages
+from lockcache.filestream.accounting.head import AGES_AT, AGES_END
 from tests.unit.material import property_test
+
+AGES_BYTES = AGES_END - AGES_AT
+
+
+def decode_ages(blob: bytes) -> Ages:
+    return Worth(bytes(AGES_AT) + blob[:AGES_BYTES]).ages
+
+
+def encode_ages(ages: Ages) -> bytes:
+    worth = Worth()
+    worth.ages = ages
+    return dict(worth.changed()).get(AGES_AT, bytes(AGES_BYTES))
 
 
 def test_before_the_first_eviction_everything_is_of_age_0() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.accounting import pages
+from lockcache.filestream.accounting import FILE_BYTES, pages
 from lockcache.filestream.accounting.pages import FirstCount
 from lockcache.filestream.accounting.state import Slot, StatePage
 from lockcache.filestream.disk.descriptors import Descriptor
@@ -43,6 +43,23 @@ def test_a_page_that_is_lost_or_damaged_is_counted_again(cache_path, spoil, is_s
         assert cache["k"] == b"x" * 100
         cache["l"] = b"x" * 100
         assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path) == (200, 2)
+        for number in range(20):
+            cache[str(number)] = b"x" * 100
+        assert on_disk(cache_path).bytes <= 1000
+
+
+@pytest.mark.parametrize("size", [40960, FILE_BYTES - 1, FILE_BYTES + 4096])
+def test_a_page_of_another_versions_size_is_counted_again_and_its_cap_stays(cache_path, size):
+    with FileStreamProgramCache(cache_path, max_size_bytes=1000) as cache:
+        cache["k"] = b"x" * 100
+    page = open_directory(cache_path)
+    page.usage().set_locked(7, Slot(500, 5))  # what that version accounts for is not believed
+    page.close()
+    os.truncate(state_of(cache_path), size)
+    with FileStreamProgramCache(cache_path) as cache:
+        assert state_of(cache_path).stat().st_size == FILE_BYTES
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path) == (100, 1)
+        assert cache["k"] == b"x" * 100
         for number in range(20):
             cache[str(number)] = b"x" * 100
         assert on_disk(cache_path).bytes <= 1000

@@ -85,7 +85,7 @@ def test_a_page_that_is_opened_for_each_use_reads_and_writes_as_one_that_stays_o
 
 def test_the_page_is_two_blocks_of_which_the_second_has_little_endian_pairs(file):
     page = open_page(file)
-    assert (PAGE_BYTES, file.stat().st_size) == (8192, 40960)
+    assert (PAGE_BYTES, file.stat().st_size) == (8192, 73728)
     page.add_locked(3, 1000, 2)
     assert struct.unpack_from("<qq", file.read_bytes(), 4096 + 3 * 16) == (1000, 2)
     assert file.read_bytes()[:4096] == WHOLE[:4096]

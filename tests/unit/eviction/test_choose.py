@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from lockcache.filestream.accounting import Ages
 from lockcache.filestream.accounting.scan import Found
-from lockcache.filestream.eviction.value import Order
+from lockcache.filestream.eviction.value import rank
 from lockcache.filestream.policy import PRIORITIES, PRIORITY_WORDS
 from tests.unit.material import property_test
 
@@ -41,8 +41,8 @@ def found(name: str, *, idle_seconds: float = 100.0, size_bytes: int = 1000) -> 
 def order(
     entries: list[Found], costs: dict[str, int], hits: dict[str, int] | None = None, ages: Ages | None = None
 ) -> list[str]:
-    by_value = Order("value", lambda entry: costs[entry.name], lambda name: (hits or {}).get(name, 0), ages or Ages())
-    return [entry.name for entry in by_value.sort(entries, NOW_NS)]
+    prices, counts = [costs[entry.name] for entry in entries], [(hits or {}).get(entry.name, 0) for entry in entries]
+    return [entry.name for entry in rank(entries, prices, counts, ages or Ages(), NOW_NS).entries]
 
 
 def test_there_are_two_priorities_and_cost_is_one_of_them() -> None:

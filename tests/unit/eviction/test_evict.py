@@ -9,10 +9,12 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
+from lockcache.filestream.accounting import read_worth
 from lockcache.filestream.accounting.scan import Found
 from lockcache.filestream.disk.layout import SHARDS, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.codec import Record
+from lockcache.filestream.entry.locate import Prices
 from lockcache.filestream.eviction.choose import Goal, choose_victims
 from lockcache.filestream.eviction.evict import all_entries, evict_to_limit, sample_entries, sweep
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
@@ -224,6 +226,36 @@ def test_by_value_a_sweep_evicts_what_is_cheap_to_rebuild_and_no_more_than_asked
     assert present(directory, cheap) == []
     assert len(present(directory, expensive)) == 15
     assert directory.usage().total() == on_disk(directory.layout.root)
+
+
+def test_evictions_read_the_records_of_entries_that_none_has_read(directory, monkeypatch):
+    half_expensive(directory, 32)
+    read = []
+    cost_ns = Prices.cost_ns
+    monkeypatch.setattr(Prices, "cost_ns", lambda self, found: (read.append(found.name), cost_ns(self, found))[1])
+    assert evict_to_limit(directory, 3000).entries == 2
+    assert len(read) == 32
+    for number in range(3):
+        price(directory, b"new %d" % number, 10**9, 1000)
+    other = open_directory(directory.layout.root)
+    assert evict_to_limit(other, 2900).entries == 4
+    assert {*read[32:]} == {entry_name(b"new %d" % number) for number in range(3)}
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "evict", [evict_to_limit, lambda directory, limit: sweep(directory, Goal(limit), lambda: False)]
+)
+def test_the_age_is_that_of_what_went_where_a_shard_was_busy(directory, evict):
+    keys = [b"%d" % number for number in range(4)]
+    for number, key in enumerate(keys):
+        price(directory, key, 100 * 2**number, time.time() - 1000)
+    busy = ProcessLock(directory.layout.lock(shard_of(keys[1])), 1.0)
+    with busy:
+        assert evict(directory, 200).entries == 1
+    busy.close()
+    assert present(directory, keys) == keys[1:]
+    assert read_worth(directory.layout).ages.at(2**62) == 1.0
 
 
 def test_a_sweep_tries_again_what_was_locked_and_leaves_what_stays_so(directory, monkeypatch):

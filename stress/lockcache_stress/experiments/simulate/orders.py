@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replay: what an order of eviction saves on a trace, decided by the library's own ranking.
 
-``value`` and ``lru`` are what :class:`lockcache.filestream.eviction.Order` decides, which writers ask too, with their
+``value`` and ``lru`` are what writers ask too: :func:`lockcache.filestream.eviction.rank`, and last use, with their
 batch, table of hits and ages. Next to them: ``cost``, the order before it; ``source``, value with entries of a
 superseded source first; S3-FIFO, which knows no cost. Each request takes a second; hits are counted once a minute.
 """
@@ -12,8 +12,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from lockcache.filestream.accounting import Ages, HitCounts
-from lockcache.filestream.eviction import Need, Order, batch_of, first_enough
+from lockcache.filestream.accounting import Worth
+from lockcache.filestream.eviction import Need, batch_of, first_enough, rank
 from lockcache.lowlevel import Found
 from lockcache_stress.experiments.simulate.programs import Program
 from lockcache_stress.experiments.simulate.s3_fifo import S3Fifo
@@ -89,7 +89,7 @@ class _Sorting:
         return self._costs[found.name]
 
     def _sorted(self, found: list[Found], now_ns: int) -> list[Found]:
-        return Order("lru").sort(found, now_ns)
+        return sorted(found)
 
     def _note_evicted(self, victims: list[Found], now_ns: int) -> None:
         """Do nothing: last use is all that counts."""
@@ -112,7 +112,7 @@ class _ByCost(_Sorting):
 class _ByValue(_Sorting):
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(limit_bytes)
-        self._ages, self._hits = Ages(), HitCounts()
+        self._worth = Worth()
         self._uncounted: list[str] = []
         self._values: dict[str, float] = {}
 
@@ -122,19 +122,18 @@ class _ByValue(_Sorting):
             self._uncounted.append(name)
         if not now_ns // _REQUEST_NS % _COUNTED_EVERY:
             for each in self._uncounted:
-                self._hits.add(each, 1)
+                self._worth.add(each, 1)
             self._uncounted.clear()
         return is_hit
 
     def _sorted(self, found: list[Found], now_ns: int) -> list[Found]:
-        valued = Order("value", self._cost_of, self._hits.of, self._ages).valued(found, now_ns)
-        self._values = {entry.name: value for entry, value in valued}
-        return [entry for entry, _ in valued]
+        hits = self._worth.of_all(entry.name for entry in found).hits
+        ranked = rank(found, [self._costs[entry.name] for entry in found], hits, self._worth.ages, now_ns)
+        self._values = {entry.name: value for entry, value in zip(ranked.entries, ranked.values, strict=True)}
+        return ranked.entries
 
     def _note_evicted(self, victims: list[Found], now_ns: int) -> None:
-        self._ages = self._ages.raised(now_ns, max(self._values[victim.name] for victim in victims))
-        for victim in victims:
-            self._hits.halve(victim.name)
+        self._worth.note_evicted([(victim.name, self._values[victim.name]) for victim in victims], now_ns)
 
 
 class _BySource(_ByValue):
