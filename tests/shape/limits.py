@@ -31,7 +31,7 @@ LIMITS: Final[dict[str, Limit]] = {
     "opening a warm directory: calls": Limit(83, 110),
     "del: functions": Limit(20, 20),
     "del: calls": Limit(21, 25),
-    "tick of the daemon, idle: functions": Limit(122),
+    "tick of the daemon, idle: functions": Limit(123),
     "tick of the daemon that sweeps: functions": Limit(211),
     "open a warm directory: system calls": Limit(25),
     "hit: system calls": Limit(5, 5),
@@ -44,8 +44,8 @@ LIMITS: Final[dict[str, Limit]] = {
     "circles of imports, modules": Limit(0, 0),
     "circles of imports, packages": Limit(0, 0),
     # To the next hundred, so that those who work next to each other do not change the same lines all the time.
-    "code lines, lockcache": Limit(37300, 25010),
+    "code lines, lockcache": Limit(37400, 25010),
     "code lines, daemon": Limit(5100, 4385),
     "code lines, stress": Limit(19500, 12509),
-    "code lines, tests": Limit(55700, 43667),
+    "code lines, tests": Limit(56100, 43667),
 }
