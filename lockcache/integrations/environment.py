@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from lockcache.arguments import resolve_path
 
-__all__ = ["FRAMEWORKS", "hooked", "variables_for"]
+__all__ = ["FRAMEWORKS", "hooked", "variables_for", "without_variables"]
 
 # JAX stores nothing that took less than a second, unless it is asked to: then all processes compile it.
 _JAX = {
@@ -64,6 +64,11 @@ def variables_for(
     for name in frameworks:
         found |= {**FRAMEWORKS[name], **({} if is_hooked else _WITHOUT_HOOK.get(name, {}))}
     return found
+
+
+def without_variables(frameworks: Iterable[str]) -> list[str]:
+    """Returns those of ``frameworks`` that no variable puts on lockcache, but a line of code."""
+    return [name for name in frameworks if not FRAMEWORKS[name] and name not in _WITHOUT_HOOK]
 
 
 def hooked(environment: Mapping[str, str], frameworks: Iterable[str]) -> dict[str, str]:

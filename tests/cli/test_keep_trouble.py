@@ -263,7 +263,7 @@ def test_what_is_stored_is_counted_as_no_lookup_and_no_compilation(tmp_path: Pat
     cache = tmp_path / "cache"
     for node in ("a", "b"):
         said = build(cache, tmp_path / node, "moved")[1]
-        assert said.splitlines()[1].startswith("lockcache: nothing here used lockcache: ")
+        assert said.splitlines()[1].startswith("lockcache: nothing was found or compiled here, ")
     assert run("verify", cache).returncode == 0
 
 

@@ -157,6 +157,9 @@ def test_env_prints_what_a_shell_takes(tmp_path: Path) -> None:
     assert found == {"LOCKCACHE_DIR": str(directory)}
     found = json.loads(run("env", "triton", "--json", LOCKCACHE_DIR=str(directory)).stdout)
     assert found["TRITON_CACHE_MANAGER"] == "lockcache.integrations.triton:LockcacheManager"
+    named = run("env", "cutile", "jax").stderr
+    assert "cutile needs lockcache.integrations.cutile.install() in the program" in named
+    assert "jax" not in named
     refused = run("env", "torch")
     assert (refused.returncode, "cupy" in refused.stderr, "jax" in refused.stderr) == (2, True, True)
     assert run("env", "jax", "--max-size", "10").returncode == 2
@@ -246,7 +249,7 @@ def test_a_daemon_runs_for_as_long_as_the_command_and_dies_with_what_started_it(
     process = start("--daemon", "--dir", str(cache_path), "--max-size", "1G", "--", *program)
     assert "pid" in process.stdout.readline()
     if number is None:
-        assert process.communicate(timeout=60)[1].startswith("lockcache: nothing here used lockcache: ")
+        assert process.communicate(timeout=60)[1].startswith("lockcache: nothing was found or compiled here, ")
         assert process.returncode == 0
     else:
         process.kill()
@@ -268,7 +271,7 @@ def test_the_cap_of_a_run_with_a_daemon_binds_no_later_program(
     program = (sys.executable, "-c", KEPT, str(cache_path))
     process = start("--daemon", "--dir", str(cache_path), *words, "--", *program, **variables)
     assert "pid" in process.stdout.readline()
-    assert process.communicate(timeout=60)[1].startswith("lockcache: nothing here used lockcache: ")
+    assert process.communicate(timeout=60)[1].startswith("lockcache: nothing was found or compiled here, ")
     policy = policy_of(cache_path)
     assert (policy.max_size_bytes, policy.by_operator) == (1_000_000_000, False)
     with FileStreamProgramCache(cache_path, max_size_bytes=2_000_000_000) as cache:

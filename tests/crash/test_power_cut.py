@@ -6,6 +6,7 @@ That nothing torn is served and nothing synced is lost is in ``tests/stress/test
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def test_after_a_power_cut_the_cap_is_in_force_or_can_be_set_again_and_one_recou
         root = Path(disk, "cache")
         # In a process of its own, which like all others does not survive the cut.
         run_all("fork", _open_with_cap, [(str(root),)])
-        last = power_cut._write_and_cut(disk, parent, found, 0.1)
+        last = power_cut._write_and_cut(disk, parent, found, 0.1, partial(power_cut._shut_down, disk))
         run_quietly("umount", disk)
         copy_sparse(image, f"{image}.after")
         run_quietly("mount", "-o", "loop", f"{image}.after", disk)

@@ -102,4 +102,4 @@ else:
 
 def test_a_command_without_any_compilation_says_that_nothing_used_lockcache(cache_path: Path) -> None:
     said = run("run", "--dir", cache_path, "--", sys.executable, "-c", "import cuda.core").stderr
-    assert "nothing here used lockcache: neither cuda.core.Program nor a framework" in said
+    assert "nothing was found or compiled here, by cuda.core.Program or a framework" in said

@@ -9,7 +9,7 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.output import print_json
-from lockcache.integrations.environment import FRAMEWORKS, variables_for
+from lockcache.integrations.environment import FRAMEWORKS, variables_for, without_variables
 
 
 @click.command("env")
@@ -34,3 +34,6 @@ def command(frameworks: tuple[str, ...], directory: str | None, max_size: str | 
     else:
         for name, value in variables.items():
             click.echo(f"export {name}={shlex.quote(value)}")
+    for name in without_variables(frameworks):
+        line = f"lockcache.integrations.{name}.install()"
+        click.echo(f"lockcache: {name} needs {line} in the program, or 'lockcache run' in front of it", err=True)

@@ -22,7 +22,7 @@ def describe_run(parts: Sequence[RunPart]) -> str:
     """Returns what the processes of a run did, for its last line."""
     parts = _users(parts)
     if not parts:
-        return "nothing here used lockcache: neither cuda.core.Program nor a framework with an adapter compiled"
+        return "nothing was found or compiled here, by cuda.core.Program or a framework with an adapter"
     total = _total(parts)
     words = f"{counted(len(parts), 'process', 'processes')}: {total.found} found"
     if total.costless:

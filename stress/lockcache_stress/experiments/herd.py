@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from lockcache import FileStreamProgramCache
@@ -221,7 +222,7 @@ def run_herd(options: HerdOptions, show: Callable[[str, float, str], None]) -> H
                 _add_phase(plan, herd, outcome, references)
             outcome.deaths = herd.deaths
         outcome.entries = len(cache) - before
-        outcome.lease_files = _count_files(os.path.join(plan.directory, "lockcache", "leases"))
+        outcome.lease_files = _count_leases(os.path.join(plan.directory, "lockcache", "leases"))
         outcome.staged_files = _count_files(os.path.join(plan.directory, "tmp"))
         show("herd", 1.0, f"{outcome.phases[0].compiles} compiles")
         return outcome
@@ -260,6 +261,14 @@ def _references(plan: HerdPlan, outcome: HerdOutcome) -> list[dict[int, Compiled
 
 def _count_files(path: str) -> int:
     return sum(len(files) for _, _, files in os.walk(path))
+
+
+def _count_leases(path: str) -> int:
+    """Returns the number of leases that were not given back.
+
+    Who had the turn to read headers that had just changed leaves a note for ten seconds that nobody need wait for it.
+    """
+    return sum(b"failed_ns" not in file.read_bytes() for file in Path(path).glob("*"))
 
 
 def _count_lines(path: str) -> int:
