@@ -116,15 +116,14 @@ class _Asking(NamedTuple):
         until = begun + _seconds(said)
         evidence = self.evidence() if said.get("evidence") is True else b""
         names = json.dumps([os.fsdecode(name) for name in self.names]).encode()
-        connection.settimeout(max(0.001, until - time.monotonic()))
-        wire.send(connection, {}, names, self.source, evidence)
-        answer = _receive(connection, until, said)
+        blobs = names, self.source, evidence
+        answer = _receive(connection, until, said, b"".join((wire.pack_head({}, blobs), *blobs)))
         if answer.get("state") != "compiled":
             return None
-        blobs = wire.receive_blobs(connection, answer, until)
-        if len(blobs) != 3:
+        answered = wire.receive_blobs(connection, answer, until)
+        if len(answered) != 3:
             raise wire.BrokenMessageError("an answer of another kind")
-        code, log, lowered_blob = blobs
+        code, log, lowered_blob = answered
         lowered = json.loads(lowered_blob)
         version = answer.get("release")
         if not code or not isinstance(lowered, list) or len(lowered) != len(self.names):
@@ -135,14 +134,24 @@ class _Asking(NamedTuple):
         return Answer(code, log, tuple(os.fsencode(name) for name in lowered), release)
 
 
-def _receive(connection: socket.socket, until: float, said: dict[str, Any]) -> dict[str, Any]:
-    """Returns the answer. ``said``: by whom the request was taken. Raises OSError, also where that one is stopped."""
-    begun, poll = time.monotonic(), select.poll()
-    poll.register(connection, select.POLLIN)
+def _receive(connection: socket.socket, until: float, said: dict[str, Any], message: bytes = b"") -> dict[str, Any]:
+    """Returns the answer to ``message``, which may be longer than what the kernel keeps of it until it is read.
+
+    ``said``: by whom the request was taken. Raises OSError, also where that one is stopped.
+    """
+    begun, poll, unsent = time.monotonic(), select.poll(), memoryview(message)
+    poll.register(connection, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
     while True:
         waited = time.monotonic() - begun
         pause = max(_LOOK_SECONDS, min(waited * _LOOK_SHARE, _LONGEST_LOOK_SECONDS))
-        if poll.poll(1000 * min(pause, max(0.0, until - time.monotonic()))):
+        events = poll.poll(1000 * min(pause, max(0.0, until - time.monotonic())))
+        if events and events[0][1] == select.POLLOUT and time.monotonic() < until:
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                unsent = unsent[connection.send(unsent) :]
+            if not unsent:
+                poll.modify(connection, select.POLLIN)
+        elif events and events[0][1] != select.POLLOUT:
             head = wire.receive_head(connection, until)
             if head.get("state") != "compiling":
                 return head

@@ -232,7 +232,15 @@ class Server:
                 self._refuse(prefix, str(error))
         if prefix.process is not None:
             prefix.state = State.CREATING
+            self._say_who(prefix, prefix.process.pid)
             self._selector.register(prefix.process.pipe, selectors.EVENT_READ, lambda _: self._hear(prefix))
+
+    def _say_who(self, prefix: Prefix, pid: int) -> None:
+        """Tell those who wait for the headers which process compiles them: there was none when they were taken."""
+        for waiting in self._queue:
+            if waiting.prefix is prefix:
+                with contextlib.suppress(OSError):  # one that has left is noticed later
+                    wire.send(waiting.connection, {"state": "compiling", "pids": [os.getpid(), pid]})
 
     def _fork_holder(self, request: Request, maker: socket.socket) -> Process:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -189,7 +189,9 @@ class Admission:
         """Returns whether the sum is at or under the cap, in which case this write has its room as well."""
         image = usage.whole()
         limit_bytes = self._directory.policy.stated_in(image).limit_bytes
-        self._has_room = limit_bytes is None or bytes_in(image) <= limit_bytes
+        is_within = limit_bytes is None or bytes_in(image) <= limit_bytes
+        # Those who listen by now may have reserved on another page than this.
+        self._has_room = is_within and usage.is_at(self._layout.state)
         return self._has_room
 
     def _pause(self) -> None:

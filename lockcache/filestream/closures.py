@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -110,18 +111,24 @@ class ClosureFile:
     @contextlib.contextmanager
     def turn(self, name: bytes, stale: bytes | None) -> Iterator[bytes | None]:
         """Enter the caller's turn, after those who have it before; see :class:`lockcache.headers.ClosureStore`."""
-        if not self._may_store(1):
+        # A signal handler may want what its own thread is finding out, and would wait for itself.
+        mine = _names_of_thread()
+        if name in mine or not self._may_store(1):
             yield None
             return
-        outcome = _Turns(self, stale).wait_or_turn(name.hex(), "headers")
-        if not isinstance(outcome, LeaseTurn):
-            yield outcome[0]
-            return
+        mine.add(name)
         try:
-            yield None
+            outcome = _Turns(self, stale).wait_or_turn(name.hex(), "headers")
+            if not isinstance(outcome, LeaseTurn):
+                yield outcome[0]
+                return
+            try:
+                yield None
+            finally:
+                is_stored = self.load(name) not in (None, stale)
+                outcome.end(not is_stored, was_stored=is_stored)
         finally:
-            is_stored = self.load(name) not in (None, stale)
-            outcome.end(not is_stored, was_stored=is_stored)
+            mine.discard(name)
 
     def clear(self) -> None:
         """Forget all of them."""
@@ -144,6 +151,15 @@ class ClosureFile:
 
     def _place(self, name: bytes) -> int:
         return int.from_bytes(name[-4:], "big") % self._slots * _SLOT_BYTES
+
+
+_thread: Final = threading.local()
+
+
+def _names_of_thread() -> set[bytes]:
+    """Returns the names for which this thread waits, or has the turn."""
+    names: set[bytes] = _thread.__dict__.setdefault("names", set())
+    return names
 
 
 class _Turns(CompileOnce):

@@ -353,7 +353,7 @@ def install(framework: str, action: Callable[[], Shared]) -> bool:
     has the adapter installed at the end of that import.
     """
     if framework not in _installed and framework not in _installing:
-        _installing.add(framework)
+        _installing[framework] = threading.get_ident()
         try:
             if is_disabled():
                 _log.info("%s goes on with its own cache: LOCKCACHE_DISABLE is set", framework)
@@ -362,13 +362,23 @@ def install(framework: str, action: Callable[[], Shared]) -> bool:
         except Exception as error:  # noqa: BLE001 - a program must not fail because its cache cannot be shared
             warn(framework, error)
         finally:
-            _installing.discard(framework)
+            _installing.pop(framework, None)
     return framework in _installed
 
 
 _installed: dict[str, Shared] = {}
-# Not by thread: another thread may be importing the framework, whose import this one waits for then.
-_installing: set[str] = set()
+# By the thread that does it. Others do not wait: it may be importing the framework, whose import this one waits for.
+_installing: dict[str, int] = {}
+
+
+def _forget_threads() -> None:
+    # Of the parent's threads a child has the one that forked it.
+    for framework in [name for name, thread in _installing.items() if thread != threading.get_ident()]:
+        del _installing[framework]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
 
 
 def installed(framework: str) -> Shared | None:

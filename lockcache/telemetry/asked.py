@@ -40,7 +40,7 @@ def configured_telemetry() -> list[str]:
 
 
 def obey() -> None:
-    """Begin what the variable asks for, unless it has begun; warn of a package that is missing.
+    """Begin what the variable asks for, unless it has begun; warn of a package that is missing, or fails.
 
     Raises :class:`ValueError` as :func:`configured_telemetry` does.
     """
@@ -50,3 +50,5 @@ def obey() -> None:
                 _BEGIN[word]()
         except ImportError as error:
             warn_once(f"{VARIABLE}={word}: {error}; {how_to_install(word)}")
+        except Exception as error:  # noqa: BLE001 - of a package that is another one, or is set up wrongly
+            warn_once(f"{VARIABLE}={word}: {type(error).__name__}: {error}")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from lockcache.arguments import warn_once
 from lockcache.serving import watch
 from lockcache.sizes import printable
 
@@ -32,7 +33,19 @@ def mark_ranges() -> None:
 
 
 def _begin(domain: Any, what: str, label: str) -> Callable[[], object]:
-    """Begin a range. Returns what ends it."""
+    """Begin a range. Returns what ends it. Neither raises: a compilation would end with it."""
     message = printable(f"{what} {label}")[:_LONGEST_NAME]
-    attributes = domain.get_event_attributes(message=message, color=_COLORS[what], category=what)
-    return partial(domain.end_range, domain.start_range(attributes))
+
+    def begin() -> Any:
+        return domain.start_range(domain.get_event_attributes(message=message, color=_COLORS[what], category=what))
+
+    begun = _or_warned(begin)
+    return int if begun is None else partial(_or_warned, partial(domain.end_range, begun))
+
+
+def _or_warned(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - of NVTX, or of the profiler behind it
+        warn_once(f"NVTX: no range: {type(error).__name__}: {error}")
+        return None

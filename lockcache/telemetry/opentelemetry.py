@@ -55,8 +55,8 @@ def export_counters(meter_provider: MeterProvider | None = None) -> None:
 
     if any(provider is meter_provider for provider in _exported):
         return
-    _exported.append(meter_provider)
     meter = get_meter(_NAME, meter_provider=meter_provider)
+    _exported.append(meter_provider)
     for each in _COUNTERS:
         observe = partial(_observe, _Highest(), each.value, Observation)
         meter.create_observable_counter(f"{_NAME}.{each.name}", [observe], each.unit, each.description)

@@ -9,7 +9,8 @@
   each counter all are halved, and an eviction halves those of its victims, so that an entry that comes back is known,
   and has to earn its place.
 - **Costs** that an eviction read in records, for the next one, which then reads only the records of newer entries: up
-  to 4,096, of the entries that it looked at. First the parts of names (4 bytes of each), then the costs
+  to 4,096, of the entries that it looked at. First the parts of names (4 bytes of each, with the inode mixed in, so
+  that a value that replaces another one is asked itself), then the costs
   (single-precision ns; 0 where a record states none), in no order.
 
 All of it is advice, and changed under the directory's lock; where that is not to be had, or the process is killed, a
@@ -46,6 +47,8 @@ _HALVED: Final = bytes(count // 2 for count in range(256))
 #: The most costs that are remembered.
 MOST_COSTS: Final = PRICES_BYTES // 8
 _COSTS_AT: Final = PRICES_AT + 4 * MOST_COSTS
+# Odd: neighbouring inodes differ in all digits.
+_MIX: Final = 0x9E3779B1
 # Longer than any compilation, as in records.
 _LARGEST_COST_NS: Final = 24 * 3600 * 10**9
 # Of a name: not the digits that choose the shard, or the slot in the table of costs.
@@ -86,12 +89,15 @@ class Worth:
         """Returns how often an entry was hit."""
         return min(map(self._counters.__getitem__, _places(name)))
 
-    def of_all(self, names: Iterable[str]) -> Known:
-        """Returns what is known of entries."""
+    def of_all(self, names: Iterable[str], inodes: Iterable[int] = ()) -> Known:
+        """Returns what is known of entries, whose files have these inodes."""
         numbers = array("I", bytes.fromhex("".join(names)))  # eight of each name; no object for each name
         if sys.byteorder == "little":
             numbers.byteswap()
-        counters, image, parts = self._counters, self._image, numbers[3::8]
+        counters, image = self._counters, self._image
+        parts: Sequence[int] = numbers[3::8]
+        if marks := [inode * _MIX & 0xFFFFFFFF for inode in inodes]:
+            parts = [part ^ mark for part, mark in zip(parts, marks, strict=True)]
         count = -(-len(image[PRICES_AT:_COSTS_AT].rstrip(b"\0")) // 4)
         costs = struct.unpack_from(f"<{count}f", image, _COSTS_AT)
         if not (min(costs, default=0) >= 0 and max(costs, default=0) <= _LARGEST_COST_NS and sum(costs) >= 0):

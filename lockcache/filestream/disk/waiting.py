@@ -152,7 +152,8 @@ class Waiter:
         self._poll: select.epoll | None = None
         #: Whether there ever was a bell of which somebody may have to remove the name.
         self.has_bell = False
-        #: Whether the one who rang the bell said that all who listened have what they wait for.
+        #: Whether the one who rang the bell that ended the last sleep said that all who listened have what they wait
+        #: for.
         self.is_granted = False
 
     @property
@@ -201,6 +202,7 @@ class Waiter:
         Each event does so once; in a queue, for one waiter.
         """
         now = time.monotonic()
+        self.is_granted = False  # what an earlier bell said is over
         seconds = self.pace.look_after(now - self._began) * (0.5 + random.random() / 2)
         seconds = max(0.0, min(seconds, until - now))
         if self._bell is None and self._pidfd is None:

@@ -15,7 +15,7 @@ import os
 from functools import partial
 from typing import Final
 
-from lockcache.filestream.accounting import ShardChange
+from lockcache.filestream.accounting import ShardChange, bytes_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     WRITE,
@@ -113,12 +113,13 @@ class StagedEntry:
         """Let readers see the entry, in one critical section with giving back what it replaces.
 
         Returns whether that was done: without ``replaces``, not if there is an entry. ``admitted``: the head of the
-        page by which there was room. Raises :class:`OtherPolicyError` if that has changed.
+        page by which there was room. Raises :class:`OtherPolicyError` if that has changed, and by the new one there is
+        none.
         """
         layout, reserved = self._directory.layout, self.reservation
         hold = reserved.hold()
         try:
-            if not reserved.known.startswith(admitted):
+            if not reserved.known.startswith(admitted) and not self._has_room_locked():
                 raise OtherPolicyError
             change = ShardChange(layout, reserved.account, reserved.shard, reserved.known, makes=replaces)
             path = f"{change.entries_folder}/{self._name[2:]}"
@@ -133,6 +134,12 @@ class StagedEntry:
         if fsync:
             fsync_folder_of(layout, path)
         return True
+
+    def _has_room_locked(self) -> bool:
+        """Returns whether the sum, with this write's reservation in it, is at or under the cap that is in force now."""
+        image = self.reservation.page.whole()
+        limit_bytes = self._directory.policy.stated_in(image).limit_bytes
+        return limit_bytes is None or bytes_in(image) <= limit_bytes
 
     def _publish_locked(self, change: ShardChange, path: str, replaced_bytes: int | None) -> None:
         """Put the entry into its place. ``replaced_bytes``: of the one that is there. Requires: shard lock."""

@@ -130,7 +130,7 @@ def _ranked(
     if priority == "lru":
         return Ranked(sorted(found))
     worth = Worth(image)
-    parts, hits, costs = worth.of_all(entry.name for entry in found)
+    parts, hits, costs = worth.of_all(map(_name, found), (entry.inode for entry in found))
     cost_ns, unknown = Prices(layout).cost_ns, [place for place, cost in enumerate(costs) if cost == UNKNOWN]
     for place in unknown:
         between()

@@ -176,6 +176,24 @@ def test_a_server_that_stops_after_it_took_a_request_is_noticed(
     assert "is stopped" in caplog.text  # and not: no answer in time
 
 
+def test_whoever_waits_for_a_holder_that_was_made_later_notices_that_it_is_stopped(
+    place: Path, started: Callable[..., dict[str, Any]]
+) -> None:
+    pid = started(at_once=1)["pid"]
+    with silent_caller() as busy, open_place() as opened:  # which has the only slot
+        before, asked = children_of(pid), {"ask": "compile", "mode": "on", **request()._replace(name="other")._asdict()}
+        with opened.connect(1.0) as first, opened.connect(1.0) as second:
+            for connection in (first, second):
+                wire.send(connection, asked)
+                said = wire.receive_head(connection, time.monotonic() + 5)
+            busy.close()
+            wait_until(lambda: bool({*children_of(pid)} - {*before}))
+            for holder in {*children_of(pid)} - {*before}:
+                os.kill(holder, signal.SIGSTOP)
+            with pytest.raises(OSError, match="is stopped"):
+                asking._receive(second, time.monotonic() + 600, said)
+
+
 def test_a_hung_child_is_noticed_and_killed(
     place: Path, started: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:

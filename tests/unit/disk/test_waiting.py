@@ -70,6 +70,16 @@ def test_a_bell_says_to_all_who_listened_when_it_was_asked_whether_they_have_wha
     assert not late[0].is_granted
 
 
+def test_what_a_bell_said_counts_for_the_sleep_that_it_ended_alone(bell: Path) -> None:
+    waiter = listening(bell)
+    ring(Layout(str(bell.parent)), str(bell), is_granted=lambda: True)
+    assert hears(waiter)
+    assert waiter.is_granted
+    assert waiter.listen()
+    assert not waiter.sleep(0.0)
+    assert not waiter.is_granted
+
+
 def test_who_goes_on_waiting_listens_for_the_next_ring(bell: Path) -> None:
     waiter = listening(bell)
     ring(Layout(str(bell.parent)), str(bell))

@@ -243,6 +243,17 @@ def test_evictions_read_the_records_of_entries_that_none_has_read(directory, mon
     other.close()
 
 
+def test_an_entry_that_replaces_one_whose_record_was_read_is_worth_its_own_cost(directory):
+    for number in range(32):
+        price(directory, b"%d" % number, 10**9 if number else 1, 1000 + number)
+    price(directory, b"in use", 1, time.time())
+    evict_to_limit(directory, directory.usage().total_bytes() - 1)
+    assert present(directory, [b"0", b"in use"]) == [b"in use"]
+    price(directory, b"in use", 10**12, 1000)
+    evict_to_limit(directory, 200)
+    assert present(directory, [b"in use"]) == [b"in use"]
+
+
 @pytest.mark.parametrize(
     "evict", [evict_to_limit, lambda directory, limit: sweep(directory, Goal(limit), lambda: False)]
 )

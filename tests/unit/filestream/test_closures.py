@@ -254,3 +254,13 @@ def test_what_stat_tells_goes_by_the_file_system(
         assert closures(cache).evidence(b"/x.h") is evidence
         monkeypatch.setattr("lockcache.filestream.closures.mount_of", lambda path: None)
         assert closures(cache).evidence(b"/x.h") is Evidence.STAT
+
+
+def test_a_signal_handler_does_not_wait_for_its_own_thread(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        own, name, begun = closures(cache), bytes(32), time.monotonic()
+        with own.turn(name, None) as found:
+            assert found is None
+            with own.turn(name, None) as again:  # as a handler that compiles the same
+                assert again is None
+    assert time.monotonic() - begun < 5

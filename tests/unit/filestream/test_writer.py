@@ -177,6 +177,22 @@ def test_a_write_that_had_its_room_by_another_policy_makes_room_by_the_new_one(c
     assert os.listdir(Layout(str(cache_path)).tmp) == []
 
 
+def test_caps_that_change_in_turns_and_leave_room_keep_no_write_from_its_end(cache_path, monkeypatch):
+    """Each write takes longer than it takes until the next program opens the directory."""
+    write, times = StagedEntry.write, []
+
+    def change(*arguments, **options):
+        write(*arguments, **options)
+        times.append(None)
+        set_policy(cache_path, Policy(1000 + len(times) % 2))
+
+    with FileStreamProgramCache(cache_path, max_size_bytes=1000, lock_timeout_seconds=0.5) as cache:
+        monkeypatch.setattr(StagedEntry, "write", change)
+        cache["k"] = b"y" * 400
+        assert len(times) == 1
+        assert cache["k"] == b"y" * 400
+
+
 def test_a_page_that_is_damaged_while_a_write_has_its_room_keeps_it_from_nothing(cache_path, monkeypatch):
     write = StagedEntry.write
 
