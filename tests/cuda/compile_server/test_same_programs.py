@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Equality for the programs of the stress suite: both of each pair of ``keys``, and the kernels of ``simulate``.
 
-Programs with options that NVRTC goes on with in its process come last, the strongest at the end: after one with
-``optimization_info`` all logs of the process have remarks, after one with ``restrict`` all code is as if with it.
+Each is compiled in a process of its own, in which NVRTC is not loaded yet: after a program with ``optimization_info``
+all logs of a process have remarks, after one with ``restrict`` all code is as if with it, and ``NV_NVVM_VERSION`` is
+read once, as NVRTC is loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from lockcache.compile_server import head_of, read_state
 from lockcache_stress.experiments.keys import pairs
 from lockcache_stress.experiments.simulate import programs as simulated
 from lockcache_stress.gpu import make_slots, need_archs
-from tests.cuda.compile_server.programs import compiled
+from tests.cuda.compile_server.programs import Result, compiled
+from tests.unit.forked import in_child
 
 pytestmark = [
     pytest.mark.cuda,
@@ -35,6 +37,18 @@ IS_WHOLE = os.environ.get("LOCKCACHE_ALL_PAIRS") == "1"
 LIMITS = {"kept_seconds": 0.0, "answer_seconds": 3000.0, "create_seconds": 3000.0, "told_seconds": 3000.0}
 
 
+def tried(*arguments: Any, **options: Any) -> Result | None:
+    """Returns what a program was compiled to; ``None`` for one that NVRTC refuses."""
+    try:
+        return compiled(*arguments, **options)
+    except (CUDAError, RuntimeError, ValueError):
+        return None
+
+
+def archs_here() -> tuple[str, ...]:
+    return tuple(in_child(lambda: need_archs("programs are compiled with")))
+
+
 class Compared:
     """What was compared."""
 
@@ -42,14 +56,14 @@ class Compared:
         self.refused = self.same = 0
 
     def __call__(self, source: str, folder: Path, target: str, names: tuple[str, ...] = (), **options: Any) -> None:
-        """Compile in this process and by the server. A program that NVRTC refuses is counted."""
-        try:
-            plain = compiled(source, folder / "off", "off", target, names, **options)
-        except (CUDAError, RuntimeError, ValueError):
-            self.refused += 1
-            return
-        assert compiled(source, folder / "on", "on", target, names, **options) == plain, (source, target, options)
-        self.same += 1
+        """Compile by the process itself and by the server. A program that NVRTC refuses is counted."""
+        plain, served = (
+            in_child(lambda mode=mode: tried(source, folder / mode, mode, target, names, **options))  # type: ignore[misc]
+            for mode in ("off", "on")
+        )
+        assert served == plain, (source, target, options)
+        self.same += plain is not None
+        self.refused += plain is None
 
     def report(self) -> dict[str, Any]:
         """Print what was compared, and return what the server says."""
@@ -64,12 +78,11 @@ def test_both_programs_of_each_pair_of_keys_are_the_same(
     place: Path, started: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     started(**LIMITS)
-    archs, rng = need_archs("programs are compiled with"), random.Random("served")
+    archs, rng = archs_here(), random.Random("served")
     changes, drawn = pairs._changes(archs), []
     for number in range(200 if IS_WHOLE else 10):
         before = pairs._draw(rng, archs)
         drawn += [before, changes[[*changes][number % len(changes)]](rng, before)]
-    drawn.sort(key=lambda program: [bool(program.fields.get(name)) for name in ("restrict", "optimization_info")])
     compare = Compared()
     for number, program in enumerate(drawn):
         with pairs._surroundings(str(tmp_path), program) as include_path:
@@ -90,7 +103,7 @@ def test_the_kernels_of_simulate_are_the_same(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))  # into which NVRTC unpacks its own headers
     started(**LIMITS)
-    archs, compare = need_archs("programs are compiled with"), Compared()
+    archs, compare = archs_here(), Compared()
     sources = simulated._with_headers(5 if IS_WHOLE else 2, 0)
     for number, source in enumerate(sources.values()):
         for again in (source, source.replace("run", "other")):  # so that one comes after the first of its prefix
