@@ -82,6 +82,8 @@ def test_a_list_with_a_name_that_is_not_utf_8_keeps_no_folder_from_being_laid_do
 
 
 INTO_NOTHING = "< /dev/null > /dev/null 2>&1 & echo $!"
+# Before, it is the shell's child, whose command line has the words before they are expanded.
+UNTIL_IT_RUNS = "; until grep -qx tail /proc/$!/comm; do sleep 0.01; done"
 BACKGROUND = f"sleep 1000 {INTO_NOTHING}"
 
 
@@ -91,7 +93,7 @@ BACKGROUND = f"sleep 1000 {INTO_NOTHING}"
     [
         "mkdir $KERNELS/b; exec 3> $KERNELS/b/f; echo x >&3; mv $KERNELS/b $KERNELS/k1; " + BACKGROUND,
         "mkdir $KERNELS/k1; echo x > $KERNELS/k1/f; cd $KERNELS/k1; " + BACKGROUND,
-        "mkdir $KERNELS/k1; echo x > $KERNELS/k1/f; tail -f $KERNELS/k1/f " + INTO_NOTHING,
+        "mkdir $KERNELS/k1; echo x > $KERNELS/k1/f; tail -f $KERNELS/k1/f " + INTO_NOTHING + UNTIL_IT_RUNS,
         "mkdir $KERNELS/k1; echo x > $KERNELS/k1/f.lock; exec 3< $KERNELS/k1/f.lock; flock 3; " + BACKGROUND,
     ],
     ids=["open", "working directory", "command line", "locked"],

@@ -18,6 +18,7 @@ from typing import Final
 from lockcache.filestream.accounting import ShardChange, bytes_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
+    DISK_FULL,
     WRITE,
     Descriptor,
     Layout,
@@ -129,6 +130,11 @@ class StagedEntry:
             if replaced is not None and not replaces:
                 return False
             self._publish_locked(change, path, replaced)
+        except OSError as error:
+            # In its place, and only what it replaced is not given back: a quota may refuse a write to the page. As a
+            # dropped write it would have to be removed, which such a quota may refuse as well.
+            if reserved.path or error.errno not in DISK_FULL:
+                raise
         finally:
             hold.release()
         if fsync:

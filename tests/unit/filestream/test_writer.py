@@ -11,6 +11,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream import admission
+from lockcache.filestream.accounting import StatePage
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
@@ -128,6 +129,30 @@ def test_a_stuck_lock_does_not_keep_an_entry_from_being_removed(cache, use):
     stuck.close()
     cache.recount()
     assert (cache.stats().bytes, cache.stats().entries) == (0, 0)
+
+
+@pytest.mark.parametrize("cache", [False], indirect=True, ids=["attribute"])
+@pytest.mark.parametrize("older", [None, b"older"])
+def test_what_a_used_up_quota_keeps_from_being_accounted_for_is_stored(cache, monkeypatch, older):
+    """It refuses to copy the block of the page that is written, and a removal as well; btrfs has attributes."""
+    if older is not None:
+        cache["k"] = older
+    add, refused = StatePage.add_locked, []
+
+    def refuse(page, shard, bytes_, entries, known):
+        if bytes_ > 0:
+            return add(page, shard, bytes_, entries, known)
+        refused.append(bytes_)
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(StatePage, "add_locked", refuse)
+    cache["k"] = b"newer"
+    assert refused
+    assert cache["k"] == b"newer"
+    assert cache.stats().dropped_writes == 0
+    monkeypatch.undo()
+    assert all(repair.drift_bytes >= 0 for repair in cache.recount())
+    assert cache["k"] == b"newer"
 
 
 @pytest.mark.parametrize("fsync", [False, True])
