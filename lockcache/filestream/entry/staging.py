@@ -129,12 +129,13 @@ class StagedEntry:
             replaced = change.bytes_of(self._name, path) if is_there else None
             if replaced is not None and not replaces:
                 return False
-            self._publish_locked(change, path, replaced)
-        except OSError as error:
-            # In its place, and only what it replaced is not given back: a quota may refuse a write to the page. As a
-            # dropped write it would have to be removed, which such a quota may refuse as well.
-            if reserved.path or error.errno not in DISK_FULL:
-                raise
+            try:
+                self._publish_locked(change, path, replaced)
+            except OSError as error:
+                # In its place, and only what it replaced is not given back: a quota may refuse a write to the page. As
+                # a dropped write it would have to be removed, which such a quota may refuse as well.
+                if reserved.path or error.errno not in DISK_FULL:
+                    raise
         finally:
             hold.release()
         if fsync:
