@@ -187,7 +187,7 @@ def test_a_browser_shows_a_running_daemons_page_and_runs_nothing_of_it(tmp_path:
         read = Reader(dom)
         assert "<title>all well: lockcache-daemon on " in dom
         assert read.tags["script"] == 0
-        assert (read.tags["section"], read.tags["svg"], read.tags["table"]) == (3, 6, 7)
+        assert (read.tags["section"], read.tags["svg"], read.tags["table"]) == (3, 6, 8)
         for words in (str(plain), str(evil), "of 1.0 MB", "100.0%", "10 hits, 0 misses", "cubin sm_90"):
             assert words in read.text, words
         most_expensive = entry_name(b"299")[:12]
