@@ -106,7 +106,7 @@ def ring(layout: Layout, path: str, *, is_queue: bool = False, is_granted: Calla
         with bell as fd:
             if not is_queue:
                 layout.reach.unlink(path)  # before they wake: a listener that goes on waiting needs a new one
-                if is_granted is not None and is_granted():
+                if is_granted is not None and _is_fifo(fd) and is_granted():
                     os.write(fd, b".")  # which nobody reads: it is there for all
             # Unread bytes are of waiters that were woken and are stopped, or gone.
             elif _is_fifo(fd) and _unread_bytes(fd) < _MOST_UNREAD_BYTES:

@@ -131,9 +131,14 @@ class Model(NamedTuple):
         then = "sum" if process.then == "account" else ""
         slot = state.page[process.shard]
         if process.then == "publishing" and process.limit != state.cap:  # by this one there may be no room for it
-            yield READ, 0, _set(state, number, process._replace(at="unlock", then="lowered"))
+            yield READ, 0, _set(state, number, process._replace(at="again", read=slot))
             return
         yield READ, 0, _set(state, number, process._replace(at=process.then, then=then, read=slot))
+
+    def _again(self, state: State, number: int, process: Process) -> Steps:
+        """Read the sum under the shard's lock, since the cap is another one than that by which there was room."""
+        at, then = ("unlock", "lowered") if state.accounted > state.cap else ("publishing", "")
+        yield READ, 0, _set(state, number, process._replace(at=at, then=then))
 
     def _account(self, state: State, number: int, process: Process) -> Steps:
         slot = process.read.plus(process.blocks, process.entries)
@@ -346,6 +351,7 @@ _LOCKED: Final = {
 _METHODS: Final = {
     **dict.fromkeys(_LOCKED, "_begin"),
     "unread": "_read",
+    "again": "_again",
     "account": "_account",
     "unlock": "_unlock",
     "peek": "_peek",
