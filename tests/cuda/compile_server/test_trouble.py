@@ -190,7 +190,8 @@ def test_whoever_waits_for_a_holder_that_was_made_later_notices_that_it_is_stopp
             wait_until(lambda: bool({*children_of(pid)} - {*before}))
             for holder in {*children_of(pid)} - {*before}:
                 os.kill(holder, signal.SIGSTOP)
-            with pytest.raises(OSError, match="is stopped"):
+            # Or the server, to which a holder that was stopped before it had begun is one that failed, says so first.
+            with pytest.raises(OSError, match=r"is stopped|the connection ended"):
                 asking._receive(second, time.monotonic() + 600, said)
 
 
