@@ -16,7 +16,7 @@ from tests.docs.pages import PROJECT
 
 # Commands that go on until they are ended run once instead, with the same settings, directories and budgets.
 _ENDLESS: Final = (
-    (re.compile(r"^lockcache-daemon\b(?!.*--(once|dry-run|help)).*(?<!&)$"), " --dry-run"),
+    (re.compile(r"^lockcache-daemon\b(?! files)(?!.*--(once|dry-run|help)).*(?<!&)$"), " --dry-run"),
     (re.compile(r"^lockcache top\b(?!.*--once).*$"), " --once"),
 )
 _HANG_SECONDS: Final = 300

@@ -4,7 +4,7 @@
 `python -m tests.docs.follow_page PAGE FOLDER` follows a page in an empty folder, with the lockcache of that Python. In
 a folder that an earlier start left, it is the second start: the Python blocks are run again, on what the first ones
 stored. A console block is a session that was typed once, with the numbers of the first time, except on the pages that a
-newcomer types twice. Setups stand for what the reader's machine has; the first start made it.
+newcomer types twice.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,11 +56,11 @@ def follow(page: Path, root: Path) -> None:
 
 
 def _can_run(block: Block) -> bool:
-    return not block.no_run and not (block.needs and shutil.which(block.needs) is None)
+    return not block.no_run and (not block.needs or bool(shutil.which(block.needs) or find_spec(block.needs)))
 
 
 def _is_of_the_first_start(block: Block) -> bool:
-    return block.is_setup or (block.language == "console" and block.page not in TYPED_AGAIN)
+    return block.language == "console" and block.page not in TYPED_AGAIN
 
 
 def _run(block: Block, console: Console, names: dict[str, Any], root: Path) -> None:

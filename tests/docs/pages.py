@@ -4,11 +4,8 @@
 A block may have comments in front, which no reader sees::
 
     <!-- no-run: why it cannot run here -->
-    <!-- needs: PROGRAM -->       run only where that program is installed
+    <!-- needs: NAME -->          run only where that program or Python module is installed
     <!-- file: NAME -->           not run but written to that file, for the blocks behind it
-    <!-- setup:                   run as if it were a console block
-    $ command
-    -->
 """
 
 from __future__ import annotations
@@ -25,16 +22,15 @@ _AT_THE_TOP: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 PAGES: Final = sorted([*(PROJECT / page for page in _AT_THE_TOP), *(PROJECT / "docs").rglob("*.md")])
 #: What a newcomer begins with.
 BY_NEWCOMERS: Final = [PROJECT / page for page in ("README.md", "docs/quickstart.md", "docs/guides/cuda-core.md")]
-#: Pages that say all that they need, and whose commands are run again at the second start. Not the guide to frameworks,
-#: which imports a cache that Triton filled.
+#: Pages whose commands are run again at the second start, and which use no folder outside of the one they are run in.
 TYPED_AGAIN: Final = [
-    *(PROJECT / page for page in ("README.md", "docs/quickstart.md", "docs/cli.md")),
-    *(page for page in sorted((PROJECT / "docs" / "guides").glob("*.md")) if page.name != "frameworks.md"),
+    *(PROJECT / page for page in ("README.md", "docs/quickstart.md", "docs/cli.md", "docs/daemon.md")),
+    *(PROJECT / page for page in ("docs/eviction.md", "docs/operations/group-sharing.md")),
+    *sorted((PROJECT / "docs" / "guides").glob("*.md")),
 ]
 
 _BLOCK: Final = re.compile(
     r"^(?P<indent> *)(?P<fence>```+)(?P<language>[^\n]*)\n(?P<text>.*?)^(?P=indent)(?P=fence) *$"
-    r"|^<!-- setup:\n(?P<setup>.*?)^-->$"
     r"|^<!-- (?P<mark>no-run|needs|file): (?P<value>.*?) -->$",
     re.MULTILINE | re.DOTALL,
 )
@@ -51,7 +47,6 @@ class Block:
     no_run: str = ""
     needs: str = ""
     file: str = ""
-    is_setup: bool = False
 
     def __str__(self) -> str:
         return f"{name(self.page)}:{self.line}"
@@ -63,15 +58,13 @@ def name(page: Path) -> str:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Yields every block of a page, in order; setups are console blocks."""
+    """Yields every block of a page, in order."""
     text = page.read_text()
     marks: dict[str, str] = {}
     for match in _BLOCK.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         if match["mark"]:
             marks[match["mark"].replace("-", "_")] = match["value"]
-        elif match["setup"] is not None:
-            yield Block(page, line, "console", match["setup"], is_setup=True)
         else:
             block = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
             yield Block(page, line, match["language"].strip(), block, **marks)

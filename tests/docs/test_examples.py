@@ -35,6 +35,18 @@ def test_the_examples_of_a_page_run_in_order_and_say_what_it_shows_twice(page: P
     follow_twice(sys.executable, page, tmp_path)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("framework", ["jax", "triton"])
+def test_what_needs_a_framework_runs_where_it_is_installed(framework: str, tmp_path: Path) -> None:
+    environment = PROJECT / "build" / "frameworks" / framework
+    if not (environment / "stamp").exists():
+        pytest.skip(f"{framework} is not installed: make frameworks FRAMEWORKS={framework}")
+    follow_twice(
+        environment / "bin" / "python", PROJECT / "docs" / "guides" / "frameworks" / f"{framework}.md", tmp_path
+    )
+
+
 @pytest.mark.parametrize("block", EXAMPLES, ids=str)
 def test_a_block_of_code_has_a_language_that_is_run_or_read(block: Block) -> None:
     assert block.language in LANGUAGES
@@ -52,9 +64,8 @@ def test_few_blocks_cannot_run_here() -> None:
 
 @pytest.mark.parametrize("page", TYPED_AGAIN, ids=name)
 def test_a_page_shows_all_that_its_examples_need(page: Path) -> None:
-    """Nothing that a reader cannot see: no setup, no file without its name in the text, no folder that we move."""
+    """Nothing that a reader cannot see: no file without its name in the text, no folder that we move."""
     text, shown = page.read_text(), [block for block in blocks(page) if not block.no_run]
-    assert [str(block) for block in shown if block.is_setup] == []
     assert [block.file for block in shown if block.file and f"`{block.file}`" not in text] == []
     moved = [
         block
