@@ -7,7 +7,8 @@ written somewhere: strings in macros that lead out are followed, and macros that
 are refused. Stated in the log, because such a fingerprint takes half a second for a whole toolkit, and 8 ms when
 nothing changed; bounded, because one of the directories is the source's, which may be anything.
 
-Not promised: to see a ``..`` that is composed of single dots.
+Not promised: to see a ``..`` that is composed of single dots; nor entries and own files of a cache that lies in one of
+those directories, which programs replace while this one compiles.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ _SAID_LIMIT = 1024
 
 #: Files that one fingerprint may take from trees. A CUDA toolkit has 2,500; this many take 4 s to read.
 _TREE_FILES_LIMIT = 20_000
+
+#: What a cache directory of lockcache has. The working directory of a program often has one.
+_CACHE_NAMES = frozenset({b"CACHEDIR.TAG", b"entries", b"lockcache", b"tmp"})
 
 
 class Tree(NamedTuple):
@@ -82,7 +86,11 @@ class Widening:
             if place in seen:  # a link to a directory above
                 continue
             seen.add(place)
-            for name in self._observer.names(directory):
+            names = self._observer.names(directory)
+            passed_over = _CACHE_NAMES if _CACHE_NAMES.issubset(names) else ()
+            for name in names:
+                if name in passed_over:
+                    continue
                 path = os.path.join(directory, name)
                 if os.path.isdir(path):
                     pending.append(path)

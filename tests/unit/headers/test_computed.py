@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lockcache import FileStreamProgramCache
 from lockcache.errors import UncacheableError
 from lockcache.headers import computed, fingerprint
 from tests.unit.headers.trees import Tree, changes, rewrites
@@ -73,6 +74,18 @@ def test_too_many_files_for_a_computed_name_are_refused(tree: Tree, monkeypatch:
     with pytest.raises(UncacheableError, match=r"#include M.*more than 5.*Name the header literally"):
         fingerprint("#include M")
     assert fingerprint("#include M", no_source_include=True)
+
+
+def test_entries_of_a_cache_below_the_working_directory_do_not_count(tree: Tree) -> None:
+    FileStreamProgramCache("kernels").close()
+
+    def store() -> None:
+        with FileStreamProgramCache("kernels") as cache:
+            cache["key"] = b"code"
+
+    assert not changes("#include M", store)
+    assert changes("#include M", lambda: tree({"kernels/h.h": ""}))
+    assert changes("#include M", lambda: tree({"other/entries/h.h": "", "other/lockcache/state": ""}))
 
 
 def test_a_loop_of_links_ends_for_a_computed_name(tree: Tree) -> None:
