@@ -79,17 +79,26 @@ def complete_name(ctx: click.Context, param: click.Parameter, text: str) -> list
         return []
 
 
-def _called(layout: Layout, label: str) -> str | None:
+def is_called(label: str, text: str) -> bool:
+    """Returns whether an entry of this label is the kernel, or the template before its ``<``, that ``text`` names."""
+    return label == text or any(text in (each, each.partition("<")[0]) for each in label.split(", "))
+
+
+def _called(layout: Layout, text: str) -> str | None:
     """Returns the only entry of this name; ``None`` if there is none. Reads all entries."""
-    if label == UNKNOWN:  # an empty filter would match all
+    if text == UNKNOWN:  # an empty filter would match all
         return None
-    pattern = Selection(label=(_WILD.sub("[\\g<0>]", label),))
+    pattern = Selection(label=("*" + _WILD.sub("[\\g<0>]", text) + "*",))
     with step_bar("looking for the name", SHARDS) as advance:
-        called = select_entries(layout, pattern, time.time_ns(), lambda: advance(1))
-        names = sorted(found.name for found in islice(called, _MOST_NAMED))
+        labels = [
+            (found.name, (described.label or "") if (described := describe_entry(layout, found)) else "")
+            for found in select_entries(layout, pattern, time.time_ns(), lambda: advance(1))
+        ]
+    names = sorted(name for name, label in labels if label == text)
+    names = (names or sorted(name for name, label in labels if is_called(label, text)))[:_MOST_NAMED]
     if len(names) > 1:
         hashes = ", ".join(each[:12] for each in names)
-        raise click.BadParameter(f"several entries are called {label!r}: {hashes}; give one hash", param_hint="KEY")
+        raise click.BadParameter(f"several entries are called {text!r}: {hashes}; give one hash", param_hint="KEY")
     return names[0] if names else None
 
 

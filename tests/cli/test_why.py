@@ -90,6 +90,23 @@ def test_a_name_that_several_entries_have_asks_about_its_latest_miss(filled: Pat
     assert "several entries are called 'saxpy'" in ended.stderr
 
 
+def test_a_kernel_is_named_by_any_of_its_names_or_by_its_template(cache_path: Path) -> None:
+    label = "scale<float>, scale<int>, shift[*]"
+    with FileStreamProgramCache(cache_path) as cache:
+        compiled(cache, "several", label=label)
+        compiled(cache, "longer", label="rescale<float>")
+    for asked in ("scale<int>", "scale", "shift[*]", label):
+        assert [miss["label"] for miss in why(asked, cache_path)] == [label]
+        assert run("inspect", asked, cache_path).stdout.splitlines()[0].endswith(entry_name(b"several"))
+    (cache_path / "lockcache" / "misses").unlink()
+    assert [miss["label"] for miss in why("scale", cache_path)] == [label]
+    for asked in ("scal", "float", "shift"):
+        assert f"there is no entry '{asked}'" in run("inspect", asked, cache_path).stderr
+    with FileStreamProgramCache(cache_path) as cache:
+        compiled(cache, "exact", label="scale")
+    assert run("inspect", "scale", cache_path).stdout.splitlines()[0].endswith(entry_name(b"exact"))
+
+
 def test_an_entry_whose_miss_is_forgotten_still_says_what_its_key_was_made_of(filled: Path) -> None:
     (filled / "lockcache" / "misses").unlink()
     [found] = why("last", filled)

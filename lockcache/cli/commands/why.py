@@ -13,7 +13,7 @@ import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.key_argument import complete_name, key_name, resolve_name
+from lockcache.cli.key_argument import complete_name, is_called, key_name, resolve_name
 from lockcache.cli.open_directory import are_swapped, default_cache, look
 from lockcache.cli.output import elapsed, plain, print_json
 from lockcache.cli.progress import step_bar
@@ -213,7 +213,7 @@ def _of_key(layout: Layout, key: str, misses: list[Miss]) -> _Asked:
     try:
         name = resolve_name(layout, key)
     except click.BadParameter:  # several entries have the name, or none has it any more: the latest miss of that kernel
-        called = next((miss for miss in misses if miss.label == key), None)
+        called = next((miss for miss in misses if is_called(miss.label, key)), None)
         if called is None:
             raise
         return _of_miss(layout, called, misses)
