@@ -13,9 +13,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from lockcache_stress.processes import MOST_STRETCHED
+
 MIB = 1024 * 1024
 
-#: The time that a run may add to its own on a machine that is too slow or too busy to prove anything before.
+#: The time that a run may add to its own, of :class:`.Patience`, where it was too short to prove anything.
 OVERTIME_SECONDS = 10.0
 
 #: The counters that must not be zero in any run, which would prove nothing otherwise.
@@ -87,7 +89,7 @@ class Plan(_Conditions):
 
     def latest_stop_us(self) -> int:
         """Returns the time at which workers that begin now end by themselves, because their parent must be dead."""
-        return now_us() + int((self.seconds + 2 * OVERTIME_SECONDS) * 1e6)
+        return now_us() + int((self.seconds + 2 * MOST_STRETCHED * OVERTIME_SECONDS) * 1e6)
 
     def key(self, index: int) -> bytes:
         """Returns the cache key number ``index`` of the plain byte scenarios."""

@@ -8,29 +8,79 @@ waiting.
 Whatever ends the ``with`` block of a :class:`Group` (Ctrl-C, a member that dies or hangs, an error), no member is left.
 The herd, the GPU kit and the benchmark rely on this, whose members do a fixed piece of work. The workers of a scenario,
 which share counters and are sampled, are in :mod:`lockcache_stress.run.workers`.
+
+A limit finds a process that hangs, and not a machine that is busy: :class:`Patience`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
+import psutil
+
 _PR_SET_PDEATHSIG: Final = 1
 # Importing cuda.core in 64 processes on two busy cores takes minutes; a lease that hangs would be waited for for ever.
 _LIMIT_SECONDS: Final = 300.0
+# A look lists all processes, and reads a file of each thread below this one.
+_LOOK_SECONDS: Final = 1.0
+#: The most by which a limit is stretched.
+MOST_STRETCHED: Final = 20
 
 
-@contextmanager
+class Patience:
+    """A limit of time, which passes while all of this process and those below it that want a processor have one.
+
+    With forty processes on two cores an operation that needs 0.3 s of a processor takes half a minute: a limit in the
+    wall's time that finds a hang soon would judge the machine. So the kernel's count of how long each thread was ready
+    to run and did not is taken off, of the thread that waited longest, since the others may wait for it. Nothing is
+    taken off while all sleep, as processes do that wait for each other for ever.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """``seconds`` are stretched :data:`MOST_STRETCHED` times at most, for threads that run in a circle."""
+        self._seconds = seconds
+        self._began = self._looked_at = time.monotonic()
+        # By thread; none before the first look, until which all time counts.
+        self._delays: dict[int, float] = {}
+        self._passed_seconds = 0.0
+
+    def is_over(self) -> bool:
+        """Returns whether the time is up. To be asked again and again: what is seen between two looks is taken off."""
+        now = time.monotonic()
+        if now - self._looked_at < min(_LOOK_SECONDS, self._seconds):
+            return False
+        before, self._delays = self._delays, _delays()
+        grown = (delay - before.get(thread, delay) for thread, delay in self._delays.items())
+        self._passed_seconds += max(0.0, now - self._looked_at - max(grown, default=0.0))
+        self._looked_at = now
+        return self._passed_seconds >= self._seconds or now - self._began > self._seconds * MOST_STRETCHED
+
+
+def _delays() -> dict[int, float]:
+    """Returns the seconds for which each thread of this process and of those below it was ready and did not run."""
+    found = {}
+    own = psutil.Process()
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(OSError):  # it has ended
+            for thread in os.listdir(f"/proc/{process.pid}/task"):
+                with open(f"/proc/{process.pid}/task/{thread}/schedstat") as file:
+                    found[int(thread)] = int(file.read().split()[1]) / 1e9
+    return found
+
+
+@contextlib.contextmanager
 def interrupts_blocked() -> Iterator[None]:
     """Block SIGINT, so that processes that are started in this block inherit the mask and never get the signal.
 
@@ -52,10 +102,10 @@ def start_pool(processes: int) -> Pool:
 
 
 def wait_until(condition: Callable[[], object], seconds: float, *, every_seconds: float = 0.01) -> bool:
-    """Wait until ``condition()``, for at most ``seconds``. Returns whether it came true."""
-    deadline = time.monotonic() + seconds
+    """Wait until ``condition()``, for at most ``seconds`` of :class:`Patience`. Returns whether it came true."""
+    patience = Patience(seconds)
     while not condition():
-        if time.monotonic() > deadline:
+        if patience.is_over():
             return False
         time.sleep(every_seconds)
     return True
@@ -148,13 +198,12 @@ class Group:
         members are needed.
         """
         found: list[Any] = []
-        missing, deadline = set(self._processes), time.monotonic() + self._limit_seconds
+        missing, patience = set(self._processes), Patience(self._limit_seconds)
         while missing:
-            left_seconds = max(0.0, deadline - time.monotonic())
-            heard = wait(list(missing), left_seconds if meanwhile is None else min(left_seconds, every_seconds))
+            heard = wait(list(missing), _LOOK_SECONDS if meanwhile is None else every_seconds)
             if meanwhile is not None:
                 meanwhile()
-            if not heard and time.monotonic() >= deadline:
+            if patience.is_over() and not heard:
                 self._bury(missing, f"still hung after {self._limit_seconds:.0f} s")
                 missing = set()
             for connection in [known for known in missing if known in heard]:

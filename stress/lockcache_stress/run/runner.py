@@ -15,6 +15,7 @@ from glob import glob
 from typing import Any, Final
 
 from lockcache_stress.plan import ALWAYS_NEEDED, OVERTIME_SECONDS, Plan
+from lockcache_stress.processes import Patience
 from lockcache_stress.run.counters import Counters, Latencies
 from lockcache_stress.run.outcome import Outcome
 from lockcache_stress.run.sampler import Sampler
@@ -47,10 +48,13 @@ def run(plan: Plan, *, kills: int, is_own_mount: bool, progress: Progress) -> Ou
 def _watch(plan: Plan, workers: Workers, sampler: Sampler, kill_times: list[float], progress: Progress) -> None:
     began = shown = time.monotonic()
     kills = len(kill_times)
+    overtime: Patience | None = None
     while workers.is_working():
         passed = time.monotonic() - began
-        if passed > plan.seconds and (passed > plan.seconds + OVERTIME_SECONDS or _has_evidence(plan, workers, kills)):
-            return
+        if passed > plan.seconds:
+            overtime = overtime or Patience(OVERTIME_SECONDS)
+            if overtime.is_over() or _has_evidence(plan, workers, kills):
+                return
         if plan.fail_fast and _is_wrong(plan, workers, sampler):
             return
         if plan.samples:
@@ -92,8 +96,12 @@ def _gather(outcome: Outcome, counters: Counters) -> None:
 
 
 def read_findings(control: str) -> list[dict[str, Any]]:
-    """Returns the findings that workers wrote; an incomplete last line is left out."""
+    """Returns the findings that workers wrote, and where those were that hung; an incomplete last line is left out."""
     found: list[dict[str, Any]] = []
+    for path in sorted(glob(os.path.join(control, "stacks-*"))):
+        with open(path, errors="replace") as file:
+            if stacks := file.read():
+                found.append({"error": f"worker {path.rpartition('-')[2]} hung:\n{stacks}"})
     for path in sorted(glob(os.path.join(control, "findings-*.jsonl"))):
         with open(path) as file:
             found.extend(json.loads(line) for line in file if line.endswith("\n"))

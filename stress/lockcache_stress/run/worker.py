@@ -8,10 +8,12 @@ dies, or with an error, which it writes down before.
 from __future__ import annotations
 
 import copy
+import faulthandler
 import json
 import logging
 import os
 import random
+import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -270,9 +272,16 @@ class Worker:
         return stamp
 
 
+def stacks_path(plan: Plan, writer: int | str) -> str:
+    """Returns the file into which a worker writes where its threads are when it gets SIGUSR1; a pattern for ``*``."""
+    return os.path.join(plan.control, f"stacks-{writer}")
+
+
 def run_worker(plan: Plan, writer: int, index: int, epoch_us: int) -> None:
     """Run a worker process from start to end."""
     die_with_parent()
+    stacks = open(stacks_path(plan, writer), "wb")  # noqa: SIM115 - for the signal, until the process ends
+    faulthandler.register(signal.SIGUSR1, stacks)
     plant_bug(FAULTS.get(plan.plant or ""))
     if plan.extra.get("damages"):
         logging.getLogger("lockcache").setLevel(logging.ERROR)  # every damaged entry logs a warning, as expected here

@@ -17,18 +17,21 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from glob import glob
 from multiprocessing.process import BaseProcess
 from typing import Final
 
 from lockcache_stress.plan import Plan, now_us
 from lockcache_stress.processes import start_process, wait_until
 from lockcache_stress.run.counters import Counters
-from lockcache_stress.run.worker import run_worker
+from lockcache_stress.run.worker import run_worker, stacks_path
 
 # Spawning 32 interpreters on two cores takes some ten seconds; on a loaded or emulated machine it takes much longer.
 _READY_SECONDS: Final = 180.0
 # The time after the stop time in which a worker may finish its operation, such as a compilation or a put that waits.
 _GRACE_SECONDS: Final = 30.0
+# The time in which a worker that hangs may write its stacks.
+_STACKS_SECONDS: Final = 2.0
 
 
 class Workers(ABC):
@@ -77,10 +80,25 @@ class Workers(ABC):
         self.counters.start(now_us(), self._plan.latest_stop_us())
 
     def finish(self) -> None:
-        """Have all workers end, and wait. A worker that does not end in time is a death, and ends with the block."""
+        """Have all workers end, and wait. A worker that does not end in time is a death, and ends with the block.
+
+        Where its threads are is a finding.
+        """
         self.counters.stop()
-        wait_until(lambda: not self.is_working(), _GRACE_SECONDS)
-        self.deaths += [f"{name} still hung {_GRACE_SECONDS:.0f} s after its time" for name in self.hung()]
+        if not wait_until(lambda: not self.is_working(), _GRACE_SECONDS):
+            self.deaths += [f"{name} still hung {_GRACE_SECONDS:.0f} s after its time" for name in self.hung()]
+            self._write_stacks()
+
+    def _write_stacks(self) -> None:
+        """Have the workers that are still at work write where their threads are, for :func:`.runner.read_findings`."""
+        pids = list(self.pids())
+        for pid in pids:
+            os.kill(pid, signal.SIGUSR1)
+
+        def have_written() -> bool:
+            return sum(map(bool, map(os.path.getsize, glob(stacks_path(self._plan, "*"))))) >= len(pids)
+
+        wait_until(have_written, _STACKS_SECONDS)
 
 
 class SpawnedWorkers(Workers):
