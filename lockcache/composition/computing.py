@@ -74,11 +74,12 @@ class SharedComputations(ProgramCacheResource):
             loaded = self._parts.once.load(name)
         if loaded is None:
             refuse_reentrance(self, raw)
-            outcome = self._parts.once.wait_or_turn(name, label, partial(key_in_words, key))
+            stated = statement_of(raw, label) if label else known_statement(raw)
+            shown = label or ("" if stated is None else stated.label)
+            outcome = self._parts.once.wait_or_turn(name, shown, partial(key_in_words, key))
             if isinstance(outcome, LeaseTurn) and self._backed is not None:
                 outcome = self._backed.joined(outcome)
             if isinstance(outcome, LeaseTurn):
-                stated = statement_of(raw, label) if label else known_statement(raw)
                 publish = partial(self._publish_in, outcome, stated)
                 turn = Turn(publish if namespace == "" else in_namespace(namespace, publish), outcome.end)
                 outcome.begin()

@@ -33,7 +33,7 @@ class LazyProgram(OwnProgram):  # type: ignore[misc] # cuda.core is untyped
             super().__init__(code, code_type, options)  # which refuses them
         self._code, self._code_type, self._options = code, code_type, options
         # cuda.core reads some of the options in its constructor and some when it compiles.
-        self._options_then = _state(options)
+        self._options_then = [value[:] if type(value) is list else value for value in vars(options).values()]
         self._options_made: ProgramOptions | None = None
         self._is_made = self._is_closed = False
         if not _can_wait(code, code_type, options):
@@ -56,7 +56,7 @@ class LazyProgram(OwnProgram):  # type: ignore[misc] # cuda.core is untyped
 
     def _has_new_options(self) -> bool:
         """Returns whether the options were changed since the constructor."""
-        return _state(self._options) != self._options_then
+        return [*vars(self._options).values()] != self._options_then
 
     def _made_compile(self, target_type: Any, names: Any, logs: Any, cache: Any) -> Any:
         self._make()
@@ -91,11 +91,6 @@ class LazyProgram(OwnProgram):  # type: ignore[misc] # cuda.core is untyped
     def __repr__(self) -> str:
         self._make()
         return str(super().__repr__())
-
-
-def _state(options: ProgramOptions) -> list[Any]:
-    """Returns the values of all options, for a comparison."""
-    return [value[:] if type(value) is list else value for value in vars(options).values()]
 
 
 def _can_wait(code: object, code_type: object, options: ProgramOptions) -> bool:

@@ -20,7 +20,6 @@ from cuda.core.typing import CompilerBackendType
 from lockcache import serving
 from lockcache.arguments import is_disabled
 from lockcache.errors import UncacheableError
-from lockcache.explain import statement_of
 from lockcache.keys import link_key
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
 from lockcache.serving import watch
@@ -112,8 +111,7 @@ class Linker(cuda.core.Linker):  # type: ignore[misc] # cuda.core is untyped
 
     def _cached(self, inputs: _Inputs, target_type: str, key: bytes, cache: ProgramCacheResource) -> ObjectCode:
         """Returns what is stored under the key; links only if no other process has done so or is doing so."""
-        stated = statement_of(key)
-        found = cache.begin(key, label=stated.label if stated is not None else "")
+        found = cache.begin(key)
         if isinstance(found, Entry):
             self._hit_logs = inputs.logs_of(found, target_type)
             return inputs.wrap(found.code, target_type)

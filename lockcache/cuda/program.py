@@ -172,7 +172,7 @@ class _Compilation:
                 return self._wrap(found)
         try:
             compute = partial(self._compute, cache, is_whole)
-            entry = cache.get_or_compute_entry(self._keys.key, compute, label=self._label(), is_whole=is_whole)
+            entry = cache.get_or_compute_entry(self._keys.key, compute, is_whole=is_whole)
         except _StoredElsewhere as stored:
             entry = stored.entry
         except _NotToKeepError as result:

@@ -19,14 +19,14 @@ __all__ = ["SECRET_NAME", "holds_secret", "secrets_in"]
 SECRET_NAME: Final = (
     r"secret|token|pass|pwd|credential|auth|bearer|cookie|session|signature|salt|key|private|\bpin\b|\bsig\b"
 )
-# All are bounded: a text of a program may be long, and is searched in linear time.
-_ASSIGNED: Final = re.compile(
-    rf"(?:{SECRET_NAME})[\w.-]{{0,64}}['\"]?\s*[=:]\s*[^\s=:]"
-    rf"|(?<!\S)--?[\w-]{{0,64}}(?:{SECRET_NAME})[\w-]{{0,64}}\s+\S",
-    re.IGNORECASE,
+# All are bounded: a text of a program may be long, and is searched in linear time. They are compiled at their first
+# use: that takes longer than opening a cache, and a program that only reads has none.
+_ASSIGNED: Final = (
+    rf"(?i)(?:{SECRET_NAME})[\w.-]{{0,64}}['\"]?\s*[=:]\s*[^\s=:]"
+    rf"|(?<!\S)--?[\w-]{{0,64}}(?:{SECRET_NAME})[\w-]{{0,64}}\s+\S"
 )
-_FORMS: Final = re.compile(
-    r"://[^/\s@]+@"  # a user in a URL, mostly with a password
+_FORMS: Final = (
+    r"(?i)://[^/\s@]+@"  # a user in a URL, mostly with a password
     r"|://[^/\s:@]{0,64}:(?!\d{1,5}/)[^@\n]{1,200}@"  # whose password may have anything in it
     r"|(?<!\S)[\w.+-]{1,64}:[^\s@/:]{1,64}@(?!sha\d)[\w.-]"  # without a scheme, and not an image by its digest
     r"|hooks\.slack\.com/|\bweb-?hooks?\w{0,4}/[\w/@.-]{8}|\bwebhook\.office"
@@ -35,12 +35,11 @@ _FORMS: Final = re.compile(
     # Options without a word for it: -u user:password, and what programs take for one behind a single letter.
     r"|(?<!\S)(?:-u|--(?:proxy-)?user)[\s=]*(?!\d+:\d)[^\s:=]{1,64}:[^\s:/]"
     r"|\b(?:sshpass|mysql(?:dump|admin|import|show)?|mariadb(?:-[a-z]{1,10})?|(?:redis|valkey)-cli|mongo[a-z]{0,8}"
-    r"|smbclient|(?:docker|podman|helm|skopeo|buildah)(?:\s+registry)?\s+login)\s(?:[^\n]{0,200}?\s)??-[apw]\s*\S",
-    re.IGNORECASE,
+    r"|smbclient|(?:docker|podman|helm|skopeo|buildah)(?:\s+registry)?\s+login)\s(?:[^\n]{0,200}?\s)??-[apw]\s*\S"
 )
 # Tokens as those who issue them write them, so that a kernel's name is not taken for one: AWS, GCP, Azure, GitHub,
 # GitLab, PyPI, npm, Docker, Slack, Hugging Face, NVIDIA, OpenAI and others.
-_TOKENS: Final = re.compile(
+_TOKENS: Final = (
     r"\bA(?:KIA|SIA|BIA|CCA)[0-9A-Z]{12}"
     r"|\b(?:AIza|ya29\.|1//0|GOCSPX-)[\w-]{12}"
     r"|\dQ~[\w.~-]{24}"
@@ -57,21 +56,19 @@ _TOKENS: Final = re.compile(
     r"|\beyJ[\w-]{8,1000}\.[\w-]"  # JSON, as it begins in base64
 )
 # The form of a secret key of AWS: 40 letters of base64, upper and lower, and digits.
-_AWS: Final = re.compile(
-    r"(?<![\w/+])(?=[\w/+]*[0-9])(?=[\w/+]*[a-z])(?=[\w/+]*[A-Z])[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![\w/+])"
-)
+_AWS: Final = r"(?<![\w/+])(?=[\w/+]*[0-9])(?=[\w/+]*[a-z])(?=[\w/+]*[A-Z])[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![\w/+])"
 
 
 # What follows these names is where a secret stands, and not one.
-_PLACE: Final = re.compile(r"(?:file|path|dir)['\"]?\s*[=:\s]", re.IGNORECASE)
-_URL: Final = re.compile(r"://([^\s?#]{1,2000})")
+_PLACE: Final = r"(?i)(?:file|path|dir)['\"]?\s*[=:\s]"
+_URL: Final = r"://([^\s?#]{1,2000})"
 # A part of a URL's path that nobody chose for its meaning.
-_RANDOM: Final = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[\w~=-]{20,}", re.ASCII)
+_RANDOM: Final = r"(?a)(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[\w~=-]{20,}"
 
 
 def holds_secret(text: str) -> bool:
     """Returns whether a text has the form of a secret, or one in it."""
-    return any(form.search(text) is not None for form in (_ASSIGNED, _FORMS, _TOKENS, _AWS)) or any(_in_paths(text))
+    return any(re.search(form, text) is not None for form in (_ASSIGNED, _FORMS, _TOKENS, _AWS)) or any(_in_paths(text))
 
 
 def secrets_in(words: list[str]) -> list[tuple[int, int]]:
@@ -97,12 +94,12 @@ def _places_in(text: str) -> Iterator[tuple[int, int]]:
     yield from _in_paths(text)
 
 
-def _places(form: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
+def _places(form: str, text: str) -> Iterator[tuple[int, int]]:
     """Yields where a secret begins, and where at least its first character is."""
-    for match in form.finditer(text):
+    for match in re.finditer(form, text):
         first = match.start()
         if form is _ASSIGNED:
-            if _PLACE.search(match[0]) is not None:
+            if re.search(_PLACE, match[0]) is not None:
                 continue
             first = match.end() - 1
         elif match[0].startswith("://"):
@@ -112,9 +109,9 @@ def _places(form: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
 
 def _in_paths(text: str) -> Iterator[tuple[int, int]]:
     """Yields where in the path of a URL something stands that only a program can have made."""
-    for url in _URL.finditer(text):
+    for url in re.finditer(_URL, text):
         at = url.start(1)
         for part in url[1].split("/"):
-            if at > url.start(1) and _RANDOM.fullmatch(part) is not None:
+            if at > url.start(1) and re.fullmatch(_RANDOM, part) is not None:
                 yield at, at + len(part)
             at += len(part) + 1
