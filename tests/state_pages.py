@@ -11,6 +11,7 @@ from lockcache.filestream.accounting import (
     StatedPolicy,
     decode_head,
     encode_page,
+    folder_of,
     read_state,
     replace_state,
 )
@@ -48,7 +49,7 @@ def state_space(root: str | Path, space: Space) -> None:
     layout = Layout(str(root))
     for folder in (layout.root, layout.tmp, layout.own):
         Path(folder).mkdir(mode=0o700, exist_ok=True)
-    replace_state(layout, encode_page(Head(NOT_COUNTED, space, Policy())))
+    replace_state(layout, encode_page(Head(folder_of(layout) + NOT_COUNTED, space, Policy())))
 
 
 def damage(root: str | Path) -> None:

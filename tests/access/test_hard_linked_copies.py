@@ -22,7 +22,8 @@ from filelock import lock_descriptor
 
 from lockcache import FileStreamProgramCache
 from lockcache.cli.program import run as run_command
-from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.accounting import NOT_COUNTED, encode_page, head_of, read_state, replace_state
+from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.access.planted_files import KEY
 from tests.access.test_planted_features import USES, open_cache
 from tests.unit.bundle.bundles import bundle_of, write
@@ -99,6 +100,55 @@ def test_what_is_done_in_one_directory_changes_nothing_in_the_other(tmp_path: Pa
             assert cache[b"not waited for"] == b"value"
             assert cache.stats().dropped_writes == 0
     assert _picture(original) == before
+
+
+def _counted_at_the_moment(copy: Layout) -> bytes:
+    head = head_of(copy)
+    assert head is not None
+    return encode_page(head._replace(folder=head.folder + NOT_COUNTED))
+
+
+_PAGES: dict[str, Callable[[Layout], bytes | None]] = {
+    "being counted": _counted_at_the_moment,
+    "damaged": lambda copy: bytes(len(read_state(copy))),
+    "missing": lambda copy: None,
+}
+
+
+@pytest.mark.parametrize("page", _PAGES)
+def test_a_copy_parts_whatever_its_page_says(tmp_path: Path, page: str) -> None:
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    with open_cache(original) as cache:
+        cache[KEY] = b"value"
+    _copy(original, copy)
+    layout = Layout(str(copy))
+    image = _PAGES[page](layout)
+    Path(layout.state).unlink()
+    if image is not None:
+        replace_state(layout, image)
+    before = _picture(original)
+    with _all_locked(original), open_cache(copy) as cache:
+        assert cache[KEY] == b"value"
+        cache[KEY] = b"newer"
+        assert cache[KEY] == b"newer"
+        assert cache.stats().dropped_writes == 0
+    assert _picture(original) == before
+    with open_cache(original) as cache:
+        assert cache[KEY] == b"value"
+
+
+def test_an_original_that_is_being_counted_keeps_its_lock_files(tmp_path: Path) -> None:
+    """A copy shares them, and another process has one of them while it counts."""
+    original = tmp_path / "original"
+    with open_cache(original) as cache:
+        cache[KEY] = b"value"
+    _copy(original, tmp_path / "copy")
+    layout = Layout(str(original))
+    replace_state(layout, _counted_at_the_moment(layout))
+    lock = os.stat(layout.directory_lock)
+    with open_cache(original) as cache:
+        cache[KEY] = b"newer"
+    assert os.path.samestat(os.stat(layout.directory_lock), lock)
 
 
 @pytest.mark.slow

@@ -38,8 +38,8 @@ AGES_AT: Final = COUNTERS_END
 AGES_END: Final = AGES_AT + 1024
 #: Magic, version and folder.
 BEGINNING_BYTES: Final = 16
-#: The folder of a head whose page is being counted.
-NOT_COUNTED: Final = 0
+#: Added to the folder of a head whose page is being counted: nobody accounts on it yet.
+NOT_COUNTED: Final = 1 << 63
 
 _SECTOR_BYTES: Final = 512
 # Magic, version, folder; block and inode bytes, shows_blocks; flags, priority, cap, of which 0 is none.
@@ -57,7 +57,8 @@ _PRIORITIES: Final = {code: priority for priority, code in _PRIORITY_CODES.items
 class Head(NamedTuple):
     """The facts that a directory states of itself."""
 
-    #: The inode of the ``lockcache/`` folder that the page was made in: elsewhere it is a copy, and not believed.
+    #: The inode of the ``lockcache/`` folder that the page was made in: elsewhere it is a copy, and not believed. Of a
+    #: page that is being counted with :data:`NOT_COUNTED`.
     folder: int
     #: The sizes that files and folders count for.
     space: Space

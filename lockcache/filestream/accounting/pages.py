@@ -111,10 +111,11 @@ def _opened(layout: Layout) -> StatePage:
 def part_from_original(layout: Layout, seconds: float) -> None:
     """Remove the lock files of a copy by hard links, which are those of the directory that it was copied from.
 
-    Only their names here: the other directory keeps them, and no process waits for one of the other directory. To be
-    called before any lock of the directory is opened, by each process that may be the first one here; they exclude each
-    other by a lock on a folder, of which there are no hard links, for so many seconds at most. Raises nothing: what
-    stays is waited for.
+    Only their names here: the other directory keeps them, and no process waits for one of the other directory. Where a
+    page is missing or damaged, nothing tells the two, and each parts from the other, as if a cleaner had removed its
+    lock files. To be called before any lock of the directory is opened, by each process that may be the first one here;
+    they exclude each other by a lock on a folder, of which there are no hard links, for so many seconds at most. Raises
+    nothing: what stays is waited for.
     """
     with contextlib.suppress(OSError):
         if not _is_copy(layout):
@@ -132,8 +133,13 @@ def part_from_original(layout: Layout, seconds: float) -> None:
 
 
 def _is_copy(layout: Layout) -> bool:
+    """Returns whether no page states that the lock files are this directory's own, whatever other names they have."""
     head = decode_head(read_state(layout))
-    return head is not None and head.folder != NOT_COUNTED and not is_of(layout, head.folder)
+    return layout.hosts.has_lasting_inodes and (head is None or not _was_made_in(layout, head))
+
+
+def _was_made_in(layout: Layout, head: Head) -> bool:
+    return is_of(layout, head.folder % NOT_COUNTED)
 
 
 def _lock_files(layout: Layout) -> Iterator[str]:
@@ -166,7 +172,7 @@ class FirstCount(NamedTuple):
         head = self._next_head(older)
         if policy is not None:
             head = head._replace(policy=policy)
-        uncounted = encode_page(head._replace(folder=NOT_COUNTED), older=older)
+        uncounted = encode_page(head._replace(folder=head.folder + NOT_COUNTED), older=older)
         try:
             replace_state(layout, uncounted)
         except OSError as error:
@@ -226,6 +232,6 @@ class FirstCount(NamedTuple):
             if older:
                 _log.warning("%s is damaged: what the directory holds is counted again", layout.state)
             return Head(folder, probe_space(layout.root), replace(self.policy.latest, seed=None))
-        if stated.folder == NOT_COUNTED or is_of(layout, stated.folder):
+        if _was_made_in(layout, stated):
             return stated._replace(folder=folder)
         return Head(folder, probe_space(layout.root), stated.policy)

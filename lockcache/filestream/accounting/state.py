@@ -70,7 +70,7 @@ FILE_BYTES: Final = PRICES_AT + PRICES_BYTES
 _LARGEST: Final = 2**63 - 1
 _DAY_SECONDS: Final = 86400.0
 # Stated where the inodes of folders do not last, as on most FUSE file systems: no folder has this one.
-_ANY_FOLDER: Final = 2**64 - 1
+_ANY_FOLDER: Final = NOT_COUNTED - 1
 
 # Looked up once, for the write path.
 _lstat, _pread, _pwrite, _pack, _unpack = os.lstat, os.pread, os.pwrite, _SLOT.pack, _SLOT.unpack_from
@@ -315,7 +315,7 @@ def read_state(layout: Layout) -> bytes:
 
 def folder_of(layout: Layout) -> int:
     """Returns what a page of this directory states as its folder. Raises :class:`OSError`."""
-    return os.lstat(layout.own).st_ino if layout.hosts.has_lasting_inodes else _ANY_FOLDER
+    return os.lstat(layout.own).st_ino % NOT_COUNTED if layout.hosts.has_lasting_inodes else _ANY_FOLDER
 
 
 def is_of(layout: Layout, folder: int) -> bool:
@@ -323,9 +323,9 @@ def is_of(layout: Layout, folder: int) -> bool:
 
     A directory may be on a FUSE file system for some processes, and not for others.
     """
-    if folder in (NOT_COUNTED, _ANY_FOLDER) or not layout.hosts.has_lasting_inodes:
-        return folder != NOT_COUNTED
-    return folder == os.lstat(layout.own).st_ino
+    if folder == _ANY_FOLDER or not layout.hosts.has_lasting_inodes:
+        return folder < NOT_COUNTED
+    return folder == os.lstat(layout.own).st_ino % NOT_COUNTED
 
 
 def space_of(layout: Layout) -> Space:

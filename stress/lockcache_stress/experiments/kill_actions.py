@@ -15,7 +15,7 @@ from glob import glob
 from typing import Final
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.accounting import NOT_COUNTED, Head, encode_page, replace_state
+from lockcache.filestream.accounting import NOT_COUNTED, Head, encode_page, folder_of, replace_state
 from lockcache.filestream.disk import Space, make_private_folder
 from lockcache.filestream.eviction import evict
 from lockcache.lowlevel import CacheDirectory, Goal, Layout, Policy, sweep
@@ -53,7 +53,7 @@ def _fill(root: str, older: Entry | None) -> FileStreamProgramCache:
     layout = Layout(root)
     for folder in (layout.root, layout.own, layout.tmp):
         make_private_folder(folder)
-    replace_state(layout, encode_page(Head(NOT_COUNTED, _SPACE, Policy())))
+    replace_state(layout, encode_page(Head(folder_of(layout) + NOT_COUNTED, _SPACE, Policy())))
     cache = FileStreamProgramCache(root, lock_timeout_seconds=_LOCK_SECONDS)
     for key, entry in OTHERS.items():
         cache.put_entry(key, entry)

@@ -11,7 +11,7 @@ from typing import Final
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream import EntryWriter
-from lockcache.filestream.accounting import NOT_COUNTED, Head, encode_page, replace_state
+from lockcache.filestream.accounting import NOT_COUNTED, Head, encode_page, folder_of, replace_state
 from lockcache.filestream.disk import make_private_folder
 from lockcache.lowlevel import CacheDirectory, Layout, Policy, entry_name
 from lockcache_stress.experiments import die
@@ -53,7 +53,7 @@ class Workplace:
         for folder in (layout.root, layout.own, layout.tmp):
             make_private_folder(folder)
         # Files count as on a file system where neither folders nor attributes take blocks: alike on all of them.
-        replace_state(layout, encode_page(Head(NOT_COUNTED, SPACE, Policy())))
+        replace_state(layout, encode_page(Head(folder_of(layout) + NOT_COUNTED, SPACE, Policy())))
         with self.open() as cache:
             if self.begin.has_older:
                 cache.put_entry(KEY, OLDER)

@@ -45,7 +45,7 @@ def _wrong(place: Workplace, processes: Sequence[Process], held: int, image: byt
     if place.begin.is_missing:
         return ""
     head, counted = decode_head(image), bytes_in(image)
-    if head is not None and head.folder == NOT_COUNTED:
+    if head is not None and head.folder >= NOT_COUNTED:
         return ""  # a page that nobody accounts on yet: all wait for the next one
     if counted < held:
         return f"the page says {held - counted:,} bytes too little"
