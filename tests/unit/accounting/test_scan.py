@@ -4,11 +4,20 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
-from lockcache.filestream.accounting.scan import count_shard, measure_shard, scan_records, scan_shard, staged_files
+from lockcache.filestream.accounting.scan import (
+    ShardFolders,
+    count_shard,
+    measure_shard,
+    scan_records,
+    scan_shard,
+    staged_files,
+)
 from lockcache.filestream.accounting.state import Slot
+from lockcache.filestream.disk import recency
 from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName
 from tests.crash.strace import run_traced
 from tests.unit.material import keys_in_shard, put
@@ -28,6 +37,18 @@ def test_a_shard_shows_its_entries_with_size_use_and_inode(directory, record_fil
         assert found[name].size_bytes == 100 + (50 if record_files else 0)
     assert count_shard(directory.layout, 7) == 3
     assert sorted(scan_records(directory.layout, 7)) == (sorted(names) if record_files else [])
+
+
+@pytest.mark.parametrize("evicts", [False, True])
+def test_an_evictor_alone_dates_a_use_that_is_to_come(directory, monkeypatch, evicts):
+    path = directory.layout.entry(put(directory, keys_in_shard(7, 1)[0], b"x"))
+    os.utime(path, ns=(2**62, 2**62))
+    before, set_back_ns = os.stat(path), time.time_ns() - 86400 * 10**9
+    monkeypatch.setattr(recency, "_time_ns", lambda: set_back_ns)
+    monkeypatch.setattr(time, "time", lambda: set_back_ns / 1e9)
+    [found] = ShardFolders(directory.layout, evicts=evicts).scan(7)
+    assert found.last_use_ns == (set_back_ns if evicts else before.st_ctime_ns)
+    assert os.stat(path).st_mtime_ns == (found.last_use_ns if evicts else before.st_mtime_ns)
 
 
 def test_a_missing_shard_is_empty(directory):

@@ -13,7 +13,7 @@ import pytest
 from lockcache import BundleProgramCache, UnsafeCacheDirError
 from lockcache.errors import ArchiveError
 from lockcache.filestream.bundle import reader
-from lockcache.filestream.bundle.reader import BundleFile
+from lockcache.filestream.bundle.reader import BundleFile, is_bundle
 from lockcache.filestream.bundle_format import (
     END_BYTES,
     ENTRY_HEAD_BYTES,
@@ -293,6 +293,9 @@ def test_what_is_no_file_is_refused_and_not_waited_for(path):
         BundleProgramCache(path)
     with pytest.raises(FileNotFoundError):
         BundleProgramCache(path.with_name("nowhere"))
+    write(path.with_name("bundle"), bundle_of(ENTRIES))
+    names = ("bundle", path.name, "nowhere", ".", "with\0null")
+    assert [is_bundle(str(path.with_name("bundle").parent / name)) for name in names] == [True] + [False] * 4
 
 
 @pytest.mark.root

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import time
 from weakref import WeakValueDictionary
 
@@ -12,13 +13,14 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.compile_once import LeaseTurn
-from lockcache.filestream.compile_once.lease import Holder
+from lockcache.filestream.compile_once.lease import GENERATIONS, Holder
 from lockcache.filestream.compile_once.turns import _Wait
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.mounts import NfsHosts
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.disk.waiting import Waiter
 from tests.leases import take_lease
+from tests.unit.material import entry_path
 
 SECOND_NS = 10**9
 
@@ -38,6 +40,34 @@ def holder(token: str, age_seconds: float) -> Holder:
 def test_a_wait_begins_with_the_first_generation(wait):
     assert wait._turn.generation == 0
     assert not wait.is_over(math.inf)
+
+
+def test_after_the_last_generation_nobody_is_waited_for(wait):
+    wait._turn.generation = GENERATIONS - 1
+    assert not wait.is_over(math.inf)
+    wait._turn.generation = GENERATIONS
+    assert wait.is_over(math.inf)
+
+
+def test_without_a_holder_a_wait_is_over_at_once_and_takes_no_turn(cache_path):
+    name = entry_name(b"k")
+    with FileStreamProgramCache(cache_path) as cache:
+        once = cache._parts.once
+        assert once.wait(name, 3600) is None
+        assert os.listdir(cache._directory.layout.leases) == []
+        cache[b"k"] = b"code"
+        found = once.wait(name, 3600)
+        assert found is not None
+        assert found[0] == b"code"
+
+
+def test_a_damaged_entry_that_is_computed_again_is_one_miss(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        cache[b"k"] = b"code"
+        with open(entry_path(cache_path), "r+b") as file:
+            file.write(b"X")
+        assert cache.get_or_compute(b"k", lambda: b"again") == b"again"
+        assert (cache.stats().hits, cache.stats().misses) == (0, 1)
 
 
 def test_a_holder_of_this_host_is_as_old_as_it_says_once_it_was_there_for_a_while(wait):

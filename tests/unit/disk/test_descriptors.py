@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from lockcache.filestream.disk.descriptors import Descriptor, opened
+from lockcache.filestream.disk.descriptors import Descriptor, KeptDescriptor, opened
 from tests.unit.material import descriptors, descriptors_to_begin_with
 
 
@@ -30,6 +30,21 @@ def test_closing_twice_is_closing_once_and_leaves_the_number_to_others(tmp_path)
     owner.close()
     del owner
     os.fstat(number)
+
+
+@pytest.mark.parametrize("has_other", [False, True])
+def test_a_kept_number_that_a_program_closed_is_left_to_whoever_has_it_by_now(tmp_path, has_other):
+    kept = KeptDescriptor()
+    kept.open(str(tmp_path), os.O_RDONLY)
+    assert kept.is_own(os.fstat(kept.number))
+    number = kept.number
+    os.close(number)
+    other = os.open("/", os.O_RDONLY) if has_other else number
+    assert other == number
+    kept.close()
+    assert (kept.number, kept.identity) == (-1, None)
+    if has_other:
+        os.close(number)
 
 
 def test_with_closes_it(tmp_path):

@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
-from lockcache.filestream.disk.files import parse_json, read_json, read_small, replace_file, replacing, write_all
+from lockcache.filestream.disk.files import (
+    naming,
+    parse_json,
+    read_json,
+    read_small,
+    replace_file,
+    replacing,
+    write_all,
+)
 from lockcache.filestream.disk.layout import Layout
 
 
@@ -114,6 +123,22 @@ def test_json_with_a_number_that_nobody_can_go_on_with_is_refused(number):
 @pytest.mark.parametrize("number", [0, -(2**63), 2**64 - 1, 1.5, -1e300])
 def test_other_numbers_are_read_as_they_are(number):
     assert parse_json(b'{"n": %b}' % str(number).encode()) == {"n": number}
+
+
+@pytest.mark.parametrize(
+    "error, named",
+    [
+        (OSError(errno.EIO, "failed"), "the file"),
+        (OSError(errno.ENOSPC, "failed"), "the file"),
+        (OSError(errno.ENOSPC, "failed", "a staged file"), "the file"),
+        (OSError(errno.EACCES, "failed", "another file"), "another file"),
+        (OSError("failed"), None),
+    ],
+)
+def test_an_error_of_writing_names_the_file_unless_it_names_another_already(error, named):
+    with pytest.raises(OSError, match="failed") as raised, naming("the file"):
+        raise error
+    assert (raised.value.errno, raised.value.filename) == (error.errno, named)
 
 
 def test_the_error_of_the_block_is_raised_where_what_it_wrote_cannot_be_removed(layout):

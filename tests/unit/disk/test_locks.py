@@ -171,11 +171,14 @@ def test_a_waiter_gets_the_lock_when_its_holder_is_killed(lock, holder):
 @pytest.mark.parametrize("replace", [False, True], ids=["unlinked", "replaced"])
 def test_a_lock_file_that_vanished_underneath_does_not_let_two_in(lock, path, replace):
     with lock:
-        pass
-    os.unlink(path)
-    if replace:
-        with open(path, "w"):
-            pass
+        assert not lock.is_lost()
+        assert not lock.is_in_doubt()
+        os.unlink(path)
+        if replace:
+            with open(path, "w"):
+                pass
+        assert lock.is_lost()
+        assert lock.is_in_doubt()
     newcomer = ProcessLock(path, 0.0)
     with lock:
         assert not newcomer.try_acquire()
@@ -183,6 +186,17 @@ def test_a_lock_file_that_vanished_underneath_does_not_let_two_in(lock, path, re
     assert newcomer.try_acquire()
     assert not lock.try_acquire()
     newcomer.release()
+
+
+@pytest.mark.parametrize("names, length", [(2, 0), (2, 1), (1, 5)])
+def test_a_file_of_somebody_in_a_locks_place_keeps_its_length(lock, path, tmp_path, names, length):
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(b"x" * length)
+    os.utime(theirs, (0, 0))
+    os.link(theirs, path) if names == 2 else os.rename(theirs, path)
+    with lock:
+        lock.note_counted()
+        assert os.stat(path).st_size == length
 
 
 def test_descriptors_do_not_leak(lock, path):

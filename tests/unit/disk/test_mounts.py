@@ -18,7 +18,7 @@ import pytest
 from lockcache.filestream.disk import locks, mounts
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock
-from lockcache.filestream.disk.mounts import is_network, mount_of
+from lockcache.filestream.disk.mounts import Mount, is_network, mount_of
 
 
 @pytest.fixture
@@ -69,6 +69,12 @@ def test_a_folder_that_is_on_no_server_is_looked_up_once_until_another_one_is_in
         os.rename(path, f"{path}-before")
         os.mkdir(path)
         assert is_network(path)
+
+
+def test_an_option_of_a_mount_is_found_with_and_without_a_value() -> None:
+    mount = Mount("nfs4", "server:/", "/", "rw,vers=4.2,nolock")
+    assert [mount.has(name) for name in ("vers", "nolock", "4.2", "lock")] == [True, True, False, False]
+    assert mount.has("local_lock", "nolock")
 
 
 def test_where_the_table_cannot_be_read_nothing_is_a_network_file_system(

@@ -28,8 +28,14 @@ def other():
 
 
 def test_i_am_alive():
-    assert myself().pid == os.getpid()
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    assert myself()[1:] == (os.getpid(), int(fields[19]))
     assert is_alive(myself()) is True
+
+
+@pytest.mark.parametrize("pid, lives", [(1, True), (0, False), (-1, False), (2**22 + 1, False), (2**70, False)])
+def test_a_pid_without_a_start_is_alive_if_a_process_has_it(pid, lives):
+    assert is_alive(Owner(myself().host, pid, 0)) is lives
 
 
 @pytest.mark.slow

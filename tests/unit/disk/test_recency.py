@@ -134,6 +134,7 @@ def test_on_a_network_file_system_a_use_is_stated_once_a_minute(tmp_path, monkey
         os.utime(file, ns=(first - 61 * 10**9,) * 2)
         recency.touch(fd)
         assert last_use_ns(file.stat()) >= first
+    assert not recency.is_exact, "a reader would state uses itself, by this host's clock"
 
 
 def test_a_descriptor_that_is_no_more_is_counted_and_not_raised(tmp_path):

@@ -168,18 +168,44 @@ def test_a_staged_file_holds_a_lock_that_tells_other_hosts_that_its_writer_lives
     probe.close()
 
 
-def test_fsync_reaches_payload_record_and_folder_before_and_after_the_rename(directory, monkeypatch):
-    events = []
-    fsync, rename = os.fsync, os.rename
-    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
-    monkeypatch.setattr(os, "rename", lambda a, b, **fds: (events.append("rename"), rename(a, b, **fds)))
+@pytest.mark.parametrize("fsync", [True, False])
+@pytest.mark.parametrize("record, has_older", [(b"record", True), (b"record", False), (b"", False)])
+def test_each_name_is_on_the_disk_before_what_it_replaces_goes(directory, monkeypatch, record, has_older, fsync):
+    """Between the two renames the older record stands behind the new one, so that either payload has its own."""
+    events, root, record_file = [], directory.layout.root, record_path(directory.layout.root)
+    if has_older:
+        put(directory, b"k", b"older", record_files=True)
+    os_fsync, rename, truncate = os.fsync, os.rename, os.ftruncate
+
+    def note_fsync(fd):
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        events.append("staged" if "/tmp/" in path else os.path.relpath(path, root))
+        os_fsync(fd)
+
+    def note_rename(source, target, **fds):
+        rename(source, target, **fds)
+        events.append("rename")
+        if record:
+            assert (os.path.getsize(record_file) > len(record)) is has_older
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "rename", note_rename)
+    monkeypatch.setattr(os, "ftruncate", lambda fd, length: (events.append("truncate"), truncate(fd, length)))
     staged = StagedEntry(directory, NAME, 20)
     staged.reserve()
-    staged.write(b"payload", b"record", fsync=True)
-    staged.publish(fsync=True)
-    before, after = events[: events.index("rename")], events[len(events) - events[::-1].index("rename") :]
-    assert len([path for path in before if "/tmp/" in path]) == 2
-    assert os.path.dirname(entry_path(directory.layout.root)) in after
+    staged.write(b"payload", record, fsync=fsync)
+    events = [each for each in events if each != "truncate"]
+    staged.publish(fsync=fsync)
+    entries, records = (os.path.relpath(os.path.dirname(path), root) for path in (entry_path(root), record_file))
+    of_records = [*["staged"] * has_older, "rename", records, *_above(records)] if record else []
+    replaced = [entries, *_above(entries), "truncate"] if has_older else []
+    expected = ["staged"] * (1 + bool(record)) + [*of_records, "rename", *replaced, entries, *_above(entries)]
+    assert events == [each for each in expected if fsync or each in ("rename", "truncate")]
+
+
+def _above(path):
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: len(parts) - number]) for number in range(len(parts))] + ["."]
 
 
 def test_removing_gives_the_bytes_back_and_says_whether_there_was_one(directory):

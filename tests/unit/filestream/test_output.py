@@ -99,6 +99,13 @@ def test_what_is_a_turns_own_is_replaced(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / ".warm.lock").stat().st_mode) == 0o600
 
 
+def test_what_cannot_be_made_is_named_as_the_user_named_it(tmp_path: Path) -> None:
+    target = str(tmp_path / "nowhere" / "warm")
+    with pytest.raises(FileNotFoundError) as error, output.open_output(target):
+        pass
+    assert error.value.filename == target
+
+
 def test_a_device_is_written_without_a_turn(tmp_path: Path) -> None:
     with output.turn_to_replace("/dev/null", 0.0) as turn, output.open_output("/dev/null", turn=turn) as file:
         file.write(b"nowhere")

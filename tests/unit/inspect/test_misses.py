@@ -33,6 +33,8 @@ def test_the_last_ones_are_kept_the_latest_first(layout: Layout) -> None:
     for number in range(MOST_MISSES + 7):
         add_misses_locked(layout, [miss(number)])
     assert read_misses(layout) == [miss(number) for number in reversed(range(7, MOST_MISSES + 7))]
+    add_misses_locked(layout, [miss(number) for number in range(100, 2 * MOST_MISSES + 107)])
+    assert read_misses(layout) == [miss(number) for number in reversed(range(MOST_MISSES + 107, 2 * MOST_MISSES + 107))]
     assert os.stat(layout.misses).st_size <= 1 << 15
     assert os.stat(layout.misses).st_mode & 0o777 == 0o600
 

@@ -13,7 +13,7 @@ from lockcache.filestream.disk.layout import QuarantinedName, entry_name, parse_
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.repair import quarantine
-from lockcache.filestream.repair.quarantine import list_quarantine, measure_quarantine, trim_quarantine
+from lockcache.filestream.repair.quarantine import list_quarantine, make_place, measure_quarantine, trim_quarantine
 from lockcache.filestream.repair.recount import recount_all
 from lockcache.filestream.repair.verify import verify_entry
 from tests.crash.damage import DAMAGES
@@ -72,6 +72,10 @@ def test_the_oldest_go_when_they_are_more_than_a_sixteenth_of_the_cap(directory)
         spoil(directory, key)
     assert kept_keys(directory, keys) == keys[3:]
     assert directory.usage().total() == (2000, 0) == on_disk(directory.layout.root)
+    assert not make_place(directory, 2501)
+    assert kept_keys(directory, keys) == keys[3:]
+    assert make_place(directory, 2500)
+    assert directory.usage().total() == (0, 0) == on_disk(directory.layout.root)
 
 
 @pytest.mark.parametrize("damage", ["last bit flipped", "grown to a terabyte of holes"])

@@ -16,8 +16,9 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.recency import Recency
+from lockcache.filestream.entry.codec import Record, pack
 from lockcache.filestream.entry.reader import EntryReader
-from lockcache.filestream.entry.verdict import UNREADABLE, WRONG
+from lockcache.filestream.entry.verdict import UNREADABLE, WRONG, needs_payload
 from lockcache.filestream.repair.verify import entry_names, verify_entry, verify_in_steps
 from tests.crash.damage import ATTRIBUTE_DAMAGES, DAMAGES
 from tests.unit.material import (
@@ -58,6 +59,12 @@ def verdict_of(directory, **options):
 
 def is_served(directory):
     return EntryReader(directory.layout, Recency(directory.layout.root)).load(NAME) is not None
+
+
+def test_a_payload_is_read_unless_its_length_is_wrong_already():
+    record = pack(entry_name(b"k"), b"payload", Record(7, 1, 0, b""))
+    assert needs_payload([], 2**40)
+    assert [needs_payload([record], size) for size in (6, 7, 8, 2**40)] == [False, True, False, False]
 
 
 @pytest.mark.parametrize("stored", STORED)
