@@ -34,11 +34,13 @@ class Mutant:
     line: int
     operator: str
     occurrence: int
+    #: How many lines of the function above it have the same text.
+    twins: int = 0
     change: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.module}\n{self.function}\n{self.change}"
+        return "\n".join((self.module, self.function, self.change, *([f"after {self.twins}"] if self.twins else ())))
 
     def changed_source(self) -> str:
         """Returns the source of the module with the fault."""
@@ -98,6 +100,7 @@ def _mutants_of(module: str, source: str) -> Iterator[Mutant]:
     nodes = list(ast_nodes(get_ast(source)))
     annotated = list(_annotations(tree))
     functions = list(_functions(tree))
+    texts = [line.strip() for line in source.splitlines()]
     for name in cosmic_ray.plugins.operator_names():
         kind: Any = cosmic_ray.plugins.get_operator(name)
         if kind.arguments():
@@ -106,8 +109,10 @@ def _mutants_of(module: str, source: str) -> Iterator[Mutant]:
         positions = [start for node in nodes for start, _ in operator.mutation_positions(node)]
         for occurrence, (line, column) in enumerate(positions):
             if not any(first <= (line, column) < last for first, last in annotated):
-                inside = [qualified for qualified, first, last in functions if first <= line <= last]
-                yield Mutant(module, inside[-1] if inside else "", line, name, occurrence)
+                inside = [(qualified, first) for qualified, first, last in functions if first <= line <= last]
+                function, begin = inside[-1] if inside else ("", 1)
+                twins = texts[begin - 1 : line - 1].count(texts[line - 1])
+                yield Mutant(module, function, line, name, occurrence, twins)
 
 
 def _functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, int, int]]:

@@ -22,14 +22,15 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.mutants.covering import VARIABLE, read_passes
-from tests.mutants.forked import Forked, can_be_put_into_a_function
+from tests.mutants.forked import Forked, Result, can_be_put_into_a_function
 from tests.mutants.sampling import ROOT, Mutant, lines_of_statement, sample
 
 _BUILD = ROOT / "build" / "mutants"
@@ -44,7 +45,7 @@ _FAILED = (1, 2)
 _PASSED = 0
 
 
-Results = dict[str, dict[str, str]]
+Results = dict[str, Result]
 
 
 class Choice:
@@ -54,14 +55,21 @@ class Choice:
         self._lines, self._seconds = read_passes(_BUILD / "covering")
         self._most_seconds = most_seconds
 
-    def tests_of(self, mutant: Mutant) -> list[str]:
-        """Returns tests that pass the statement; where none does, as for a constant, tests that pass the module."""
+    def tests_of(self, mutant: Mutant, result: Result | None = None) -> list[str]:
+        """Returns tests that pass the statement; where none does, as for a constant, tests that pass the module.
+
+        ``result``: of an earlier try. Tests that did not notice it then are left out, unless changed since.
+        """
+        known = set(result["tests"].split("\n")) if result and "tests" in result else set()
         lines = self._lines.get(mutant.module, {})
         statement = lines_of_statement(mutant.module, mutant.line)
         found = set().union(*(lines.get(line, set()) for line in statement)) or set().union(*lines.values())
         cases: Counter[str] = Counter()
         ranked = []
-        for test in sorted(found, key=lambda test: (self._seconds[test], test)):
+        for test in sorted(
+            found - {it for it in known if result and _is_older(it, result["at"])},
+            key=lambda test: (self._seconds[test], test),
+        ):
             function = test.partition("[")[0]
             ranked.append((_distance(mutant.module, test), cases[function], self._seconds[test], test))
             cases[function] += 1
@@ -74,12 +82,22 @@ class Choice:
         return chosen[:_MOST_TESTS]
 
 
+def _is_older(test: str, at: str) -> bool:
+    """Returns whether the file of a test was not changed since."""
+    return (ROOT / test.partition("::")[0]).stat().st_mtime < float(at)
+
+
 def _distance(module: str, test: str) -> int:
-    """Returns 0 for a test of the module, 1 for one of its room, 2 for one of the store, 3 for another."""
+    """Returns 0 for a test of the module, 1 for one of its room, 2 for one of the store, 3 for another.
+
+    Tests of several processes stand outside of ``tests/unit``. Those that name the module or the room, such as
+    ``tests/processes/test_compile_once.py``, are of the room.
+    """
     room, _, name = f"filestream/{module}".removesuffix(".py").rpartition("/")
-    room = f"tests/unit/{room.removeprefix('filestream/')}/"
-    beginnings = (f"{room}test_{name}", room, "tests/unit/filestream/")
-    return next((number for number, beginning in enumerate(beginnings) if test.startswith(beginning)), 3)
+    room = room.removeprefix("filestream/")
+    beginnings = (f"tests/unit/{room}/test_{name}", f"tests/unit/{room}/", "tests/unit/filestream/")
+    found = next((number for number, beginning in enumerate(beginnings) if test.startswith(beginning)), 3)
+    return 1 if found == 3 and any(each and each in test.partition("[")[0] for each in (room, name)) else found
 
 
 def run_pytest(
@@ -110,8 +128,10 @@ def run_pytest(
         process.communicate()
 
 
-def try_mutant(root: Path, mutant: Mutant, tests: list[str], limit_seconds: float) -> dict[str, str]:
+def try_mutant(root: Path, mutant: Mutant, tests: list[str], limit_seconds: float) -> Result:
     """Returns the outcome: ``killed``, with the test that noticed it, ``hung`` or ``survived``."""
+    if not tests:
+        return {"outcome": "survived"}
     path = root / "lockcache" / "filestream" / mutant.module
     source = path.read_text()
     listed = root / "chosen"
@@ -162,18 +182,19 @@ class Run:
         self._all = len(mutants)
         self._done = 0
         self._survived = 0
+        self._began = time.time()
         self._lock = threading.Lock()
 
     def in_forks(self) -> None:
         """Try those that can be put into a function."""
-        chosen = [(it, self._choice.tests_of(it)) for it in self._mutants if can_be_put_into_a_function(it)]
-        forked = Forked([pair for pair in chosen if pair[1]], self._jobs, self._limit_seconds, self._note)
+        chosen = [(it, self._tests_of(it)) for it in self._mutants if can_be_put_into_a_function(it)]
+        forked = Forked(chosen, self._jobs, self._limit_seconds, self._note)
         files = {test.partition("::")[0] for _, tests in chosen for test in tests}
-        if files:
+        if chosen:
             pytest.main(
                 [*_PLAIN, "--timeout=60", "-p", "no:terminal", "-p", "no:xdist", *sorted(files)], plugins=[forked]
             )
-        tried = {mutant for mutant, tests in chosen if tests}
+        tried = {mutant for mutant, _ in chosen}
         self._mutants = [mutant for mutant in self._mutants if mutant not in tried]
 
     def in_copies(self) -> None:
@@ -196,11 +217,18 @@ class Run:
                 mutant = left.get_nowait()
             except queue.Empty:
                 break
-            self._note(mutant, try_mutant(root, mutant, self._choice.tests_of(mutant), self._limit_seconds))
+            self._note(mutant, try_mutant(root, mutant, self._tests_of(mutant), self._limit_seconds))
         shutil.rmtree(root)
 
-    def _note(self, mutant: Mutant, result: dict[str, str]) -> None:
+    def _tests_of(self, mutant: Mutant) -> list[str]:
+        return self._choice.tests_of(mutant, self._results.get(mutant.name))
+
+    def _note(self, mutant: Mutant, result: Result) -> None:
         with self._lock:
+            if result["outcome"] == "survived":
+                older = self._results.get(mutant.name, {}).get("tests", "").split("\n")
+                tests = sorted({*older, *self._tests_of(mutant)} - {""})
+                result = {**result, "at": str(self._began), "tests": "\n".join(tests)}
             self._results[mutant.name] = result
             write_results(self._results)
             self._done += 1
@@ -230,13 +258,14 @@ def equivalents() -> set[str]:
     return {f"{it['module']}\n{it['function']}\n{it['change']}" for it in json.loads(_EQUIVALENT.read_text())}
 
 
-def measure() -> None:
-    """Run the quick tests once, and write down which lines each of them passes."""
+def measure(tests: Sequence[str]) -> None:
+    """Run the quick tests once, or some again, and write down which lines each of them passes."""
     folder = _BUILD / "covering"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    if not tests:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
     marks = ["-m", "not long and not exhaustive", "--by-folder", "-n", "2", "--dist", "worksteal"]
-    run_pytest(ROOT, ["-p", "tests.mutants.covering", *marks, *_MEASURED], **{VARIABLE: str(folder)})
+    run_pytest(ROOT, ["-p", "tests.mutants.covering", *marks, *(tests or _MEASURED)], **{VARIABLE: str(folder)})
 
 
 def print_score(name: str, mutants: Iterable[Mutant], results: Results, excused: set[str]) -> float:
@@ -258,13 +287,15 @@ def main() -> int:
         "--seconds", type=float, default=20, help="tests for each mutant, in seconds of processor time (20)"
     )
     parser.add_argument("--limit", type=float, default=600, help="seconds after which a mutant hangs (600)")
-    parser.add_argument("--measure", action="store_true", help="measure again which tests pass which lines")
+    parser.add_argument(
+        "--measure", nargs="*", metavar="TESTS", help="measure again which tests pass which lines: all, or these"
+    )
     parser.add_argument("--again", action="store_true", help="try those again that survived")
     parser.add_argument("--forks", action="store_true", help="leave out those that need a copy of the tree")
     parser.add_argument("--report", action="store_true", help="try none, only print")
     given = parser.parse_args()
-    if given.measure or not (_BUILD / "covering").exists():
-        measure()
+    if given.measure is not None or not (_BUILD / "covering").exists():
+        measure(given.measure or ())
     results = read_results()
     mutants = sample(given.most)
     chosen = [mutant for mutant in mutants if mutant.module.startswith(tuple(given.parts))]
