@@ -44,20 +44,19 @@ _UPSTREAM = [pytest.param(back_end, id=back_end.name, marks=pytest.mark.cuda) fo
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folder = Path(__file__).parent
+    alike: dict[Path, set[str]] = {}
+    for variants, modules in (
+        (_VARIANTS, _ALIKE),
+        (_VARIANTS_OF_TIERS, _ALIKE_IN_TIERS),
+        (_VARIANTS_OF_RECORDS, _ALIKE_IN_RECORDS),
+    ):
+        for module in modules:
+            alike.setdefault(folder / f"{module}.py", set()).update(variants)
     for item in items:
-        alike = {
-            name
-            for variants, modules in (
-                (_VARIANTS, _ALIKE),
-                (_VARIANTS_OF_TIERS, _ALIKE_IN_TIERS),
-                (_VARIANTS_OF_RECORDS, _ALIKE_IN_RECORDS),
-            )
-            if item.path.stem in modules
-            for name in variants
-        }
-        if item.path.parent == Path(__file__).parent and alike:
+        if names := alike.get(item.path):
             given = item.callspec.params if hasattr(item, "callspec") else {}
-            if {str(each) for each in given.values() if isinstance(each, BackEnd)} & alike:
+            if {str(each) for each in given.values() if isinstance(each, BackEnd)} & names:
                 item.add_marker(EXHAUSTIVE)
 
 
