@@ -17,6 +17,7 @@ import os
 import pkgutil
 import select
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -51,50 +52,38 @@ def import_all(*more: ModuleType) -> None:
         importlib.import_module(name)
 
 
-class ForkedProgram:
-    """Runs ``main`` in a forked process, like :class:`subprocess.Popen` runs a script, whose name is the first word."""
+class ForkedProgram(subprocess.Popen[str]):
+    """Runs ``main`` in a forked process, with the options of :class:`subprocess.Popen`; the first word is its name."""
 
-    def __init__(
-        self,
-        main: Callable[[], object],
-        words: Sequence[object],
-        streams: Sequence[int],
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-    ) -> None:
+    def __init__(self, main: Callable[[], object], words: Sequence[object], **options: Any) -> None:
         import_all()
-        self.args = [*map(str, words)]
-        self._process = _FORK.Process(target=_be, args=(main, self.args, streams, env, cwd))
-        self._process.start()
-        assert self._process.pid is not None
-        self.pid = self._process.pid
+        self._main = main
+        super().__init__([*map(str, words)], **options)
 
-    def poll(self) -> int | None:
-        return self._process.exitcode
+    def _execute_child(
+        self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, pass_fds: Any, cwd: Any, env: Any, *more: Any
+    ) -> None:
+        """Fork in place of fork and exec."""
+        pipes = more[3:9]  # behind startupinfo, creationflags, shell: both ends of stdin, stdout, stderr
+        streams = [number if fd < 0 else fd for number, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
+        process = _FORK.Process(target=_be, args=(self._main, args, streams, env, cwd))
+        process.start()
+        multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]  # waited for here alone
+        assert process.pid is not None
+        self.pid = process.pid
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
     def wait(self, timeout: float | None = None) -> int:
-        # Not join with a timeout, which waits for a descriptor that the program closed at its start.
-        if self.poll() is None:
+        """Wait for the event: the original looks again and again."""
+        if timeout is not None and self.poll() is None:
             process = os.pidfd_open(self.pid)
             try:
                 if not select.select([process], [], [], timeout)[0]:
-                    raise TimeoutExpired(self.args, timeout or 0)
+                    raise TimeoutExpired(self.args, timeout)
             finally:
                 os.close(process)
-            self._process.join()
-        code = self.poll()
-        assert code is not None
-        return code
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
+        return super().wait()
 
 
 def run_forked(
@@ -104,11 +93,12 @@ def run_forked(
     streams = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
     try:
         os.pwrite(streams[0], stdin.encode(), 0)
-        process = ForkedProgram(main, words, streams, **where)
+        process = ForkedProgram(main, words, stdin=streams[0], stdout=streams[1], stderr=streams[2], **where)
         try:
             code = process.wait(timeout)
         finally:
             process.kill()
+            process.wait()
         out, err = (os.pread(fd, os.fstat(fd).st_size, 0).decode() for fd in streams[1:])
         return CompletedProcess(process.args, code, out, err)
     finally:

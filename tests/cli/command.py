@@ -14,7 +14,7 @@ from pathlib import Path
 from lockcache.cli import main, program
 from lockcache.lowlevel import Layout, keeper_of
 from tests.access.group_members import MALLORY, run_as
-from tests.programs import run_forked
+from tests.programs import ForkedProgram, run_forked
 
 LOCKCACHE = str(Path(sys.executable).with_name("lockcache"))
 ROOT = Path(__file__).parents[2]
@@ -33,11 +33,11 @@ def run(*arguments: object, stdin: str = "", **environment: str) -> subprocess.C
     return run_forked(main, "lockcache", *arguments, stdin=stdin, env={**os.environ, **environment})
 
 
-def start(*words: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen[str]:
-    """Start ``lockcache run`` as a process."""
-    command = [*RUN, *words]
+def start(*words: str, cwd: Path | None = None, **variables: str) -> ForkedProgram:
+    """Start ``lockcache run`` in a forked process."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    return subprocess.Popen(command, env=environment, cwd=cwd, stdin=-1, stdout=-1, stderr=-1, text=True)
+    streams = {"stdin": -1, "stdout": -1, "stderr": -1, "text": True}
+    return ForkedProgram(main, ["lockcache", "run", *words], env=environment, cwd=cwd, **streams)
 
 
 def until_free(path: Path) -> None:

@@ -52,7 +52,7 @@ class RunningDaemon:
         self._log, self._errors = os.fdopen(out), os.fdopen(err)
         with open(os.devnull) as nothing, os.fdopen(out_end, "wb"), os.fdopen(err_end, "wb"):
             words = ["lockcache-daemon", "--json", "--interval", "50ms", *arguments]
-            self.process = ForkedProgram(main, words, (nothing.fileno(), out_end, err_end))
+            self.process = ForkedProgram(main, words, stdin=nothing, stdout=out_end, stderr=err_end)
         self._reader = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> RunningDaemon:
