@@ -97,6 +97,9 @@ def test_costs_that_were_learned_are_known_and_damaged_ones_are_learned_again() 
     assert len(image) == FILE_BYTES
     assert Worth(image).of_all(names).costs == [2.0**20 * number for number in range(4096)] + [UNKNOWN] * 904
     assert Worth(image).of_all(names[:7]).hits == [0] * 7
+    for hits, name in enumerate(names[:7]):
+        worth.add(name, hits)
+    assert worth.of_all(names[:7]).hits == [worth.of(name) for name in names[:7]] == [*range(7)]
     for damage in (-1.0, math.nan, math.inf, 1e30):
         spoilt = image[: FILE_BYTES - 80] + struct.pack("<f", damage) + image[FILE_BYTES - 76 :]
         assert {*Worth(spoilt).of_all(names).costs} == {UNKNOWN}

@@ -49,6 +49,23 @@ def test_after_the_last_generation_nobody_is_waited_for(wait):
     assert wait.is_over(math.inf)
 
 
+def test_a_wait_that_ends_takes_its_bell_away(wait, cache_path):
+    leases = cache_path / "lockcache" / "leases"
+    leases.mkdir()
+    assert wait._waiter.listen()
+    assert len(os.listdir(leases)) == 1
+    wait.end()
+    assert os.listdir(leases) == []
+
+
+def test_where_leases_cannot_be_had_every_caller_computes(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        (cache_path / "lockcache" / "leases").touch()
+        turn = cache._parts.once.wait_or_turn(entry_name(b"k"), "")
+        assert isinstance(turn, LeaseTurn)
+        assert not turn.is_held
+
+
 def test_without_a_holder_a_wait_is_over_at_once_and_takes_no_turn(cache_path):
     name = entry_name(b"k")
     with FileStreamProgramCache(cache_path) as cache:

@@ -15,7 +15,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SPACES
 from lockcache.filestream.disk.layout import StagedName, entry_name, parse_staged_name
 from lockcache.filestream.disk.locks import ProcessLock
-from lockcache.filestream.disk.owners import myself
+from lockcache.filestream.disk.owners import forget_given_up, is_given_up, myself
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     XATTR,
@@ -26,6 +26,7 @@ from lockcache.filestream.entry.codec import (
     pack,
 )
 from lockcache.filestream.entry.removal import remove_entry
+from lockcache.filestream.entry.reservation import discard
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.repair import reap, recount_all
 from tests.unit.material import (
@@ -374,6 +375,15 @@ def test_what_cannot_be_given_back_is_left_to_the_next_reap(directory, monkeypat
     os.utime(directory.layout.tmp + "/" + name, (0, 0))
     assert reap(directory) == 1
     assert accounted(directory) == (0, 0)
+
+
+def test_what_the_disk_does_not_let_go_is_given_up(tmp_path):
+    def refuse(path):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    assert discard(str(tmp_path / "staged"), refuse) is False
+    assert is_given_up("staged")
+    forget_given_up("staged")
 
 
 def test_a_recount_after_a_failed_publish_leaves_the_entries_counted(directory, monkeypatch):

@@ -92,6 +92,12 @@ def test_a_disk_that_stays_full_is_tried_twice_and_no_more(cache, monkeypatch):
     assert len(failures) <= 2
 
 
+def test_a_file_system_that_takes_no_attributes_is_learned_by_the_first_write(cache, monkeypatch):
+    fail(monkeypatch, "setxattr", errno.ENOTSUP)
+    cache["k"] = b"code"
+    assert (cache["k"], cache.stats().dropped_writes) == (b"code", 0)
+
+
 def test_dropped_writes_are_logged_once_at_warning_and_then_quietly(cache, monkeypatch, caplog):
     fail(monkeypatch, "rename", errno.EIO)
     with caplog.at_level(logging.DEBUG, "lockcache"):

@@ -13,7 +13,16 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import XATTR
-from lockcache.filestream.inspect.describe import Described, describe_entry, find_entry, find_names, read_entry
+from lockcache.filestream.inspect.describe import (
+    UNKNOWN,
+    Described,
+    describe_entry,
+    find_entry,
+    find_names,
+    read_entry,
+    sum_up,
+)
+from tests.unit.material import keys_in_shard
 
 PTX = b"// Cuda compilation tools, release 13.5, V13.5.37\n.version 9.5\n.target sm_90\n"
 NAME = entry_name(b"k")
@@ -70,6 +79,15 @@ def test_a_record_tells_kind_architecture_compiler_and_cost(layout: Layout, reco
     assert (entry.kind, entry.arch, entry.compiler, entry.cost_ns) == ("cubin", "sm_90a", "nvrtc 13.5", 7)
     assert (entry.record, entry.metadata and entry.metadata["more"]) == ("whole", (1,))
     assert entry.created_ns is not None
+
+
+def test_sums_are_by_what_records_state(layout: Layout) -> None:
+    with FileStreamProgramCache(layout.root) as cache:
+        for key, metadata in zip(keys_in_shard(7, 3), ({"namespace": "team"}, {"arch": "sm_90"}, {}), strict=True):
+            cache.put_entry(key, Entry(b"code", metadata))
+    sums = sum_up(layout, 7)
+    assert {name: slot.entries for name, slot in sums.namespaces.items()} == {"team": 1, UNKNOWN: 2}
+    assert {name: slot.entries for name, slot in sums.architectures.items()} == {"sm_90": 1, UNKNOWN: 2}
 
 
 def test_what_the_record_does_not_say_the_first_bytes_tell(layout: Layout) -> None:
