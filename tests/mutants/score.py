@@ -38,6 +38,8 @@ _EQUIVALENT = Path(__file__).with_name("equivalent.json")
 _COPIED = ("lockcache", "daemon", "stress", "tests", "docs", "pyproject.toml", "pytest.ini", "README.md")
 _MEASURED = ("tests/unit", "tests/contract", "tests/races", "tests/access", "tests/properties", "tests/processes")
 _MOST_TESTS = 400
+#: Tests that take longer come after all others: ten quick ones notice more than a slow one.
+_QUICK_SECONDS = 0.1
 _MOST_EQUIVALENT = 0.03
 _PLAIN = ["-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib", "--hypothesis-profile=quick"]
 #: The exit status of pytest when a test failed, and when an import of a test did.
@@ -71,11 +73,12 @@ class Choice:
             key=lambda test: (self._seconds[test], test),
         ):
             function = test.partition("[")[0]
-            ranked.append((_distance(mutant.module, test), cases[function], self._seconds[test], test))
+            is_slow = self._seconds[test] > _QUICK_SECONDS
+            ranked.append((is_slow, _distance(mutant.module, test), cases[function], self._seconds[test], test))
             cases[function] += 1
         chosen: list[str] = []
         left = self._most_seconds
-        for _, _, seconds, test in sorted(ranked):
+        for _, _, _, seconds, test in sorted(ranked):
             if seconds <= left:
                 chosen.append(test)
                 left -= seconds
@@ -300,7 +303,7 @@ def main() -> int:
     mutants = sample(given.most)
     chosen = [mutant for mutant in mutants if mutant.module.startswith(tuple(given.parts))]
     if not given.report:
-        again = {"survived"} if given.again else set()
+        again = {"survived", "died"} if given.again else set()
         untried = [it for it in chosen if it.name not in results or results[it.name]["outcome"] in again]
         run = Run(untried, results, Choice(given.seconds), given.jobs, given.limit)
         run.in_forks()
