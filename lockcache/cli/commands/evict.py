@@ -28,9 +28,8 @@ _HELP: Final = f"""Remove entries: down to a size, by age, kind, architecture or
 
 Without --to, removes every entry that matches the filters. With --to, removes the least recently used of them until
 the whole cache is no larger than SIZE. Asks first; use --yes in scripts. Safe while others use the cache: entries
-that are pinned, or used or rewritten after being selected, are kept. The accounting is recounted first, and is exact
-afterwards.
-Ctrl-C keeps the entries that are not removed yet.
+that are pinned, or used or rewritten after being selected, are kept. The accounting is corrected first, and is exact
+afterwards. Ctrl-C keeps the entries that are not removed yet.
 
 Works on every layout that the daemon manages. In Triton's directories and in trees of files, files that were written
 within the last minute are kept, and counted as kept.

@@ -32,7 +32,7 @@ _DIGEST_IN_WORDS: Final = {True: "verified", False: "does not verify: a read mis
 def command(key: str, directory: str | None, as_json: bool) -> None:
     """Show one entry: its record, whether it verifies, and what code it contains.
 
-    KEY is the key as text, hex: and the key's bytes in hex, or the start of the entry's hash or its name, as
+    KEY is the key as text, hex: and the key's bytes in hex, the start of the entry's hash, or the kernel's name, as
     'lockcache ls' prints them. Signatures are verified with the keys in $LOCKCACHE_SIGNING_KEY_FILE. Of a cubin it
     shows the architecture, the kernels and the resources of each; of PTX the version, target and entry functions. The
     owner of the file stored or unpacked the entry. Inspecting does not count as a use.

@@ -50,7 +50,7 @@ def command() -> None:
 
     A manifest is a text file with the digest of a key a line. Where $LOCKCACHE_MANIFEST names one, programs add the
     keys that they look up, and at the next start the first one on a node fetches what its directory lacks from the
-    server in $LOCKCACHE_REMOTE: in a round trip or a few, where each key would take one.
+    server in $LOCKCACHE_REMOTE: in one round trip or a few, instead of one for each key.
 
     \b
     Examples:

@@ -28,9 +28,9 @@ from lockcache.sizes import counted, format_size
 def command(keys: tuple[str, ...], directory: str | None, manifest: str | None, is_list: bool, as_json: bool) -> None:
     """Keep entries: no eviction chooses them, by programs or the daemon. They count under the cap all the same.
 
-    KEY is as for 'lockcache rm'. Pinned entries may take half of the cap; more is refused, and of a cap that is lowered
-    the first pins keep half. An entry that is stored again stays pinned; one that is removed, by 'lockcache rm' say,
-    is pinned again when it is stored again. 'lockcache unpin' lets them go.
+    KEY is as for 'lockcache rm'. Pinned entries may take half of the cap; more is refused. If the cap is lowered, the
+    first pins keep half. An entry that is stored again stays pinned; an entry that is removed, such as by 'lockcache
+    rm', is pinned again when it is stored again. 'lockcache unpin' removes pins.
 
     \b
     Exit codes: 0 done; 2 a mistake in what was asked for, or too much to pin.

@@ -24,9 +24,9 @@ from lockcache.sizes import counted
 def command(keys: tuple[str, ...], directory: str | None, dry_run: bool, as_json: bool) -> int:
     """Remove entries by key. Safe while others use them: they miss, and compile again.
 
-    KEY is the key as text, hex: and the key's bytes in hex, or the start of the entry's hash or its name, as 'lockcache
-    ls' prints them. If an entry does not exist, none is removed. To remove entries by age, kind or architecture:
-    lockcache evict.
+    KEY is the key as text, hex: and the key's bytes in hex, the start of the entry's hash, or the kernel's name, as
+    'lockcache ls' prints them. If an entry does not exist, none is removed. To remove entries by age, kind or
+    architecture: lockcache evict.
 
     \b
     Examples:

@@ -80,10 +80,10 @@ With --daemon, one rank of each node starts a lockcache-daemon, which keeps the 
 has ended in all ranks of the node. If another daemon manages the directory, this one waits, and takes over when the
 other ends.
 
-With --seed, the directory, which should be on a disk of the node, starts with the kernels of a bundle: one
-process of each node copies the file once. With --promote, the process of the node that ends last adds the new
-kernels to that file, for the next job; the file need not exist yet. It grows to half of the directory's cap at
-most, which is what a seed may take; then the oldest kernels leave.
+With --seed, the directory, which should be on a disk of the node, starts with the kernels of a bundle: one process
+of each node copies the file once. With --promote, the last process of the node to end adds the new kernels to that
+file, for the next job; the file need not exist yet. It grows to half of the directory's cap at most, which is what a
+seed may take; then the oldest kernels are left out.
 
 With --remote (redis://, s3://, http://...), entries that the directory lacks are read from a server, and new
 entries are sent to it: one process of all hosts compiles a kernel. To test the server: lockcache doctor --remote
@@ -94,12 +94,12 @@ of a node fetches from the server what the directory lacks of them, all at once 
 
 With --keep, folders of a program that lockcache has no adapter for are entries too: a cache with a folder for each
 kernel. PATTERN is the path of these folders, in single quotes and with '/' at its end; '*' stands for any one name,
-and the path may begin with the name of a variable. Folders that are stored are laid down before CMD. New ones are
-stored when they were renamed to their place, or at the end, when CMD ended with exit code 0.
+and the path may begin with the name of a variable. Stored folders are restored before CMD starts. New folders are
+stored once they are renamed to their place, or at the end if CMD ends with exit code 0.
 
 With --trace, FILE gets an event for each compilation and each wait of all processes, as soon as it has ended, so a
-process that is killed leaves a usable file: open it with https://ui.perfetto.dev or chrome://tracing. If FILE is a
-trace already, events are added, also by other ranks. On several nodes give each a file of its own.
+process that is killed leaves a usable file: open it with https://ui.perfetto.dev or speedscope. If FILE is a trace
+already, events are added, also by other ranks. On several nodes give each a file of its own.
 
 With --most-compiles, CMD is a test of a warm cache: if it succeeds, but its processes on this node compiled more
 than N kernels, the exit code is 3, and one line names the first of them. It is 3 as well where nobody knows how

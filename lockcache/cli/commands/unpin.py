@@ -20,7 +20,7 @@ from lockcache.remote.manifest import read_manifest
 @click.option("--all", "is_all", is_flag=True, help="Unpin everything.")
 @options.as_json
 def command(keys: tuple[str, ...], directory: str | None, manifest: str | None, is_all: bool, as_json: bool) -> None:
-    """Let evictions choose entries again that were pinned. They need not be stored.
+    """Let evictions choose pinned entries again. The entries need not be stored.
 
     KEY is a key as for 'lockcache rm', or the start of a hash that 'lockcache pin --list' prints.
 

@@ -76,11 +76,11 @@ class _Asked(NamedTuple):
 def command(key: str | None, directory: str | None, last: str | None, stated: str | None, as_json: bool) -> None:
     """Show why a kernel was compiled: how its key differs from the most similar entries.
 
-    KEY is the key as text, hex: and the key's bytes in hex, or the start of an entry's hash or its name, as
-    'lockcache ls' prints them; of several entries of one name, the latest miss is shown. Without KEY, the last miss is
-    shown. A single argument is DIR if a directory of that name exists, otherwise KEY; with --dir it is KEY. The first
-    line is the answer; below it are the nearest entries of the same kernel, with the values of both keys: of the kernel
-    that was compiled, and of the entry.
+    KEY is the key as text, hex: and the key's bytes in hex, the start of an entry's hash, or a kernel's name, as
+    'lockcache ls' prints them; of several entries of one name, the latest miss is shown. Without KEY, the last miss
+    is shown. A single argument is DIR if a directory of that name exists, otherwise KEY; with --dir it is KEY. The
+    first line is the answer; below it are the nearest entries of the same kernel, with the values of both keys: of
+    the kernel that was compiled, and of the entry.
 
     For keys of lockcache.cuda.Program, of make_program_cache_key and of frameworks on lockcache, entries keep hashes of
     the parts of the key, and short values of options, but never source code. Parts of frameworks have the framework's
