@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,13 +52,16 @@ def test_the_conda_recipe_asks_for_what_the_package_does(pyproject: dict[str, An
     assert recipe["about"]["license"] == project["license"]
 
 
-def test_rattler_build_renders_the_conda_recipe(pyproject: dict[str, Any]) -> None:
+def test_rattler_build_renders_the_conda_recipe(pyproject: dict[str, Any], tmp_path: Path) -> None:
     rattler_build = pytest.importorskip("rattler_build", reason="needs py-rattler-build")
-    recipe = rattler_build.Stage0Recipe.from_yaml(_CONDA.read_text())
+    # It writes the text into a folder, else into one in /tmp that it leaves.
+    recipe = rattler_build.Stage0Recipe.from_yaml(_CONDA.read_text(), recipe_dir=tmp_path)
     [variant] = recipe.render(rattler_build.VariantConfig())
     assert str(variant.recipe.package.version) == pyproject["project"]["version"]
     with pytest.raises(Exception, match="unknown"):
-        rattler_build.Stage0Recipe.from_yaml(_CONDA.read_text().replace("requirements:", "requirement:"))
+        rattler_build.Stage0Recipe.from_yaml(
+            _CONDA.read_text().replace("requirements:", "requirement:"), recipe_dir=tmp_path
+        )
 
 
 def test_the_spack_recipe_asks_for_what_the_package_does(pyproject: dict[str, Any]) -> None:

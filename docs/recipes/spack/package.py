@@ -7,7 +7,7 @@ from spack_repo.builtin.build_systems.python import PythonPackage
 
 
 class PyLockcache(PythonPackage):
-    """Compile each GPU kernel once: a disk cache for NVRTC and cuda.core that many processes can share."""
+    """Compile each GPU kernel once: a disk cache for NVRTC and cuda.core, shared by processes."""
 
     pypi = "lockcache/lockcache-0.3.0.tar.gz"
 
@@ -19,8 +19,8 @@ class PyLockcache(PythonPackage):
     variant("zstd", default=False, description="Compressed bundles")
     variant("metrics", default=False, description="Metrics of the daemon for Prometheus")
 
-    conflicts("platform=darwin", msg="lockcache needs Linux: flock, extended attributes and /proc")
-    conflicts("platform=windows", msg="lockcache needs Linux: flock, extended attributes and /proc")
+    conflicts("platform=darwin", msg="needs Linux: flock, extended attributes, /proc")
+    conflicts("platform=windows", msg="needs Linux: flock, extended attributes, /proc")
 
     depends_on("python@3.10:", type=("build", "run"))
     depends_on("py-hatchling@1.27:", type="build")
