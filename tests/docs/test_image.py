@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,22 @@ def test_the_build_gets_the_wheel_and_nothing_of_a_checkout(tmp_path: Path) -> N
     assert asked.startswith("buildx build --build-arg PYTHON_IMAGE=python:3.13-slim@sha256:abc --load --tag it ")
     assert sorted(context) == ["Dockerfile", "constraints.txt", wheel.name]
     assert not Path(asked.split()[-1]).exists()
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_no_context(number: int, code: int, tmp_path: Path) -> None:
+    wheel, temporary = tmp_path / "lockcache-9.9.9-py3-none-any.whl", tmp_path / "temporary"
+    wheel.write_bytes(b"a wheel")
+    temporary.mkdir()
+    docker = tmp_path / "docker"
+    docker.write_text(f"#!/bin/sh\nls {temporary} >&2\nkill -{number} $PPID\n")
+    docker.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(temporary)}
+    command = ["setsid", "--wait", _KUBERNETES / "build-image", wheel.name, "--load"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == code
+    assert ran.stderr.strip()  # the context was there
+    assert list(temporary.iterdir()) == []
 
 
 def test_it_says_how_it_is_used_without_a_wheel(tmp_path: Path) -> None:
