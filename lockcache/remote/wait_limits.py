@@ -6,8 +6,8 @@ Keeps invariant 7 (never take the job down) for time: whatever a server does, a 
 is the time of calls that failed, and of calls that took longer than a healthy server takes for what of the answer is
 believed. A call that is answered promptly is not charged: the compilation that it may save takes a hundred times as
 long. So a large entry is waited for while its bytes come no slower than over a link of 80 Mbit/s, once the server has
-given the process an entry that is whole. One that sends as much garbage after that costs up to 6.7 s, and only once: it
-is charged.
+given the process an entry that is whole, and the answer begins like one. What begins otherwise is waited for no longer
+than silence is; what is altered behind its beginning costs up to 6.7 s, and only once: it is charged.
 
 The breaker serves all callers of one server: it opens when the server does not answer, and one caller probes the server
 after :data:`PROBE_AFTER_SECONDS`, in the background. :class:`Breaker` is for one process; the processes of a directory

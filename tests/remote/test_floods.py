@@ -12,7 +12,11 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from lockcache import RemoteProgramCache
+from lockcache.filestream.entry import KeyRing, Record
 from lockcache.remote import call_within
+from lockcache.remote.sealing import seal
+from lockcache.remote.servers.transport import VALUE_BEGINNING
 from tests.matrix_sampling import all_but
 from tests.remote.answering import server_that
 
@@ -82,6 +86,32 @@ def test_a_flood_takes_a_second_of_the_processor_and_finds_nothing(case: tuple[s
     assert waited_seconds < 1.5
     # Twenty answers of the most that is received of one, 64 MiB, are a second in themselves.
     assert ran_seconds < 2.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme, flood", [("redis", "a long value"), ("http", "short chunks"), ("s3", "long values")])
+def test_garbage_after_an_entry_is_waited_for_no_longer_than_silence(scheme: str, flood: str) -> None:
+    """Its bytes come as quickly as those of an entry that would be waited for."""
+    head, piece = (_REDIS_FLOODS if scheme == "redis" else _WEB_FLOODS)[flood]
+    pieces = piece * ((1 << 18) // len(piece))
+
+    def answer(client: socket.socket) -> None:
+        client.settimeout(2)  # of a client that has hung up, and whose kernel takes nothing more
+        client.sendall(head)
+        while True:
+            client.sendall(pieces)
+            time.sleep(len(pieces) / 20e6)  # the rate
+
+    with server_that(answer) as port, RemoteProgramCache(_URLS[scheme].format(port)) as cache:
+        cache._store.link.patience.has_believed = True
+        assert cache.get("key") is None
+        assert cache.waited_seconds < 1.5
+
+
+def test_a_value_begins_as_transports_expect() -> None:
+    record = Record(0, 1, 0, b"")
+    ring = KeyRing([b"k" * 32])
+    assert all(seal("0" * 64, b"", record, keys).startswith(VALUE_BEGINNING) for keys in (None, ring))
 
 
 def test_a_thread_that_is_kept_busy_is_waited_for_while_it_runs() -> None:

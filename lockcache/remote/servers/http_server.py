@@ -23,7 +23,13 @@ import urllib3
 from lockcache.remote.servers.answers import AbsentError, Answer, RemoteError, in_one_line, meaning_of
 from lockcache.remote.servers.calls import read_in_parallel
 from lockcache.remote.servers.proxies import proxy_for
-from lockcache.remote.servers.transport import LARGEST_VALUE_BYTES, LeaseAnswer, reason_of, received_from
+from lockcache.remote.servers.transport import (
+    LARGEST_VALUE_BYTES,
+    VALUE_BEGINNING,
+    LeaseAnswer,
+    reason_of,
+    received_from,
+)
 from lockcache.remote.servers.urls import RemoteUrl
 
 __all__ = ["HttpTransport", "connect"]
@@ -180,7 +186,8 @@ def _read(answer: urllib3.BaseHTTPResponse, most_bytes: int, note: Callable[[int
     while piece := answer.read1(_PIECE_BYTES, decode_content=False):
         pieces.append(piece)
         received += len(piece)
-        note(len(piece))
+        if pieces[0].startswith(VALUE_BEGINNING):
+            note(len(piece))
         if received > most_bytes or time.monotonic() > until:
             raise RemoteError(f"its answer is longer than {most_bytes} bytes, or has no end")
     return b"".join(pieces)

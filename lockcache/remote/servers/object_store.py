@@ -30,6 +30,7 @@ from lockcache.remote.servers.calls import read_in_parallel
 from lockcache.remote.servers.transport import (
     LARGEST_VALUE_BYTES,
     LONGEST_SECONDS,
+    VALUE_BEGINNING,
     LeaseAnswer,
     name_in,
 )
@@ -268,7 +269,8 @@ def _bounded(found: Any, most_bytes: int, note: Callable[[int], object]) -> byte
         for part in found.stream(min_chunk_size=_PIECE_BYTES):
             parts.append(bytes(part))
             received += len(parts[-1])
-            note(len(parts[-1]))
+            if parts[0].startswith(VALUE_BEGINNING):
+                note(len(parts[-1]))
             if received > most_bytes:
                 raise RemoteError(f"an object is longer than {most_bytes} bytes")
     return b"".join(parts)

@@ -25,7 +25,14 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from lockcache.remote.servers.answers import RemoteError, in_one_line, meaning_of
-from lockcache.remote.servers.transport import LARGEST_VALUE_BYTES, LeaseAnswer, name_in, reason_of, received_from
+from lockcache.remote.servers.transport import (
+    LARGEST_VALUE_BYTES,
+    VALUE_BEGINNING,
+    LeaseAnswer,
+    name_in,
+    reason_of,
+    received_from,
+)
 from lockcache.remote.servers.urls import RemoteUrl
 
 __all__ = ["RedisTransport", "connect"]
@@ -241,27 +248,33 @@ class _BoundedSocket:
         self._connected = connected
         self._note_arrived = note_arrived
         self._left_bytes = _LONGEST_ANSWER_BYTES
+        # Whether the answer has a value in it.
+        self._is_value = False
 
     def sendall(self, data: Any) -> None:
         self._left_bytes = _LONGEST_ANSWER_BYTES
+        self._is_value = False
         self._connected.sendall(data)
 
     def recv(self, size: int, *flags: int) -> bytes:
         received: bytes = self._connected.recv(size, *flags)
-        self._count(len(received))
+        self._count(received)
         return received
 
-    def recv_into(self, *arguments: Any) -> int:
-        size: int = self._connected.recv_into(*arguments)
-        self._count(size)
+    def recv_into(self, buffer: Any, *arguments: Any) -> int:
+        size: int = self._connected.recv_into(buffer, *arguments)
+        self._count(memoryview(buffer)[:size])
         return size
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connected, name)
 
-    def _count(self, size_bytes: int) -> None:
-        self._note_arrived(size_bytes)
-        self._left_bytes -= size_bytes
+    def _count(self, received: bytes | memoryview) -> None:
+        # Behind the lengths that the protocol puts before it, which may have come alone.
+        self._is_value = self._is_value or VALUE_BEGINNING in bytes(received)
+        if self._is_value:
+            self._note_arrived(len(received))
+        self._left_bytes -= len(received)
         if self._left_bytes < 0:
             raise RemoteError(f"an answer is longer than {_LONGEST_ANSWER_BYTES} bytes")
 

@@ -26,6 +26,7 @@ from lockcache.remote.servers.urls import SCHEMES, RemoteUrl
 __all__ = [
     "LARGEST_VALUE_BYTES",
     "LONGEST_SECONDS",
+    "VALUE_BEGINNING",
     "LeaseAnswer",
     "Transport",
     "more_seconds",
@@ -37,6 +38,8 @@ __all__ = [
     "require_client",
 ]
 
+#: How each value begins: an answer of anything else is not waited for as a large value is.
+VALUE_BEGINNING: Final = b"LC\x01"
 #: Longer values are neither sent nor received. The largest known programs have some 40 MB.
 LARGEST_VALUE_BYTES: Final = 64 * 1024 * 1024
 # Of a link over which a value of any length is waited for.
@@ -132,7 +135,10 @@ class Transport(Protocol):
         """Returns how much the server's host has received on connections that are open; 0 where that is not known."""
 
     def arrived_bytes(self) -> int:
-        """Returns how much of values has come from the server so far: a larger number is progress of a call."""
+        """Returns how much of values has come from the server so far: a larger number is progress of a call.
+
+        Only of those that begin with :data:`VALUE_BEGINNING`.
+        """
 
 
 def more_seconds(arrived_bytes: int) -> float:
