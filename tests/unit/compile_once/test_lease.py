@@ -224,19 +224,20 @@ def test_a_holder_of_wrong_types_is_no_holder(layout):
 
 @pytest.mark.parametrize("is_made_again", [False, True])
 def test_a_lease_that_loses_its_name_while_it_is_reaped_is_not_reaped(layout, monkeypatch, is_made_again):
-    path, lock = layout.lease(NAME, 0), lease_module.lock_descriptor
+    path, lock, newer = layout.lease(NAME, 0), lease_module.lock_descriptor, []
     take(layout).release(failed_ns=5)
 
     def lose(fd: int, *, blocking: bool) -> bool:
         os.unlink(path)
         if is_made_again:
             monkeypatch.undo()
-            assert take(layout) is not None
+            newer.append(take(layout))
         return lock(fd, blocking=blocking)
 
     monkeypatch.setattr(lease_module, "lock_descriptor", lose)
     with open_folder(layout.leases) as folder:
         assert not reap_lease(folder, f"{NAME}.0")
+    assert os.path.exists(path) is is_made_again
 
 
 def test_where_there_is_no_file_nobody_holds_and_nothing_is_reaped(layout):
