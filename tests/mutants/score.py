@@ -191,9 +191,11 @@ class Run:
     def in_forks(self) -> None:
         """Try those that can be put into a function."""
         chosen = [(it, self._tests_of(it)) for it in self._mutants if can_be_put_into_a_function(it)]
-        forked = Forked(chosen, self._jobs, self._limit_seconds, self._note)
+        for mutant in (it for it, tests in chosen if not tests):
+            self._note(mutant, {"outcome": "survived"})
+        forked = Forked([pair for pair in chosen if pair[1]], self._jobs, self._limit_seconds, self._note)
         files = {test.partition("::")[0] for _, tests in chosen for test in tests}
-        if chosen:
+        if files:
             pytest.main(
                 [*_PLAIN, "--timeout=60", "-p", "no:terminal", "-p", "no:xdist", *sorted(files)], plugins=[forked]
             )
