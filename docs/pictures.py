@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
-from lockcache import Entry, FileStreamProgramCache
+from lockcache import Entry, FileStreamProgramCache, Turn
 
 PROJECT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(PROJECT))
@@ -34,6 +34,7 @@ from tests.daemon.browser import Browser  # noqa: E402
 
 _COLUMNS: Final = 96
 _PAUSE_SECONDS: Final = 0.2
+_NAMESPACES: Final = ("torch", "triton", "jax")
 _KERNELS: Final = ("gemm", "softmax", "layer_norm", "attention", "reduce", "scan", "sort", "fft", "stencil", "gather")
 
 #: As rich's own, without the fonts that it would load from elsewhere.
@@ -54,6 +55,7 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 
 _PROGRAM: Final = """
 import multiprocessing, sys, time
+from pathlib import Path
 from cuda.core import ProgramOptions
 from cuda.pathfinder import find_nvidia_header_directory
 from lockcache import FileStreamProgramCache
@@ -75,8 +77,11 @@ if __name__ == "__main__":
     begin, said = context.Barrier(4), context.Queue()
     for rank in range(4):
         context.Process(target=work, args=(rank, sys.argv[1] if sys.argv[1:] else None, begin, said)).start()
-    for rank, seconds, compiled in sorted(said.get() for _ in range(4)):
-        bar = "\\u2588" * min(52, max(1, round(8 * seconds)))
+    ranks, scale = sorted(said.get() for _ in range(4)), Path("longest")
+    if not scale.exists():  # of the first run, which the others are drawn to
+        scale.write_text(str(max(seconds for _, seconds, _ in ranks)))
+    for rank, seconds, compiled in ranks:
+        bar = "\\u2588" * max(1, round(52 * seconds / float(scale.read_text())))
         print(f"rank {rank}  {bar} {seconds:.2f} s, {compiled} compiled")
 """
 
@@ -84,7 +89,7 @@ _SESSION: Final = (
     "python train.py            # 4 ranks, 16 kernels each, no cache",
     "python train.py kernels    # the same with lockcache, nothing cached yet",
     "python train.py kernels    # the next start",
-    "lockcache stats kernels | head -2",
+    "lockcache stats kernels | grep -E 'processes|saved'",
 )
 
 
@@ -118,7 +123,7 @@ def take_status_page(file: Path, folder: Path, minutes: float) -> None:
     """Write a picture of the status page, after so long."""
     with _daemon(folder / "kernels") as address, FileStreamProgramCache(folder / "kernels") as cache:
         work(cache, time.monotonic() + 60 * minutes)
-        Browser(folder / "browser").screenshot(address, file, width=1200, height=1000)
+        Browser(folder / "browser").screenshot(address, file, width=1200, height=1101)
 
 
 @contextmanager
@@ -142,13 +147,13 @@ def work(cache: FileStreamProgramCache, end: float) -> None:
             size, cost_ns = int(rng.lognormvariate(11, 1)), int(rng.lognormvariate(20, 0.8))
             entry = {
                 "kind": "cubin",
-                "arch": "sm_90",
+                "arch": "sm_90" if made % 5 else "sm_80",
                 "compiler": "nvrtc 13.4",
                 "compile_cost_ns": cost_ns,
-                "label": kernel,
             }
-            cache.get(f"kernel {made}")  # a miss, as in a program that compiles it then
-            cache.put_entry(f"kernel {made}", Entry(rng.randbytes(size), entry))
+            turn = cache.begin(f"kernel {made}", label=kernel, namespace=_NAMESPACES[made % 7 % 3])
+            if isinstance(turn, Turn):
+                turn.store(Entry(rng.randbytes(size), entry))
         for _ in range(20):
             cache.get(f"kernel {max(1, made - int(rng.paretovariate(0.6)))}")
         cache.stats()  # writes this process's counters into the directory
@@ -161,13 +166,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60, help="of work before the page's picture; 0 leaves it out")
     parser.add_argument("--into", type=Path, default=PROJECT / "docs" / "_static")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(prefix="pictures-") as name:
         folder = Path(name)
         (folder / "train.py").write_text(_PROGRAM)
         (given.into / "demo.svg").write_text(record(_SESSION, folder))
         if given.minutes:
-            (folder / "page").mkdir()
-            take_status_page(given.into / "status-page.png", folder / "page", given.minutes)
+            take_status_page(given.into / "status-page.png", folder, given.minutes)
 
 
 if __name__ == "__main__":

@@ -312,7 +312,7 @@ _STYLE: Final = (
     PAGE_STYLE
     + """
 header, .head { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center; } p { margin: 6px 0; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(190px, 1fr)); gap: 12px 24px; margin: 14px 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px 24px; margin: 14px 0; }
 .tile b { display: block; font-size: 22px; font-weight: 600; font-variant-numeric: tabular-nums; }
 .meter { height: 6px; border-radius: 3px; background: var(--rule); margin-top: 6px; overflow: hidden; }
 .meter i { display: block; height: 100%; background: var(--accent); }
