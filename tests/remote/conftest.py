@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lockcache import RemoteProgramCache
-from lockcache.remote import backing
-from lockcache.remote.wait_limits import _patience
+from lockcache.remote import backing, wait_limits
 from tests.in_memory import run_path, tmp_path
 from tests.remote.servers import FaultProxy, Valkey, valkey
 
@@ -19,7 +18,14 @@ __all__ = ["run_path", "tmp_path"]
 @pytest.fixture(autouse=True)
 def with_all_patience() -> None:
     """Start each test like a process that has not waited for any server yet."""
-    _patience.clear()
+    wait_limits._patience.clear()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch, with_all_patience: None) -> None:
+    """Wait for late answers of a busy machine: for tests that ask something else."""
+    monkeypatch.setattr(wait_limits, "LIFE_SECONDS", 60.0)
+    monkeypatch.setattr(wait_limits, "_LONGEST_CALL_SECONDS", 60.0)
 
 
 @pytest.fixture(scope="session")

@@ -242,7 +242,7 @@ def test_a_removal_that_waits_behind_writes_which_the_server_answers_costs_no_pa
 
 
 def test_a_process_that_opens_many_directories_keeps_few_descriptors(
-    server: Valkey, behind_directories: None, tmp_path: Path
+    server: Valkey, behind_directories: None, patient: None, tmp_path: Path
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for number in range(60):
@@ -328,7 +328,7 @@ def test_a_large_value_is_not_waited_for_for_ever(
 
 
 def test_a_large_value_that_fails_does_not_end_the_calls_of_others(
-    server: Valkey, cache_at: Callable[..., RemoteProgramCache]
+    server: Valkey, patient: None, cache_at: Callable[..., RemoteProgramCache]
 ) -> None:
     cache = cache_at(server.url)
     cache["small"] = b"v"

@@ -82,8 +82,12 @@ def test_shards_to_look_at_once_more_and_the_rotation_take_turns(
     assert set(watched.ticks(8)) == {*changed, 1, 2, 3, 4}
 
 
-def test_beside_strangers_a_coarse_mtime_hides_nobody_for_long(cache_path: Path, watch: Callable[[], Watched]) -> None:
+def test_beside_strangers_a_coarse_mtime_hides_nobody_for_long(
+    cache_path: Path, watch: Callable[[], Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recount_schedule, "_LOOKING_DUTY", 1.0)  # each tick
     watched = watch()
+    watched.counting.change(Rules(interval_seconds=600))  # with time for all, on a busy machine too
     watched.ticks(1)
     fill(cache_path, 300, 1)
     watched.ticks(1)
