@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lockcache_stress.schedules.plans import PAIRS, TRIPLES
+from lockcache_stress.schedules.explore import Experiment, Explorer
+from lockcache_stress.schedules.operations import OPERATIONS
+from lockcache_stress.schedules.plans import PAIRS, TRIPLES, workplace
 from lockcache_stress.schedules.planted import PLANTED
+from lockcache_stress.schedules.running import Ran
 from tests.matrix_sampling import all_but
 from tests.stress.support import stress, stress_json
 
@@ -24,6 +28,72 @@ def test_every_order_of_a_put_and_a_get_keeps_all_promises(run_path: Path) -> No
     assert pair["violations"] == []
     assert pair["schedules"] > 20
     assert pair["deaths"] > 10
+
+
+def _outcome(ran: Ran) -> Any:
+    """Returns what a run comes to: the entries, the lengths of files, the page, and what each operation found."""
+    looked = ran.looked[max(ran.looked)] if ran.looked else None
+    events = [event for process in ran.processes for event in process.events]
+    found = tuple((each["kind"], each["key"], each["value"], each["end"] is None) for each in events)
+    disk = None if looked is None else (tuple(sorted(looked.files.values())), looked.image[4096:])
+    return tuple(ran.last.items()), disk, found
+
+
+def _outcomes(names: tuple[str, ...], preemptions: int, *, reduces: bool) -> tuple[set[Any], int]:
+    outcomes = set()
+
+    def note(ran: Ran) -> list[str]:
+        outcomes.add(_outcome(ran))
+        return []
+
+    with workplace() as root:
+        explorer = Explorer(Experiment(names, preemptions, reduces=reduces), root, note)
+        found = explorer.explore(time.monotonic() + 240)
+    assert found.is_whole
+    assert not found.violations
+    return outcomes, found.schedules
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "names, preemptions",
+    [(("put", "get"), 3), (("recount", "remove"), 2), (("replace", "remove"), 2), (("put", "evict"), 1)],
+)
+def test_orders_that_are_left_out_come_to_nothing_new(names: tuple[str, ...], preemptions: int) -> None:
+    some, few = _outcomes(names, preemptions, reduces=True)
+    every, many = _outcomes(names, preemptions, reduces=False)
+    assert some == every
+    assert few < many
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [("put", "remove"), ("evict", "policy"), ("lease", "give-up"), ("attach", "reap")])
+def test_a_process_that_is_used_again_makes_the_same_calls(names: tuple[str, ...]) -> None:
+    with workplace() as root:
+        explorer = Explorer(Experiment(names), root)
+        runs = [explorer.run(schedule)[0] for schedule in (b"", b"\0\0\0\0\0\1", b"", b"\3", b"")]
+        explorer.close()
+    assert [[str(call) for _, call, _ in runs[at].calls] for at in (2, 4)] == 2 * [
+        [str(c) for _, c, _ in runs[0].calls]
+    ]
+    assert [process.pid for process in runs[2].processes] == [process.pid for process in runs[0].processes]
+    assert runs[4].processes[0].pid == runs[0].processes[0].pid
+    assert runs[4].processes[1].pid != runs[0].processes[1].pid  # it was killed
+
+
+def test_what_alters_its_process_has_another_one_each_time() -> None:
+    assert {name for name, each in OPERATIONS.items() if each.alters} == {"stepped", "slow-wide"}
+    with workplace() as root:
+        explorer = Explorer(Experiment(("put", "stepped")), root)
+        pids = {explorer.run(b"")[0].processes[1].pid for _ in range(3)}
+        explorer.close()
+    assert len(pids) == 3
+
+
+def test_a_write_whose_cap_is_lowered_for_longer_than_anybody_waits_is_given_up() -> None:
+    with workplace() as root:
+        assert Explorer(Experiment(("slow-wide", "narrow"), 0), root).replay([])[1] == []
 
 
 @pytest.mark.long
@@ -44,7 +114,8 @@ def test_a_planted_fault_is_found_and_its_schedule_shows_it_again(name: str, run
     schedule = ",".join(map(str, violation["schedule"]))
     ran = stress("schedules", "--plant", name, "--replay", schedule, run_path=run_path)
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert violation["wrong"][0].split(" step")[0] in ran.stdout
+    said = violation["wrong"][0].split(" step")[0]
+    assert said.rstrip("0123456789. s") in ran.stdout  # how long somebody waited may differ by a look
 
 
 def _violations(found: dict[str, Any]) -> list[dict[str, Any]]:

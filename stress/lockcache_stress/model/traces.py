@@ -102,55 +102,72 @@ class Follower:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._known: dict[tuple[State, int], list[tuple[str, int, State]]] = {}
+        # States by number, since a trace is followed through the same ones again and again.
+        self._numbers: dict[State, int] = {}
+        self._states: list[State] = []
+        self._disks: list[Disk] = []
+        self._known: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
 
     @property
     def states(self) -> int:
         """How many states of a process all traces came to."""
         return len(self._known)
 
-    def follow(self, trace: Sequence[Step]) -> Broken | None:
-        """Returns where a trace leaves all runs of the model; ``None`` if it is one."""
-        states = {self._model.first()}
-        for at, step in enumerate(trace):
-            after = set(self._after(states, step)) if step.name else states
-            if not after:
-                where = sorted({state.processes[step.process].at for state in states})
-                return Broken(at, f"the model has no step {step.name} of process {step.process} at {where}")
-            disk = step.disk
-            states = after if disk is None else {state for state in after if disk_of_state(state) == disk}
-            if not states:
-                said = " or ".join(sorted({str(disk_of_state(state)) for state in after}))
-                return Broken(at, f"behind {step.name or 'a call'}, the disk is {disk}, and the model has {said}")
-        return None
+    def follow(self, trace: Sequence[Step]) -> tuple[Broken | None, list[int]]:
+        """Returns where a trace leaves all runs of the model, and a sum of the model's states behind each step.
 
-    def _after(self, states: set[State], step: Step) -> Iterator[State]:
+        The first is ``None`` if it is a run.
+        """
+        states, sums = frozenset([self._number(self._model.first())]), list[int]()
+        for at, step in enumerate(trace):
+            after = frozenset(self._after(states, step)) if step.name else states
+            if not after:
+                where = sorted({self._states[state].processes[step.process].at for state in states})
+                return Broken(at, f"the model has no step {step.name} of process {step.process} at {where}"), sums
+            disk = step.disk
+            states = after if disk is None else frozenset(state for state in after if self._disks[state] == disk)
+            if not states:
+                said = " or ".join(sorted({str(self._disks[state]) for state in after}))
+                behind = step.name or "a call"
+                return Broken(at, f"behind {behind}, the disk is {disk}, and the model has {said}"), sums
+            sums.append(hash(states))
+        return None, sums
+
+    def _number(self, state: State) -> int:
+        found = self._numbers.get(state)
+        if found is None:
+            found = self._numbers[state] = len(self._states)
+            self._states.append(state)
+            self._disks.append(disk_of_state(state))
+        return found
+
+    def _after(self, states: frozenset[int], step: Step) -> Iterator[int]:
         """Yields the states behind a step from any of these."""
         number = step.process
         if step.name == DEATH:
-            yield from (self._model.die(state, number) for state in states)
+            yield from (self._number(self._model.die(self._states[state], number)) for state in states)
             return
         if step.may_be_none:
             yield from states
         elif step.name == parts.UNLOCK:  # who was refused a lock gives it back all the same
-            yield from (state for state in states if state.locks[step.on] != number)
+            yield from (state for state in states if self._states[state].locks[step.on] != number)
         for state in states:
             for name, on, after in self._steps(state, number):
                 if name == step.name and on == step.on:
                     yield after
 
-    def _steps(self, state: State, number: int) -> list[tuple[str, int, State]]:
+    def _steps(self, state: int, number: int) -> list[tuple[str, int, int]]:
         """Returns the calls that a process may make next, or :data:`END`, also behind silent steps."""
         found = self._known.get((state, number))
         if found is None:
             found = self._known[state, number] = []
-            left, seen = [state], {state}
+            left, seen = [self._states[state]], {self._states[state]}
             for at in left:
                 if at.processes[number].at == "done":
-                    found.append((END, 0, at))
+                    found.append((END, 0, self._number(at)))
                 for name, on, after in self._model.steps_of(at, number):
                     if name not in SILENT:
-                        found.append((name, on, after))
+                        found.append((name, on, self._number(after)))
                     elif after not in seen:
                         seen.add(after)
                         left.append(after)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 _ALL: Final = 1 << 62
+PAGE: Final = "lockcache/state"
 #: The calls that change what others can see, before each of which a process may be killed.
 # fmt: off
 CHANGES: Final = frozenset((
@@ -21,8 +22,8 @@ CHANGES: Final = frozenset((
     "unlock_descriptor", "utime", "write",
 ))
 # fmt: on
-# Those of them that change what is there, and not only times, modes and locks.
-_FILLS: Final = frozenset(("ftruncate", "open", "pwrite", "rename", "unlink", "write"))
+#: Those of them that change what is there, and not only times, modes and locks.
+FILLS: Final = frozenset(("ftruncate", "open", "pwrite", "rename", "unlink", "write"))
 # The calls by which a lock may fall.
 _MAY_FREE: Final = frozenset(["unlock_descriptor", "close", "unlink", "rename"])
 _LOCKED: Final = ("lockcache/locks/", "lockcache/leases/", "tmp/")
@@ -41,8 +42,9 @@ class Access(NamedTuple):
 
     def conflicts(self, other: Access) -> bool:
         """Returns whether the order of the two can matter."""
-        # Two changes in one folder commute, and so do two lists of it.
-        is_met = self.writes != other.writes if self.kind == "list" else self.writes or other.writes
+        # Two changes in one folder commute, and so do two lists of it. What takes room meets what frees some: of two
+        # calls that take some, the most is on disk behind both, in either order.
+        is_met = self.writes != other.writes if self.kind in ("list", "names", "room") else self.writes or other.writes
         return (
             is_met
             and self.kind == other.kind
@@ -75,17 +77,17 @@ class Call(NamedTuple):
     @property
     def fills(self) -> bool:
         """Whether it changes which files there are, or their bytes."""
-        return self.name in _FILLS and (self.name != "open" or self.makes)
+        return self.name in FILLS and (self.name != "open" or self.makes)
 
     def frees(self, path: str) -> bool:
         """Returns whether the lock of this file may be free after the call."""
         return self.name in _MAY_FREE and path in self.paths
 
 
-def parse_call(text: str, root: str, pids: dict[int, int]) -> Call:
+def read_call(said: tuple[Any, ...], root: str, pids: dict[int, int]) -> Call:
     """Returns the call that a process states. ``pids``: the numbers of processes by their pid."""
-    name, low, high, makes, *paths = text.split("\0")
-    return Call(name, tuple(_relative(path, root, pids) for path in paths), int(low), int(high), makes == "1")
+    _, name, low, high, makes, files = said
+    return Call(name, tuple(_relative(path, root, pids) for path in files), low, high, makes)
 
 
 def _relative(path: str, root: str, pids: dict[int, int]) -> str:
@@ -99,38 +101,45 @@ def _relative(path: str, root: str, pids: dict[int, int]) -> str:
 def accesses(call: Call, *, counts_room: bool) -> tuple[Access, ...]:
     """Returns what a call uses. ``counts_room``: whether the bytes on disk are an object of their own, for a cap."""
     found = [each for path in call.paths for each in _of_path(call, path)]
-    if counts_room and call.name in ("write", "unlink", "ftruncate", "rename"):
-        found.append(Access("room", "", writes=True))
+    if counts_room and call.name in _CHANGES_ROOM and call.paths[0].startswith(_COUNTED):
+        found.append(Access("room", "", writes=call.name == "write"))
     return tuple(found)
 
 
 def _of_path(call: Call, path: str) -> list[Access]:
     name, parent = call.name, os.path.dirname(path)
+    if name == "lstat" and path == PAGE:
+        name = "access"  # whether it is the same page; its length and times say nothing
     if name == "open" and call.makes:
         name = "rename"  # a new name, as by that
     if name == "close" or name.endswith("lock_descriptor"):
         return [Access("lock", path, writes=True)] if path.startswith(_LOCKED) else []
     found = [Access("name", parent, writes=False)] if name in _BY_NAME else []
     found += [Access(kind, path, writes, call.low, call.high) for kind, writes in _USES.get(name, ())]
-    if name in _SHOWN_IN_LISTS:
+    if name in _NAMED_IN_LISTS:
+        found.append(Access("names", parent, writes=True))
+    if name in _NAMED_IN_LISTS or name in _SHOWN_IN_LISTS:
         found.append(Access("list", parent, writes=True))
     return found
 
 
+# The calls that take or free room under a cap, and whose files count.
+_CHANGES_ROOM: Final = ("write", "unlink", "ftruncate", "rename")
+_COUNTED: Final = ("entries/", "tmp/", "lockcache/records/")
 _LOOKED_AT: Final = (("name", False), ("bytes", False), ("times", False))
 # What each call uses of its path, and whether it changes that.
 _USES: Final = {
     "rename": (("name", True),),
     "unlink": (("name", True),),
     "mkdir": (("name", True),),
-    "rmdir": (("name", True), ("list", False)),
+    "rmdir": (("name", True), ("names", False)),
     "open": (("name", False),),
     "access": (("name", False),),
     "lstat": _LOOKED_AT,
     "stat": _LOOKED_AT,
     "fstat": _LOOKED_AT,
     "scandir": (("list", False),),
-    "listdir": (("list", False),),
+    "listdir": (("names", False),),
     "read": (("bytes", False),),
     "pread": (("bytes", False),),
     "getxattr": (("bytes", False),),
@@ -143,11 +152,9 @@ _USES: Final = {
 }
 # By a path that leads through its folder.
 _BY_NAME: Final = ("rename", "unlink", "mkdir", "rmdir", "open", "access", "lstat", "stat")
-# What a process sees that lists the folder and looks at each file in it, which is one step.
-_SHOWN_IN_LISTS: Final = (
-    *("rename", "unlink", "mkdir", "rmdir"),
-    *("write", "pwrite", "setxattr", "ftruncate", "chmod", "utime"),
-)
+# What a process sees that lists a folder by names alone, and that also looks at each file in it, which is one step.
+_NAMED_IN_LISTS: Final = ("rename", "unlink", "mkdir", "rmdir")
+_SHOWN_IN_LISTS: Final = ("write", "pwrite", "setxattr", "ftruncate", "chmod", "utime")
 
 
 class Seen:

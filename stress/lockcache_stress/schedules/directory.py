@@ -132,6 +132,7 @@ class Workplace:
                 vars(EntryWriter)["_puts"].__set__(
                     cache._parts.writer, 0
                 )  # so that a put does not reap: that is an operation of its own
+                stepper.closing.append(cache.close)
             actor = Actor(stepper, number, self.root, cache)
             return lambda: operation.act(actor)
 

@@ -26,11 +26,14 @@ from typing import Any, Final
 
 from lockcache_stress.schedules.calls import Seen, accesses
 from lockcache_stress.schedules.directory import Workplace
-from lockcache_stress.schedules.judge import judge, look
+from lockcache_stress.schedules.judge import image_of, judge, look
 from lockcache_stress.schedules.operations import OPERATIONS, Begin
 from lockcache_stress.schedules.planted import PLANTED
-from lockcache_stress.schedules.running import Decision, Ran, Rules, Runner, decode, encode
+from lockcache_stress.schedules.rows import Row, rows_of
+from lockcache_stress.schedules.running import NEVER, Decision, Ran, Rules, Runner, decode, encode
+from lockcache_stress.schedules.states import Known, states_of
 from lockcache_stress.schedules.traced import Traced
+from lockcache_stress.schedules.worker import Task
 
 #: Violations of one experiment that are kept.
 MOST_FOUND: Final = 20
@@ -47,6 +50,8 @@ class Experiment:
     fault: str = ""
     #: Whether its runs are compared with the model.
     compares: bool = True
+    #: Whether of orders that come to the same only one is run: else all are, to compare.
+    reduces: bool = True
 
     @property
     def title(self) -> str:
@@ -82,6 +87,8 @@ class Explored:
     experiment: Experiment
     schedules: int = 0
     redundant: int = 0
+    #: Runs that came to a state from which another one had gone on.
+    known: int = 0
     steps: int = 0
     kills: int = 0
     #: Runs that were compared with the model.
@@ -128,19 +135,32 @@ class Explorer:
         self._operations = [OPERATIONS[name] for name in experiment.names]
         self._after = after
         plant = PLANTED[experiment.fault].plant if experiment.fault else None
-        acts = [self._place.act_of(operation, number, plant) for number, operation in enumerate(self._operations)]
-        is_capped = experiment.begin.is_capped
+        image = partial(image_of, self._place)
+        tasks = [
+            # With a fault, a process may end with locks or descriptors that it should have given back.
+            Task(
+                number,
+                self._place.act_of(operation, number, plant),
+                image,
+                stays=plant is None and not operation.alters,
+            )
+            for number, operation in enumerate(self._operations)
+        ]
         self._runner = Runner(
             Rules(
                 root,
-                acts,
+                tasks,
                 experiment.most_preemptions,
                 experiment.kills,
-                partial(accesses, counts_room=is_capped),
+                partial(accesses, counts_room=experiment.begin.is_capped),
+                image,
                 partial(look, self._place),
             )
         )
-        self._seen = Seen()
+        self._seen, self._known = Seen(), Known()
+        self._passed_over: list[tuple[Ran, Decision]] = []
+        self._place.reset()
+        self._image = image()[1]
         self._traced = Traced(self._place, experiment.names)
 
     @property
@@ -150,21 +170,30 @@ class Explorer:
 
     def run(self, choices: Sequence[int], *, cuts: bool = False) -> tuple[Ran, list[str]]:
         """Run one schedule, and judge it. ``cuts``: only as far as no other run had its order."""
+        self._runner.tidy()
         self._place.reset()
         ran = self._runner.run(choices, cuts=cuts)
         if ran.is_cut:
-            return ran, ran.wrong
+            return ran, ran.wrong or self._compare(ran)
         for process in ran.processes:
             for event in process.events:
                 event["number"] = process.number
         wrong = judge(self._place, ran, self.experiment.names)
-        if not wrong and self.experiment.compares:
-            wrong = self._traced.judge(ran)
-        return ran, wrong or self._after(ran)
+        return ran, wrong or self._compare(ran) or self._after(ran)
+
+    def _compare(self, ran: Ran) -> list[str]:
+        return self._traced.judge(ran) if self.experiment.compares else []
+
+    def close(self) -> None:
+        """End the processes."""
+        self._runner.close()
 
     def replay(self, schedule: Sequence[int]) -> tuple[Ran, list[str]]:
         """Run the schedule that these integers name."""
-        return self.run(decode(schedule, len(self._operations)))
+        try:
+            return self.run(decode(schedule, len(self._operations)))
+        finally:
+            self.close()
 
     def explore(
         self,
@@ -172,64 +201,89 @@ class Explorer:
         show: Callable[[Explored, int], None] = lambda found, left: None,
         *,
         stop_at: int = MOST_FOUND,
+        counts: Callable[[Violation], bool] = lambda found: True,
     ) -> Explored:
         """Run all schedules, or those that can be run ``until`` then (monotonic seconds).
 
-        Those with fewer preemptions come first. ``stop_at``: so many violations are enough.
+        Those with fewer preemptions come first. ``stop_at``: so many violations that ``counts`` are enough.
         """
         found, began, spent = Explored(self.experiment), time.monotonic(), _cpu_seconds()
-        levels: list[deque[bytes]] = [deque() for _ in range(self.experiment.most_preemptions + 1)]
-        levels[0].append(b"")
-        passed_over: list[tuple[bytes, Decision]] = []
+        levels: list[deque[Row]] = [deque() for _ in range(self.experiment.most_preemptions + 1)]
+        self._run_one(b"", found, levels)
         version = 0
-        while time.monotonic() < until and len(found.violations) < stop_at:
+        while time.monotonic() < until and sum(map(counts, found.violations)) < stop_at:
             level = next((each for each in levels if each), None)
             if level is None:
                 if version == self._seen.version:
                     found.is_whole = True
                     break
                 version = self._seen.version
-                passed_over = self._look_again(passed_over, levels)
+                self._look_again(levels)
                 continue
-            prefix = level.popleft()
-            ran, wrong = self.run(prefix, cuts=True)
-            self._count(found, prefix, ran, wrong)
-            found.compared = self.compared
-            for process, _, used in ran.calls:
-                self._seen.add(process, used)
-            if wrong:
+            following = level[0].next()
+            if following is None:
+                level.popleft()
                 continue
-            choices = bytes(ran.choices)
-            for decision in self._new_decisions(ran, len(prefix)):
-                if self._is_of_interest(decision):
-                    levels[decision.preemptions].append(_with(choices, decision))
-                else:
-                    passed_over.append((choices, decision))
+            row, (prefix, decision) = level[0], following
+            ran, is_right = self._run_one(prefix, found, levels)
+            row.note(decision, ran, is_right=is_right)
             show(found, sum(map(len, levels)))
+        self.close()
         found.seconds, found.cpu_seconds = time.monotonic() - began, _cpu_seconds() - spent
-        found.violations.sort(key=lambda each: each.key)
+        found.violations.sort(key=lambda each: (not counts(each), each.key))
         return found
 
-    def _new_decisions(self, ran: Ran, begin: int) -> list[Decision]:
-        """Returns the decisions behind the prefix, which gave its own already."""
-        return [each for each in ran.decisions if each.at >= begin and each.at < ran.redundant_from]
+    def _run_one(self, prefix: bytes, found: Explored, levels: Sequence[deque[Row]]) -> tuple[Ran, bool]:
+        """Run one schedule, and keep what else could have been done behind its prefix."""
+        ran, wrong = self.run(prefix, cuts=self.experiment.reduces)
+        for process, _, used in ran.calls:
+            self._seen.add(process, used)
+        known_from = self._known_from(ran) if self.experiment.reduces else NEVER
+        self._count(found, prefix, ran, wrong, is_known=known_from < len(ran.choices))
+        if wrong:
+            return ran, False
+        end = min(ran.redundant_from, known_from) if self.experiment.reduces else NEVER
+        new = [each for each in ran.decisions if len(prefix) <= each.at < end]
+        self._passed_over += [(ran, each) for each in new if not self._is_of_interest(each)]
+        self._keep(ran, [each for each in new if self._is_of_interest(each)], levels)
+        return ran, True
+
+    def _keep(self, ran: Ran, decisions: Sequence[Decision], levels: Sequence[deque[Row]]) -> None:
+        most = self.experiment.most_preemptions if self.experiment.reduces else NEVER
+        for row in rows_of(ran, decisions, most):
+            levels[row.preemptions].append(row)
+
+    def _known_from(self, ran: Ran) -> int:
+        """Returns the first step behind the prefix in front of which is a state from which another run went on."""
+        has_order, count = self.experiment.begin.is_capped, len(self._operations)
+        begin = min(ran.moments, default=len(ran.made))
+        for at, state in states_of(ran.made, count, self._image, begin, has_order=has_order):
+            if at == ran.redundant_from or at not in ran.moments:
+                break
+            traced = ran.model_states[at - 1] if 0 < at <= len(ran.model_states) else 0
+            if self._known.add(hash((state, traced)), ran.moments[at]):
+                return at
+        return NEVER
 
     def _is_of_interest(self, decision: Decision) -> bool:
-        return decision.used is None or self._seen.meets_other(decision.process, decision.used)
+        return (
+            decision.used is None
+            or not self.experiment.reduces
+            or self._seen.meets_other(decision.process, decision.used)
+        )
 
-    def _look_again(
-        self, passed_over: list[tuple[bytes, Decision]], levels: Sequence[deque[bytes]]
-    ) -> list[tuple[bytes, Decision]]:
-        left = []
-        for choices, decision in passed_over:
+    def _look_again(self, levels: Sequence[deque[Row]]) -> None:
+        """Keep what has become of interest since it was passed over."""
+        passed_over, self._passed_over = self._passed_over, []
+        for ran, decision in passed_over:
             if self._is_of_interest(decision):
-                levels[decision.preemptions].append(_with(choices, decision))
+                self._keep(ran, [decision], levels)
             else:
-                left.append((choices, decision))
-        return left
+                self._passed_over.append((ran, decision))
 
-    def _count(self, found: Explored, prefix: bytes, ran: Ran, wrong: list[str]) -> None:
-        found.schedules += 1
+    def _count(self, found: Explored, prefix: bytes, ran: Ran, wrong: list[str], *, is_known: bool) -> None:
+        found.schedules, found.compared = found.schedules + 1, self.compared
+        found.known += is_known
         found.redundant += ran.is_redundant
         found.steps += len(ran.calls)
         found.longest = max(found.longest, len(ran.calls))
@@ -240,8 +294,3 @@ class Explorer:
 
 def _cpu_seconds() -> float:
     return sum(os.times()[:4])
-
-
-def _with(choices: bytes, decision: Decision) -> bytes:
-    """Returns the choices up to a decision, and the other choice."""
-    return choices[: decision.at] + bytes([decision.choice])

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk import Space
-from lockcache.filestream.entry import remove_empty_folders_locked
+from lockcache.filestream.entry import StagedEntry, remove_empty_folders_locked
 from lockcache.lowlevel import CacheDirectory, entry_name, reap, recount_shard
 from lockcache_stress.schedules.worker import Stepper
 
@@ -34,18 +34,28 @@ _near = _keys_in_shard(entry_name(KEY)[:2])
 #: Entries of the same shard, one of another, and a key of the same shard that has no entry.
 NEAR: Final = (next(_near), next(_near))
 NEW: Final = next(_near)
+#: A key whose entry takes two blocks.
+WIDE: Final = next(_near)
 FAR: Final = b"far"
 FAR_SHARD: Final = 0xA0
 FARTHER: Final = next(_keys_in_shard("a0"))
 OLDER: Final = Entry(b"older" * 500, {"name": "older"})
 OTHER: Final = Entry(b"other" * 500, {"name": "other"})
-NAMES: Final = {KEY: "key", NEW: "new", FAR: "far", FARTHER: "farther", NEAR[0]: "near", NEAR[1]: "nearer"}
+NAMES: Final = {
+    KEY: "key",
+    NEW: "new",
+    FAR: "far",
+    FARTHER: "farther",
+    NEAR[0]: "near",
+    NEAR[1]: "nearer",
+    WIDE: "wide",
+}
 
 
 def value_of(number: int, key: bytes = KEY) -> Entry:
     """Returns what process ``number`` stores under a key."""
     name = f"{NAMES[key]}-{number}"
-    return Entry(name.encode() * 300, {"name": name})
+    return Entry(name.encode() * (1200 if key == WIDE else 300), {"name": name})
 
 
 def name_of(entry: Entry | None) -> str:
@@ -154,6 +164,18 @@ def _put_new(actor: Actor) -> None:
 
 def _put_far(actor: Actor) -> None:
     _store(actor, actor.opened, FARTHER)
+
+
+def _slow_wide(actor: Actor) -> None:
+    """Take a second of the explorer's clock between the bytes and the rename."""
+    write = StagedEntry.write
+
+    def write_slowly(self: StagedEntry, *given: Any, **named: Any) -> None:
+        write(self, *given, **named)
+        time.sleep(1.0)
+
+    setattr(StagedEntry, "write", write_slowly)  # noqa: B010 - an assignment is an error of types
+    _store(actor, actor.opened, WIDE)
 
 
 def tidy(directory: CacheDirectory) -> None:
@@ -283,6 +305,8 @@ class Operation:
     begin: Begin = Begin()
     #: Whether the cache is opened in the operation, and not before it.
     opens: bool = False
+    #: Whether it leaves its process changed, so that the next run has another one.
+    alters: bool = False
     #: Whether it is left out of the pairs of all operations, because it is for one fault or has very many steps.
     seldom: bool = False
 
@@ -311,6 +335,13 @@ OPERATIONS: Final = {
         Begin(is_bare=True),
         seldom=True,
     ),
+    "slow-wide": Operation(
+        "a put of two blocks into an empty directory whose cap was two, and the disk takes a second",
+        _slow_wide,
+        Begin(is_bare=True),
+        alters=True,
+        seldom=True,
+    ),
     "put-far": Operation(
         "a put of a key in another shard; there is room for one", _put_far, Begin(has_room_for_one=True)
     ),
@@ -318,7 +349,7 @@ OPERATIONS: Final = {
     "tidy": Operation("an empty folder is removed", _tidy, Begin(has_empty_folder=True), seldom=True),
     "count": Operation("the page is counted again, whole, and replaced", _count, seldom=True),
     "slow-lease": Operation("compile-once, where the computation takes a second", _slow_lease, seldom=True),
-    "stepped": Operation("a recount after the wall clock was stepped", _stepped, seldom=True),
+    "stepped": Operation("a recount after the wall clock was stepped", _stepped, alters=True, seldom=True),
     "record": Operation(
         "a put whose record is a file", _put, Begin(has_older=True, has_record_files=True), seldom=True
     ),

@@ -10,12 +10,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import combinations_with_replacement
 from typing import Final
 
 from lockcache_stress.processes import start_pool
 from lockcache_stress.run import Show
-from lockcache_stress.schedules.explore import Experiment, Explored, Explorer
+from lockcache_stress.schedules.explore import Experiment, Explored, Explorer, Violation
 from lockcache_stress.schedules.operations import OPERATIONS
 from lockcache_stress.schedules.planted import PLANTED
 
@@ -78,7 +79,11 @@ def explore_one(experiment: Experiment, seconds: float, stop_at: int) -> Explore
     logging.getLogger("lockcache").setLevel(logging.ERROR)  # what is logged there is judged here
     gc.freeze()  # thousands of forks follow: what is there is not copied for a mark
     with workplace() as root:
-        return Explorer(experiment, root).explore(time.monotonic() + seconds, stop_at=stop_at)
+        explorer, until = Explorer(experiment, root), time.monotonic() + seconds
+        if not experiment.fault:
+            return explorer.explore(until, stop_at=stop_at)
+        expected = PLANTED[experiment.fault].found_as
+        return explorer.explore(until, stop_at=stop_at, counts=partial(_says, expected))
 
 
 def _explore(given: tuple[Experiment, float, float, int]) -> Explored:
@@ -118,5 +123,8 @@ def planted_experiment(name: str) -> Experiment:
 
 def is_found(explored: Explored) -> bool:
     """Returns whether a planted fault was found as what it is."""
-    expected = PLANTED[explored.experiment.fault].found_as
-    return any(expected in wrong for each in explored.violations for wrong in each.wrong)
+    return any(_says(PLANTED[explored.experiment.fault].found_as, each) for each in explored.violations)
+
+
+def _says(expected: str, violation: Violation) -> bool:
+    return any(expected in wrong for wrong in violation.wrong)

@@ -137,6 +137,10 @@ def _policy_once() -> None:
     _replace(StatedPolicy, "stated_in", stated_once)
 
 
+def _cap_kept() -> None:
+    _replace(StagedEntry, "_has_room_locked", lambda self: True)
+
+
 def _page_without_locks() -> None:
     def measure(self: FirstCount, shard: int) -> Any:
         return measure_shard(self.layout, shard, between=self.between_shards)
@@ -244,6 +248,13 @@ PLANTED: Final = {
     ),
     "count-without-lock": Planted(
         "a shard is measured before its lock is taken", _count_without_lock, ("recount", "put"), "too little"
+    ),
+    "cap-kept": Planted(
+        "a write that had its room by an older cap does not ask again before it publishes",
+        _cap_kept,
+        ("slow-wide", "narrow"),
+        "over the cap",
+        most_preemptions=0,
     ),
     "tidy-by-list": Planted(
         "a folder is emptied and removed once its list was empty", _tidy_by_list, ("tidy", "put-alone"), "have no order"

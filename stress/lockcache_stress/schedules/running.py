@@ -12,82 +12,23 @@ sleep. Where nobody else can go on, the one whose sleep ends first does.
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from lockcache_stress.schedules.calls import Access, Call, conflict, parse_call
-from lockcache_stress.schedules.worker import WORD, Stepper, run_process
+from lockcache_stress.schedules.calls import Access, Call, conflict, read_call
+from lockcache_stress.schedules.process import Process, Worker, start
+from lockcache_stress.schedules.states import Made, Moment
+from lockcache_stress.schedules.worker import ALL_STEPS, Task
 
+#: Behind the last step of any run.
+NEVER: Final = 1 << 40
 #: More steps than any schedule takes that ends.
 MOST_STEPS: Final = 6000
 #: A death takes the place of so many preemptions: it ends all that the process would still have done.
 DEATH_COSTS: Final = 2
 #: Who sleeps for so long does something else.
 IDLE_SECONDS: Final = 10.0
-_ENDING: Final = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-
-
-@dataclass
-class Process:
-    """One process of a run, as the controller sees it."""
-
-    number: int
-    pid: int
-    receiver: int
-    sender: int
-    #: What it does next: a call, or nothing if it sleeps or has ended.
-    pending: Call | None = None
-    used: tuple[Access, ...] = ()
-    is_asleep: bool = False
-    #: The end of its sleep, by the explorer's clock.
-    until: float = 0.0
-    #: The lock for which it sleeps; empty once that may be free.
-    awaits: str = ""
-    #: Whether it sleeps for so long that nobody waits for it: then it goes on when nobody else can.
-    is_idle: bool = False
-    is_over: bool = False
-    is_dead: bool = False
-    #: Whether it was preempted in front of a call that nobody met since: to let it go on now is an order that was run.
-    is_redundant: bool = False
-    error: str = ""
-    events: list[dict[str, Any]] = field(default_factory=list)
-    _begun: list[dict[str, Any]] = field(default_factory=list)
-    _rest: bytes = b""
-
-    @property
-    def can_go_on(self) -> bool:
-        """Whether it has a step to make that does not wait for a lock."""
-        return not self.is_over and not self.awaits
-
-    def line(self) -> list[str]:
-        """Returns its next message."""
-        while b"\n" not in self._rest:
-            more = os.read(self.receiver, 65536)
-            if not more:
-                raise RuntimeError(f"process {self.number} ended without a word")
-            self._rest += more
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line.decode().split("\0", 1)
-
-    def note_begun(self, text: str) -> None:
-        """Note an operation that it began."""
-        kind, key, value = json.loads(text)
-        self._begun.append({"kind": kind, "key": key, "value": value, "start": None, "end": None})
-
-    def note_step(self, step: int) -> None:
-        """Note the first step of what it began."""
-        for event in self._begun:
-            if event["start"] is None:
-                event["start"] = step
-
-    def events_of_dead(self, step: int) -> list[dict[str, Any]]:
-        """Returns what it began and may have done before ``step``."""
-        return [{**event, "died": step} for event in self._begun if event["start"] is not None]
 
 
 class Decision(NamedTuple):
@@ -124,8 +65,16 @@ class Ran:
     #: By step: whether a call "failed", or a lock was "refused"; and the directory behind it.
     outcomes: dict[int, str] = field(default_factory=dict)
     looked: dict[int, Looked] = field(default_factory=dict)
+    #: By step, what goes into a state; and where everybody stood in front of each step behind the choices given.
+    made: list[Made] = field(default_factory=list)
+    said: dict[int, list[object]] = field(default_factory=dict)
+    moments: dict[int, Moment] = field(default_factory=dict)
     #: The step from which on it is an order of another run, with calls that commute in another order.
-    redundant_from: int = 1 << 40
+    redundant_from: int = NEVER
+    #: By name of a key, the name of the value that is there at the end.
+    last: dict[str, str] = field(default_factory=dict)
+    #: By step, the states of the model behind it.
+    model_states: list[int] = field(default_factory=list)
     #: Whether it was ended there.
     is_cut: bool = False
     preemptions: int = 0
@@ -141,14 +90,15 @@ class Rules:
 
     #: The root of the cache.
     root: str
-    #: Returns the operation of each process, prepared in that process.
-    acts: Sequence[Callable[[Stepper], Callable[[], None]]]
+    #: By process.
+    tasks: Sequence[Task]
     most_preemptions: int
     kills: bool
     #: Returns what a call uses.
     accesses: Callable[[Call], tuple[Access, ...]]
-    #: Called after each call that changes the disk.
-    look: Callable[[Sequence[Process]], Looked]
+    #: Returns what there is on disk, and what is wrong with that.
+    image: Callable[[], Any]
+    look: Callable[[Sequence[Process], Any], Looked]
 
 
 class Runner:
@@ -156,21 +106,56 @@ class Runner:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
+        self._workers: list[Worker | None] = [None for _ in rules.tasks]
+        # Each call is made in hundreds of runs.
+        self._calls: dict[tuple[Any, ...], tuple[Call, tuple[Access, ...]]] = {}
+
+    def tidy(self) -> None:
+        """Have the processes of the last run close what they have open: before the directory is put back."""
+        for number, worker in enumerate(self._workers):
+            if worker is not None and not worker.tidy():
+                self._drop(number)
 
     def run(self, choices: Sequence[int], *, cuts: bool = False) -> Ran:
         """Run one schedule to its end. ``cuts``: only until it is an order of another run."""
         ran = Ran()
         try:
-            for number, act in enumerate(self._rules.acts):
-                ran.processes.append(_start(act, number, ran.processes))
+            for number, task in enumerate(self._rules.tasks):
+                ran.processes.append(Process(self._begin(number, task)))
             pids = {process.pid: process.number for process in ran.processes}
             for process in ran.processes:
                 self._hear(ran, process, 0.0, pids)
             self._go(ran, choices, pids, cuts)
-        finally:
-            for process in ran.processes:
-                _end(process)
+        except BaseException:
+            self.close()
+            raise
+        left = [process for process in ran.processes if not process.is_dead and process.catch_up()]
+        for process in left:
+            process.worker.abandon()
+        for process in left:
+            process.worker.wait_for_end()
+        for number, task in enumerate(self._rules.tasks):
+            if not task.stays or ran.processes[number].error:
+                self._drop(number)
         return ran
+
+    def close(self) -> None:
+        """End all processes."""
+        for number in range(len(self._workers)):
+            self._drop(number)
+
+    def _begin(self, number: int, task: Task) -> Worker:
+        worker = self._workers[number]
+        if worker is None:
+            worker = self._workers[number] = start(task, [each for each in self._workers if each is not None])
+        else:
+            worker.prepare()
+        return worker
+
+    def _drop(self, number: int) -> None:
+        worker, self._workers[number] = self._workers[number], None
+        if worker is not None:
+            worker.kill()
 
     def _go(self, ran: Ran, choices: Sequence[int], pids: dict[int, int], cuts: bool) -> None:
         processes = ran.processes
@@ -181,6 +166,8 @@ class Runner:
                 ran.wrong.append(f"a process does not end within {MOST_STEPS} steps")
                 return
             default = self._default(processes, current)
+            if at >= len(choices):
+                ran.moments[at] = _moment(ran, current, killed, clock)
             self._decide(ran, at, default, current, killed)
             choice = choices[at] if at < len(choices) else default
             number = choice % len(processes)
@@ -192,7 +179,7 @@ class Runner:
             ran.choices.append(choice)
             if choice >= len(processes):
                 killed = True
-                self._kill(ran, process, at)
+                self._kill(ran, process)
                 continue
             if choice != current >= 0 and processes[current].can_go_on and not processes[current].is_asleep:
                 processes[current].is_redundant = True  # until somebody meets its call
@@ -202,7 +189,7 @@ class Runner:
                     ran.is_cut = True
                     return
             process.is_redundant, current = False, number
-            clock = self._step(ran, process, clock, pids)
+            clock = self._step(ran, process, clock, pids, choices)
 
     def _default(self, processes: Sequence[Process], current: int) -> int:
         """Returns the process that goes on without a preemption."""
@@ -246,14 +233,21 @@ class Runner:
                 if each is mine or (mine.is_asleep and not each.is_asleep):
                     ran.decisions.append(Decision(at, None, each.number, count + each.number, with_death))
 
-    def _step(self, ran: Ran, process: Process, clock: float, pids: dict[int, int]) -> float:
-        call, used, others = process.pending, process.used, ran.processes
+    def _step(self, ran: Ran, process: Process, clock: float, pids: dict[int, int], choices: Sequence[int]) -> float:
+        call, used, others, step = process.pending, process.used, ran.processes, len(ran.calls)
         if process.is_asleep:
             clock = max(clock, process.until)
         ran.calls.append((process.number, call, used))
-        process.note_step(len(ran.calls) - 1)
-        os.write(process.sender, WORD.pack(clock, len(ran.calls) - 1))
+        begins, ended, written = process.note_step(step), tuple(each.ended for each in others), process.written
+        if not process.ahead:
+            process.ahead = _steps_ahead(choices, len(ran.choices) - 1)
+            process.worker.say(clock, step, process.ahead)
+        process.ahead -= 1
+        ran.said[step] = said = [written]
         self._hear(ran, process, clock, pids)
+        looked = ran.looked.get(step)
+        image = None if looked is None else looked.image
+        ran.made.append(Made(process.number, call, False, clock, tuple(said), image, ended, begins))
         for other in others:
             if other is process:
                 continue
@@ -263,23 +257,23 @@ class Runner:
                 other.is_redundant = False
         if process.is_over:
             self._release(others)
-        if call is not None and call.fills:
-            self._look(ran, call)
         return clock
 
-    def _look(self, ran: Ran, call: object) -> None:
-        ran.looked[len(ran.calls) - 1] = looked = self._rules.look(ran.processes)
+    def _look(self, ran: Ran, image: Any, call: object) -> None:
+        ran.looked[len(ran.calls) - 1] = looked = self._rules.look(ran.processes, image)
         if looked.wrong and not ran.wrong:
             ran.wrong.append(f"after step {len(ran.calls) - 1}, {call}: {looked.wrong}")
 
-    def _kill(self, ran: Ran, process: Process, at: int) -> None:
-        os.kill(process.pid, signal.SIGKILL)
-        os.waitpid(process.pid, 0)
+    def _kill(self, ran: Ran, process: Process) -> None:
+        self._drop(process.number)
         process.is_over = process.is_dead = True
         process.events = process.events_of_dead(len(ran.calls))
         ran.calls.append((process.number, None, ()))
         self._release(ran.processes)
-        self._look(ran, "a SIGKILL")
+        self._look(ran, self._rules.image(), "a SIGKILL")
+        ended = tuple(each.ended for each in ran.processes)
+        image = ran.looked[len(ran.calls) - 1].image
+        ran.made.append(Made(process.number, None, True, 0.0, (), image, ended, False))
 
     def _release(self, processes: Sequence[Process]) -> None:
         """Let all go on who wait for a lock: a process has ended, and its locks fell. A death meets every call."""
@@ -287,56 +281,61 @@ class Runner:
             each.awaits, each.is_redundant = "", False
 
     def _hear(self, ran: Ran, process: Process, clock: float, pids: dict[int, int]) -> None:
-        """Read what a process does next."""
+        """Read what a process does next, and what its last call left."""
+        last = process.pending
         process.pending, process.used, process.awaits = None, (), ""
         process.is_asleep = process.is_idle = False
         while True:
-            kind, text = process.line()
+            said = process.worker.next()
+            kind = said[0]
             if kind == "event":
-                process.note_begun(text)
+                process.note_begun(*said[1:])
+            elif kind == "ended":
+                process.ended += 1
             elif kind == "outcome":
-                ran.outcomes[len(ran.calls) - 1] = text
+                ran.outcomes[len(ran.calls) - 1] = said[1]
+                ran.said[len(ran.calls) - 1].append(said[1])
+            elif kind == "polled":
+                ran.said.setdefault(len(ran.calls) - 1, []).append(said[1])
+            elif kind == "look":
+                self._look(ran, said[1], last)
             elif kind == "call":
-                process.pending = call = parse_call(text, self._rules.root, pids)
-                process.used = self._rules.accesses(call)
+                process.pending, process.used = self._read(said[:-1], pids)
+                process.written = said[-1]
                 return
             elif kind == "sleep":
-                seconds, _, path = text.partition("\0")
-                process.is_asleep, process.until = True, clock + float(seconds)
-                process.is_idle = float(seconds) >= IDLE_SECONDS
-                process.awaits = path.removeprefix(f"{self._rules.root}/")
+                process.is_asleep, process.until, process.ahead = True, clock + said[1], 0
+                process.is_idle = said[1] >= IDLE_SECONDS
+                process.awaits = said[2].removeprefix(f"{self._rules.root}/")
                 return
             else:
-                said = json.loads(text)
-                process.is_over, process.events, process.error = True, said["events"], said["error"]
-                os.waitpid(process.pid, 0)
+                process.is_over, process.events, process.error = True, said[1], said[2]
                 return
 
-
-def _start(act: Callable[[Stepper], Callable[[], None]], number: int, others: Sequence[Process]) -> Process:
-    receiver, its_sender = os.pipe()
-    its_receiver, sender = os.pipe()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
-        pid = os.fork()
-        if not pid:
-            for fd in (receiver, sender, *(fd for each in others for fd in (each.receiver, each.sender))):
-                os.close(fd)
-            run_process(act, number, its_sender, its_receiver)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    os.close(its_sender)
-    os.close(its_receiver)
-    return Process(number, pid, receiver, sender)
+    def _read(self, said: tuple[Any, ...], pids: dict[int, int]) -> tuple[Call, tuple[Access, ...]]:
+        found = self._calls.get(said)
+        if found is None:
+            call = read_call(said, self._rules.root, pids)
+            found = self._calls[said] = call, self._rules.accesses(call)
+        return found
 
 
-def _end(process: Process) -> None:
-    if not process.is_over:
-        with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(process.pid, signal.SIGKILL)
-            os.waitpid(process.pid, 0)
-    os.close(process.receiver)
-    os.close(process.sender)
+def _moment(ran: Ran, current: int, has_killed: bool, clock: float) -> Moment:
+    stands = tuple(
+        (each.is_redundant, each.is_asleep, each.is_idle, each.is_over, each.until, each.awaits)
+        for each in ran.processes
+    )
+    return Moment(ran.preemptions, current, has_killed, clock, stands)
+
+
+def _steps_ahead(choices: Sequence[int], at: int) -> int:
+    """Returns how many steps a process makes that is chosen here: to the next choice of another one."""
+    number, count = choices[at] if at < len(choices) else -1, 0
+    while at + count < len(choices):
+        if choices[at + count] != number:
+            return count
+        count += 1
+    return ALL_STEPS
 
 
 def encode(choices: Sequence[int], processes: int) -> list[int]:

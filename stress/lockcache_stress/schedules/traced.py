@@ -7,6 +7,7 @@ import os
 import re
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from lockcache.filestream.accounting import decode_head
@@ -83,11 +84,16 @@ class Traced:
         """Returns why a run is not one of the model; nothing if it is, or there is no model."""
         if self.model is None or self._follower is None:
             return []
-        self.compared += 1
+        self.compared += not ran.is_cut
         try:
-            broken = self._follower.follow(trace_of(ran, len(self.model.programs)))
+            trace = trace_of(ran, len(self.model.programs))
         except LookupError as error:
             return [f"{NOT_A_RUN}: it has no call {error}"]
+        broken, states = self._follower.follow(trace)
+        # One for each call: behind the last call of a process comes its end.
+        ran.model_states = [
+            states[at] for at in range(len(states)) if at + 1 == len(trace) or trace[at + 1].name != END
+        ]
         return [] if broken is None else [f"{NOT_A_RUN}: {broken.why}, at {broken.at} of the trace"]
 
 
@@ -105,11 +111,12 @@ def trace_of(ran: Ran, processes: int) -> list[Step]:
             continue
         name, on, may_be_none = _step_of(call, ran.outcomes.get(at, ""), processes)
         trace.append(Step(number, name, on, may_be_none, disk))
-        if at == last[number]:
+        if at == last[number] and ran.processes[number].is_over:
             trace.append(Step(number, END))
     return trace
 
 
+@lru_cache(maxsize=4096)
 def _step_of(call: Call | None, outcome: str, processes: int) -> tuple[str, int, bool]:
     if call is None:
         return "", 0, True  # a sleep
@@ -168,7 +175,12 @@ def disk_of(looked: Looked, pids: Mapping[int, int], processes: int) -> Disk:
             staged[owner] = 1 + bool(size)
         elif path.startswith("entries/"):
             entries[_NAMES["".join(path.split("/")[1:])]] = 1 if size else -1
-    head = decode_head(looked.image)
+    return Disk(*_on_page(looked.image), tuple(entries), tuple(staged))
+
+
+@lru_cache(maxsize=256)
+def _on_page(image: bytes) -> tuple[tuple[Slot, ...], int]:
+    head = decode_head(image)
     cap = None if head is None else head.policy.max_size_bytes
-    page = tuple(_slot_of(looked.image, shard) for shard in _USED)
-    return Disk(page, _NO_CAP if cap is None else cap // SPACE.block_bytes, tuple(entries), tuple(staged))
+    page = tuple(_slot_of(image, shard) for shard in _USED)
+    return page, _NO_CAP if cap is None else cap // SPACE.block_bytes

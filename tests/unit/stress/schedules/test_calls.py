@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockcache_stress.schedules.calls import Call, Seen, accesses, conflict, parse_call
+from lockcache_stress.schedules.calls import Call, Seen, accesses, conflict, read_call
 
 
 def of(name: str, *paths: str, low: int = 0, high: int = 1 << 62, makes: bool = False, room: bool = False):
@@ -21,6 +21,12 @@ def of(name: str, *paths: str, low: int = 0, high: int = 1 << 62, makes: bool = 
         (of("write", "tmp/a"), of("write", "tmp/b")),
         (of("rename", "tmp/a", "entries/ab/cd"), of("scandir", "entries/ef")),
         (of("close", "entries/ab/cd"), of("unlink", "entries/ab/cd")),
+        # A list of names alone, and a file's bytes; which page it is, and what stands there.
+        (of("write", "tmp/a"), of("listdir", "tmp")),
+        (of("lstat", "lockcache/state"), of("pwrite", "lockcache/state", low=0, high=16)),
+        # Of two writes under a cap, the most is on disk behind both; and what has no room is not counted.
+        (of("write", "tmp/a", room=True), of("write", "tmp/b", room=True)),
+        (of("write", "lockcache/locks/room.bell", room=True), of("unlink", "tmp/b", room=True)),
     ],
 )
 def test_they_commute(one, other):
@@ -41,8 +47,8 @@ def test_they_commute(one, other):
         (of("pread", "lockcache/state", low=0, high=8192), of("pwrite", "lockcache/state", low=4096, high=4112)),
         (of("lock_descriptor", "lockcache/locks/ab"), of("unlock_descriptor", "lockcache/locks/ab")),
         (of("utime", "entries/ab/cd"), of("lstat", "entries/ab/cd")),
-        # Two writes, where the sum of bytes has a cap.
-        (of("write", "tmp/a", room=True), of("write", "tmp/b", room=True)),
+        # What takes room, and what frees some, where the sum of bytes has a cap.
+        (of("write", "tmp/a", room=True), of("unlink", "tmp/b", room=True)),
     ],
 )
 def test_they_do_not_commute(one, other):
@@ -62,6 +68,6 @@ def test_a_call_meets_only_calls_of_other_processes():
 
 def test_a_staged_file_is_named_by_its_process():
     path = "/root/tmp/ab.4096.0123456789abcdef.77.1234.0"
-    call = parse_call(f"unlink\x000\x001\x000\x00{path}", "/root", {77: 1})
+    call = read_call(("call", "unlink", 0, 1, False, (path,)), "/root", {77: 1})
     assert call.paths == ("tmp/ab.4096.p1.0",)
     assert str(call) == "unlink(tmp/ab.4096.p1.0)"
