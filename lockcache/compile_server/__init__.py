@@ -8,7 +8,8 @@ byte for byte what NVRTC gives in the caller's process, at a third of the proces
 Promises that it is never needed: :func:`ask` returns ``None`` where anything is wrong, and the caller compiles itself.
 It reads no cache and writes none: whose turn it is to compile is decided before, by the store. :mod:`.wire` is the
 protocol, :mod:`.place` where the server is, :mod:`.asking` and :mod:`.starting` what callers use, :mod:`.server` with
-:mod:`.prefixes` the server, :mod:`.holder` and :mod:`.nvrtc` what holds headers and compiles.
+:mod:`.prefixes` the server, :mod:`.holder` and :mod:`.nvrtc` what holds headers and compiles, :mod:`.signs` whether
+one of these hangs.
 
 May use: the headers, the versions of compilers, and of the store what it knows of Linux.
 """

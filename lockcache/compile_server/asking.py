@@ -2,8 +2,8 @@
 """Asking the server: what a process does that has something to compile, and what people ask.
 
 Keeps the promise that the server is never needed: whatever goes wrong, :func:`ask` returns ``None``. A server that is
-not there, or does not answer at once, costs 50 ms at most; one that dies while it compiles is reported by the kernel,
-and one that is stopped is noticed: those who compile say which processes they are.
+not there costs nothing, and one that dies is reported by the kernel. One that is stopped or hangs is noticed: the
+process that has a request says which one it is, and :mod:`.signs` can tell one that does nothing from a slow one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import Any, Final, NamedTuple
 
 from lockcache.arguments import warn_once
 from lockcache.compile_server import wire
-from lockcache.compile_server.limits import ACKNOWLEDGED_SECONDS, STARTED_SECONDS
+from lockcache.compile_server.limits import LOOK_SECONDS, SILENT_SECONDS, STARTED_SECONDS
 from lockcache.compile_server.place import Place, open_place
 from lockcache.compile_server.prefix import Mode, Request
+from lockcache.compile_server.signs import Signs
 from lockcache.compile_server.starting import start
 from lockcache.sizes import counted
 
@@ -34,10 +35,9 @@ _REST_SECONDS: Final = 5.0
 #: for: that process holds the lock for the server, which keeps it.
 _BETWEEN_LOOKS_SECONDS: Final = 0.002
 _STATE_SECONDS: Final = 2.0
-#: Between two looks whether a process that compiles is stopped: at least so long, a share of the time that was waited
-#: (each look is 30 us of the processor that compiles), and at most so long.
-_LOOK_SECONDS, _LOOK_SHARE, _LONGEST_LOOK_SECONDS = 0.05, 0.25, 0.5
-_MOST_PIDS: Final = 4
+#: Between two looks whether the process that compiles gets on: a share of the time that was waited (each look is 50 us
+#: of the processor that compiles), and at most so long.
+_LOOK_SHARE, _LONGEST_LOOK_SECONDS = 0.25, 0.5
 
 _rests_until = 0.0
 
@@ -98,17 +98,10 @@ class _Asking(NamedTuple):
     evidence: Callable[[], bytes]
 
     def ask(self, mode: Mode) -> Answer | None:
-        connection, patience = _connect(self.place)
-        with connection:
-            begun, said = time.monotonic(), None
+        with _connect(self.place) as connection:
+            begun = time.monotonic()
             wire.send(connection, {"ask": "compile", "mode": mode.value, **self.request._asdict()})
-            if mode is Mode.AUTO and patience > ACKNOWLEDGED_SECONDS:
-                # The first program of a prefix is its caller's, so that a server which is starting need not be waited
-                # for: it reads later what was sent, and counts.
-                with contextlib.suppress(TimeoutError):
-                    said = wire.receive_head(connection, begun + ACKNOWLEDGED_SECONDS)
-            else:
-                said = wire.receive_head(connection, begun + patience)
+            said = self._acknowledged(connection, mode, begun)
             if said is None:
                 return None
             if said.get("state") != "taken":
@@ -120,6 +113,21 @@ class _Asking(NamedTuple):
             except OSError as error:  # a child that died, a header that changed: of this request, not of the server
                 _log.debug("the compile server did not compile: %s", error)
                 return None
+
+    def _acknowledged(self, connection: socket.socket, mode: Mode, begun: float) -> dict[str, Any] | None:
+        """Returns what the server says first; ``None`` where it is starting, and need not be waited for."""
+        signs, poll = Signs(), select.poll()
+        poll.register(connection, select.POLLIN)
+        while not poll.poll(1000 * LOOK_SECONDS):
+            pid, serves = self.place.server()
+            # The first program of a prefix is its caller's. The server reads later what was sent, and counts.
+            if mode is Mode.AUTO and not serves:
+                return None
+            if pid:
+                signs.look(pid, SILENT_SECONDS)
+            elif time.monotonic() - begun >= STARTED_SECONDS:
+                raise TimeoutError("a server that is starting does not get on")
+        return wire.receive_head(connection, time.monotonic() + LOOK_SECONDS)
 
     def _compile(self, connection: socket.socket, said: dict[str, Any], begun: float) -> Answer | None:
         until = begun + _seconds(said)
@@ -148,13 +156,13 @@ class _Asking(NamedTuple):
 def _receive(connection: socket.socket, until: float, said: dict[str, Any], message: bytes = b"") -> dict[str, Any]:
     """Returns the answer to ``message``, which may be longer than what the kernel keeps of it until it is read.
 
-    ``said``: by whom the request was taken. Raises OSError, also where that one is stopped.
+    ``said``: by whom the request was taken. Raises OSError, also where the process that has the request by then hangs.
     """
-    begun, poll, unsent = time.monotonic(), select.poll(), memoryview(message)
+    begun, poll, unsent, signs = time.monotonic(), select.poll(), memoryview(message), Signs()
     poll.register(connection, select.POLLIN | select.POLLOUT if unsent else select.POLLIN)
     while True:
-        waited = time.monotonic() - begun
-        pause = max(_LOOK_SECONDS, min(waited * _LOOK_SHARE, _LONGEST_LOOK_SECONDS))
+        share = 0.0 if signs.is_doubtful else (time.monotonic() - begun) * _LOOK_SHARE
+        pause = max(LOOK_SECONDS, min(share, _LONGEST_LOOK_SECONDS))
         events = poll.poll(1000 * min(pause, max(0.0, until - time.monotonic())))
         if events and events[0][1] == select.POLLOUT and time.monotonic() < until:
             connection.setblocking(False)
@@ -169,22 +177,13 @@ def _receive(connection: socket.socket, until: float, said: dict[str, Any], mess
             said = head
         elif time.monotonic() >= until:
             raise TimeoutError("no answer in time")
-        elif any(map(_is_stopped, _pids(said))):
-            raise ConnectionAbortedError("the process that compiles is stopped")
+        else:
+            signs.look(_pid(said))
 
 
-def _pids(said: dict[str, Any]) -> list[int]:
-    pids = said.get("pids")
-    return [pid for pid in pids[:_MOST_PIDS] if type(pid) is int] if isinstance(pids, list) else []
-
-
-def _is_stopped(pid: int) -> bool:
-    """Returns whether a process is stopped. One that is not there is not: the connection says that it ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read(4096).rpartition(b")")[2].split()[0] in (b"T", b"t")
-    except (OSError, IndexError):
-        return False
+def _pid(said: dict[str, Any]) -> int:
+    pid = said.get("pid")
+    return pid if type(pid) is int and pid > 0 else 0
 
 
 def _seconds(said: dict[str, Any]) -> float:
@@ -194,24 +193,18 @@ def _seconds(said: dict[str, Any]) -> float:
     return float(seconds)
 
 
-def _connect(place: Place) -> tuple[socket.socket, float]:
-    """Returns a connection to the server, started if there is none, and how long it may be silent."""
-    until = time.monotonic() + ACKNOWLEDGED_SECONDS
+def _connect(place: Place) -> socket.socket:
+    """Returns a connection to the server, started if there is none."""
+    until = time.monotonic() + LOOK_SECONDS
     while True:
         try:
-            return place.connect(ACKNOWLEDGED_SECONDS), _patience(place)
+            return place.connect(LOOK_SECONDS)
         except (FileNotFoundError, ConnectionRefusedError):
             if start(place):
-                return place.connect(ACKNOWLEDGED_SECONDS), STARTED_SECONDS
+                return place.connect(LOOK_SECONDS)
         if time.monotonic() >= until:
             raise TimeoutError("the lock of a server is held, and no server listens")
         time.sleep(_BETWEEN_LOOKS_SECONDS)
-
-
-def _patience(place: Place) -> float:
-    """Returns for how long a server may be silent: longer, while its interpreter starts. Its socket says since when."""
-    age = time.time() - place.born()
-    return STARTED_SECONDS if 0 <= age < STARTED_SECONDS else ACKNOWLEDGED_SECONDS
 
 
 def read_state() -> dict[str, Any] | None:

@@ -97,7 +97,8 @@ class Holder:
         try:
             asked = self._read_first(first)
             with contextlib.suppress(OSError):  # a caller that has left is noticed later
-                _say_who(first)
+                say_who(first, os.getpid())
+            self._tell({"begun": True})
             made = self._prepare(asked)
         except (CannotHoldError, NvrtcError, OSError, ValueError) as error:
             self._tell({"refused": str(error)[-2000:], "seconds": getattr(error, "seconds", None)})
@@ -309,7 +310,7 @@ class _Check:
     """An ordinary compilation of the same source, in a process that waits until the caller has the answer."""
 
     def __init__(self, holder: Holder, source: bytes, target: Target, names: list[bytes]) -> None:
-        self._wake, woken = _pipe_pair()
+        self._wake, woken = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         child, self._pid = os.getpid(), os.fork()
         if self._pid:
             woken.close()
@@ -335,10 +336,6 @@ def digest(compiled: Compiled) -> bytes:
     return hashlib.sha256(repr(tuple(compiled)).encode(), usedforsecurity=False).digest()
 
 
-def _pipe_pair() -> tuple[socket.socket, socket.socket]:
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-
-
 def _read(connection: socket.socket, until: float) -> _Asked:
     head = wire.receive_head(connection, until)
     blobs, told = wire.receive_blobs(connection, head, until), head.get("headers")
@@ -348,9 +345,9 @@ def _read(connection: socket.socket, until: float) -> _Asked:
     return _Asked([os.fsencode(name) for name in json.loads(names)], source, evidence, told)
 
 
-def _say_who(connection: socket.socket) -> None:
-    """Tell the caller which process it waits for from now on, so that it sees if that is stopped."""
-    wire.send(connection, {"state": "compiling", "pids": [os.getpid()]})
+def say_who(connection: socket.socket, pid: int) -> None:
+    """Tell a caller which process it waits for from now on, so that it sees if that hangs."""
+    wire.send(connection, {"state": "compiling", "pid": pid})
 
 
 def _run_child(
@@ -369,7 +366,7 @@ def _run_child(
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     holder.close_all_but(pipe, connection.fileno())
     try:
-        _say_who(connection)
+        say_who(connection, os.getpid())
         verdict = holder.answer(connection, asked or holder.read(connection), made, is_checked=is_checked)
         os.write(pipe, verdict)
     except (NvrtcError, OSError, ValueError, MemoryError) as error:

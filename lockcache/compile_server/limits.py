@@ -7,10 +7,12 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-#: For how long a server that runs may leave a request without a word. All that a caller loses where one hangs.
-ACKNOWLEDGED_SECONDS: Final = 0.05
-#: The same for a server that is starting: its interpreter takes 0.1 s, and several times that on a busy machine.
-STARTED_SECONDS: Final = 1.0
+#: Between two looks at least. Two that see no sign of work are all that a caller loses.
+LOOK_SECONDS: Final = 0.05
+#: For how long a server may take until its process says that it is there: on an idle machine 15 ms.
+STARTED_SECONDS: Final = 0.25
+#: The processor time that a server may take until it answers. It starts with 0.1 s.
+SILENT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)

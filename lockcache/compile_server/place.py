@@ -30,6 +30,9 @@ _OTHERS: Final = 0o077
 # Tried in this order, where the user has no folder of the session. The second has no disk behind it.
 _SHARED: Final = ("/tmp", "/dev/shm")
 _WORK: Final = ".work"
+#: What a lock says behind the number of its process, as soon as that is there, and then as it serves.
+STARTS: Final = b"starts"
+SERVES: Final = b"serves"
 _PEER: Final = struct.Struct("iii")
 
 
@@ -102,9 +105,14 @@ class Place:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.socket_name, dir_fd=self.fd)
 
-    def born(self) -> float:
-        """Returns when the socket was made, in seconds since 1970. Raises :class:`OSError`."""
-        return os.stat(self.socket_name, dir_fd=self.fd, follow_symlinks=False).st_mtime
+    def server(self) -> tuple[int, bool]:
+        """Returns the process that holds the lock, 0 until it has said so, and whether it serves. Raises OSError."""
+        fd = os.open(f"{self._name}.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self.fd)
+        try:
+            pid, _, word = os.read(fd, 64).partition(b" ")
+        finally:
+            os.close(fd)
+        return int(pid) if pid.isdigit() else 0, word == SERVES
 
     def close(self) -> None:
         """Close the folder."""

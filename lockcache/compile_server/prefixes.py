@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from lockcache.compile_server.limits import Limits
+from lockcache.compile_server.limits import LOOK_SECONDS, Limits
 from lockcache.compile_server.prefix import Mode, Request
+from lockcache.compile_server.signs import HungError, Signs
 
 _MESSAGE_BYTES: Final = 65_536
 
@@ -44,6 +45,22 @@ class Process:
     ready_until: float
     #: Jobs that it has, each with the time by which it has to be over.
     jobs: dict[int, float] = field(default_factory=dict)
+    #: Whether it compiles the headers by now. Before, it waits for its first caller, and later for jobs.
+    is_compiling: bool = False
+    signs: Signs = field(default_factory=Signs)
+    looked_at: float = 0.0
+
+    def hangs(self, now: float) -> bool:
+        """Returns whether it does not get on. Looks, where the last look was not just now."""
+        if now - self.looked_at < LOOK_SECONDS:
+            return False
+        self.looked_at = now
+        try:
+            look = self.signs.look if self.is_compiling else self.signs.look_for_a_stop
+            look(self.pid)
+        except HungError:
+            return True
+        return False
 
     def send(self, connection: socket.socket, job: int, until: float, *, is_checked: bool) -> None:
         """Hand a caller's connection over. Raises :class:`OSError`."""

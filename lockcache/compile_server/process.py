@@ -11,7 +11,7 @@ import socket
 import sys
 
 from lockcache.compile_server.limits import Limits
-from lockcache.compile_server.place import open_place, work_folder
+from lockcache.compile_server.place import SERVES, open_place, work_folder
 from lockcache.compile_server.server import Server
 
 
@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> None:
     with open_place() as place:
         try:
             with work_folder() as folder:
+                os.pwrite(lock, b"%d %s" % (os.getpid(), SERVES), 0)
                 Server(listener, folder, Limits(**stated)).serve()
         finally:
             place.unlink_socket()

@@ -20,13 +20,15 @@ from collections import deque
 from typing import Any, Final, NamedTuple, NoReturn
 
 from lockcache.compile_server import wire
-from lockcache.compile_server.holder import CHANGED, DIFFERENT, FIRST_JOB, NOT_USED, SAME, Holder, end_with
-from lockcache.compile_server.limits import Limits
+from lockcache.compile_server.holder import CHANGED, DIFFERENT, FIRST_JOB, NOT_USED, SAME, Holder, end_with, say_who
+from lockcache.compile_server.limits import LOOK_SECONDS, Limits
 from lockcache.compile_server.place import peer_uid
 from lockcache.compile_server.prefix import Mode, Request
 from lockcache.compile_server.prefixes import Prefix, Prefixes, Process, State
 
 _BETWEEN_ROUNDS_SECONDS: Final = 1.0
+#: The same while somebody waits: who runs so often is seen to work, and looks whether a holder does.
+_AWAITED_SECONDS: Final = LOOK_SECONDS / 2
 #: Between a child's own limit, its holder's, and the server's patience with the holder.
 _SLACK_SECONDS: Final = 5.0
 _UNREAD_SECONDS: Final = 10.0
@@ -76,7 +78,8 @@ class Server:
         """Wait for what comes next, and see to it."""
         is_calm = not (self._unread or self._queue or self._prefixes.held() or self._dying or self._is_deaf)
         was_deaf = self._is_deaf
-        for key, _ in self._selector.select(self._limits.idle_seconds if is_calm else _BETWEEN_ROUNDS_SECONDS):
+        seconds = _AWAITED_SECONDS if self._queue else _BETWEEN_ROUNDS_SECONDS
+        for key, _ in self._selector.select(self._limits.idle_seconds if is_calm else seconds):
             key.data(key.fileobj)
         if was_deaf:
             self._is_deaf = False
@@ -149,8 +152,7 @@ class Server:
         is_first = prefix.state is State.COLD and not prefix.waiting
         if is_first:
             prefix.maker = connection
-        pids = [os.getpid()] if prefix.process is None else [os.getpid(), prefix.process.pid]
-        taken = {"state": "taken", "seconds": self._limits.answer_seconds, "evidence": is_first, "pids": pids}
+        taken = {"state": "taken", "seconds": self._limits.answer_seconds, "evidence": is_first, "pid": os.getpid()}
         wire.send(connection, taken)
         prefix.request = request
         prefix.waiting += 1
@@ -207,6 +209,8 @@ class Server:
         is_checked = prefix.sent % self._limits.check_every == 0
         with waiting.connection:
             try:
+                with contextlib.suppress(OSError):  # a caller that has left
+                    say_who(waiting.connection, process.pid)
                 process.send(waiting.connection, self._jobs, until, is_checked=is_checked)
             except OSError:
                 self._end_holder(prefix, State.COLD)
@@ -231,17 +235,12 @@ class Server:
                 prefix.process = None if request is None else self._fork_holder(request, maker)
             except OSError as error:  # no memory, no processes, no disk
                 self._refuse(prefix, str(error))
+            if prefix.process is not None:
+                with contextlib.suppress(OSError):  # a caller that has left: its holder says so
+                    say_who(maker, prefix.process.pid)
         if prefix.process is not None:
             prefix.state = State.CREATING
-            self._say_who(prefix, prefix.process.pid)
             self._selector.register(prefix.process.pipe, selectors.EVENT_READ, lambda _: self._hear(prefix))
-
-    def _say_who(self, prefix: Prefix, pid: int) -> None:
-        """Tell those who wait for the headers which process compiles them: there was none when they were taken."""
-        for waiting in self._queue:
-            if waiting.prefix is prefix:
-                with contextlib.suppress(OSError):  # one that has left is noticed later
-                    wire.send(waiting.connection, {"state": "compiling", "pids": [os.getpid(), pid]})
 
     def _fork_holder(self, request: Request, maker: socket.socket) -> Process:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -256,7 +255,8 @@ class Server:
         if pid == 0:
             _run_holder(Holder(request, theirs, folder, self._limits), theirs, maker, server)
         theirs.close()
-        return Process(pid, ours, folder, time.monotonic() + self._limits.create_seconds, {FIRST_JOB: math.inf})
+        ready_until = time.monotonic() + self._limits.told_seconds + self._limits.create_seconds
+        return Process(pid, ours, folder, ready_until, {FIRST_JOB: math.inf})
 
     def _hear(self, prefix: Prefix) -> None:
         process = prefix.process
@@ -269,7 +269,11 @@ class Server:
                 self._refuse(prefix, "its holder died")
             else:
                 self._end_holder(prefix, State.COLD)
+        elif "begun" in message:
+            process.ready_until = time.monotonic() + self._limits.create_seconds
+            process.is_compiling = True
         elif "ready" in message:
+            process.is_compiling = False
             prefix.create_seconds, prefix.resident_bytes = message["ready"], message["resident"]
             if prefix.resident_bytes > self._limits.resident_bytes:
                 self._refuse(prefix, f"its holder has {prefix.resident_bytes >> 20} MiB resident")
@@ -322,7 +326,7 @@ class Server:
         for prefix, process in self._prefixes.held():
             if prefix.state is State.CREATING and now >= process.ready_until:
                 self._refuse(prefix, "compiling its headers took too long")
-            elif any(now >= until for until in process.jobs.values()):
+            elif process.hangs(now) or any(now >= until for until in process.jobs.values()):
                 self._count_lost(process)
                 self._refuse(prefix, "its holder hung")
         for prefix in self._prefixes.idle(now - self._limits.idle_seconds):

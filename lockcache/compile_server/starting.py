@@ -12,13 +12,15 @@ import sys
 import threading
 from typing import Any, Final
 
-from lockcache.compile_server.place import Place
+from lockcache.compile_server.place import STARTS, Place
 
-# First of all it becomes a process that belongs to nobody, so that its starter has no child for long. Without site: its
+# First of all it becomes a process that belongs to nobody, so that its starter has no child for long, and says which it
+# is, so that callers see whether it gets on. Without site: its
 # .pth files may load anything. The caller's own path comes along, since lockcache was found there.
 _PROGRAM: Final = (
-    "import posix; posix.fork() and posix._exit(0)\n"
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
+    "import posix, sys; posix.fork() and posix._exit(0)\n"
+    f"posix.pwrite(int(sys.argv[3]), b'%d {STARTS.decode()}' % posix.getpid(), 0)\n"
+    "import json; sys.path[:] = json.loads(sys.argv[1])\n"
     "from lockcache.compile_server.process import main; main(sys.argv[2:])"
 )
 
@@ -52,6 +54,7 @@ def start(place: Place, limits: dict[str, Any] | None = None) -> bool:
         return False
     _handed_on.add(lock)
     try:
+        os.ftruncate(lock, 0)  # of the server before this one
         listener = place.listen()
         _handed_on.add(listener.fileno())
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lockcache.compile_server import asking, open_place, read_state, start, stop
+from lockcache.compile_server import asking, open_place, read_state, signs, start, stop
 from lockcache.headers import files
 from tests.cuda.compile_server.programs import children_of, is_running
 
@@ -41,7 +41,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def patient(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has callers wait for a busy machine, in tests of what the server compiles, not of what it costs."""
-    monkeypatch.setattr(asking, "ACKNOWLEDGED_SECONDS", 20.0)
+    monkeypatch.setattr(signs, "_MOST_MISSED", 1000)
     monkeypatch.setattr(asking, "STARTED_SECONDS", 60.0)
 
 

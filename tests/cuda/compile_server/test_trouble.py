@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from lockcache.compile_server import Mode, ask, asking, open_place, read_state, wire
+from lockcache.compile_server import Mode, ask, asking, open_place, read_state, starting, wire
 from tests.cuda.compile_server.programs import children_of, compiled, is_running, kernel, request
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
@@ -220,6 +220,37 @@ def test_a_starter_has_no_child_left(place: Path, started: Callable[..., dict[st
 
     wait_until(has_none)
     assert is_running(server)
+
+
+HANG_IN = """
+from lockcache.compile_server import holder, server
+from lockcache.compile_server.nvrtc import Nvrtc
+"""
+
+
+@pytest.mark.parametrize("victim", ["server", "answering", "holder", "child", "starting"])
+def test_one_that_hangs_without_being_stopped_is_noticed(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, victim: str
+) -> None:
+    caplog.set_level(logging.DEBUG, "lockcache")
+    sleep = "lambda *_, **__: time.sleep(1000)"
+    hang = {
+        "server": f"server.Server._dispatch = {sleep}",
+        "answering": f"server.Server._answer = {sleep}",
+        "holder": f"Nvrtc.create_header = {sleep}",
+        "child": f"holder.Holder.answer = {sleep}",
+        "starting": "time.sleep(1000)",
+    }[victim]
+    first = "import json; sys.path[:] = json.loads(sys.argv[1])\n"
+    assert first in starting._PROGRAM
+    monkeypatch.setattr(
+        starting, "_PROGRAM", starting._PROGRAM.replace(first, f"{first}import time\n{HANG_IN}{hang}\n")
+    )
+    served = compiled(kernel(1), tmp_path / "on", "on")
+    [pid] = [int(path.read_text().split()[0]) for path in (place / "lockcache").glob("*.lock")]
+    os.kill(pid, signal.SIGKILL)
+    assert served == compiled(kernel(1), tmp_path / "off", "off")
+    assert "does nothing" in caplog.text  # and not: no answer in time
 
 
 def test_a_hung_server_and_a_hung_holder_cost_little(place: Path, tmp_path: Path) -> None:

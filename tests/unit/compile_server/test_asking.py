@@ -28,7 +28,7 @@ with open_place() as opened, opened.listen() as listener:
     print("ready", flush=True)
     connection, _ = listener.accept()
     wire.receive_head(connection, time.monotonic() + 60)
-    wire.send(connection, {"state": "taken", "seconds": 15, "evidence": False, "pids": [os.getpid()]})
+    wire.send(connection, {"state": "taken", "seconds": 15, "evidence": False, "pid": os.getpid()})
     os.kill(os.getpid(), signal.SIGSTOP)
 """
 
@@ -77,7 +77,6 @@ def test_a_server_that_stops_before_it_reads_a_long_source_is_noticed(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(asking, "_rests_until", 0.0)
     monkeypatch.setattr(asking, "STARTED_SECONDS", 60.0)
-    monkeypatch.setattr(asking, "ACKNOWLEDGED_SECONDS", 20.0)
     caplog.set_level(logging.DEBUG, "lockcache")
     with subprocess.Popen([sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True) as server:
         try:
