@@ -34,7 +34,7 @@ from functools import partial
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import Slot, StatePage, bytes_in, slots_in, space_of, total_in
+from lockcache.filestream.accounting import Slot, StatePage, Sums, bytes_in, space_of, sums_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import DISK_FULL, Hold, Waiter, ring
 from lockcache.filestream.eviction import Evicted, evict_to_limit
@@ -137,16 +137,16 @@ class Admission:
             limit_now = self._directory.policy.stated_in(image).limit_bytes
             if limit_now is not None and limit_now < limit_bytes:
                 return False  # lowered while this waited: by that one it is tried again
-            total = total_in(image)
-            if total.bytes <= limit_bytes or self._has_room:
+            if bytes_in(image) <= limit_bytes or self._has_room:
                 return True
+            sums = sums_in(image)
             has_turn = self._place is _Place.PASSING or self._is_head()
-            if has_turn and self._evict(usage, total):
+            if has_turn and self._evict(usage, sums):
                 continue
             if self._place is _Place.PASSING:
                 self._place = _Place.FIRST
                 return False
-            if not (has_turn or (is_small and total.entries)) or time.monotonic() >= give_back_at:
+            if not (has_turn or (is_small and any(sums.entries))) or time.monotonic() >= give_back_at:
                 return False
             if has_turn:
                 self._pause()
@@ -217,13 +217,13 @@ class Admission:
         self._image, self._changed_at = image, now
         return is_same
 
-    def _evict(self, usage: StatePage, total: Slot) -> bool:
+    def _evict(self, usage: StatePage, sums: Sums) -> bool:
         """Reclaim what dead writers hold, and evict. Returns whether there was anything.
 
-        ``total``: the sum that was over the limit. Searches again only where there may be other victims, or after a
+        ``sums``: those that were over the limit. Searches again only where there may be other victims, or after a
         while.
         """
-        directory, limit_bytes = self._directory, self._limit_bytes
+        directory, limit_bytes, total = self._directory, self._limit_bytes, Slot(*map(sum, sums))
         if self._tried is not _Tried.NOTHING and self._is_overdue():
             return False
         if (not total.entries or total == self._total_in_vain) and time.monotonic() < self._next_pass_at:
@@ -235,9 +235,8 @@ class Admission:
             directory.policy.make_room_for(others_bytes)
         for shard in dead:
             recount_unless_busy(directory, shard)
-        slots = slots_in(usage.whole())
         # A name alone reserves nothing: other members of a group can make files of any name.
-        staged_bytes = sum(min(size, slots[shard].bytes) for shard, size in staged.items())
+        staged_bytes = sum(min(size, sums.bytes[shard]) for shard, size in staged.items())
         held_bytes = total.bytes - staged_bytes
         if held_bytes - limit_bytes > limit_bytes // _SUSPICIOUS_SHARE and self._recount():
             return True

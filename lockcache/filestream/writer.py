@@ -250,7 +250,6 @@ class _Write:
             if may_be_pinned and size_bytes > limit_bytes - most_pinned_bytes(limit_bytes):
                 # Next to what is pinned, before everything else goes for it in vain.
                 _refuse_above(limit_bytes - pinned_bytes(layout, limit_bytes), size_bytes, " next to pins")
-            staged.reservation.give_way()
             if self._admission is None:
                 self._admission = Admission(self._directory, self._deadline)
             if not self._admission.make_room(limit_bytes, size_bytes, staged.reservation.page):

@@ -90,7 +90,7 @@ def _goal(needed: Slot, held: Slot, taken: Slot) -> Goal | None:
 
 def _offer(needed: Slot, member: Member) -> list[Found]:
     """Returns the oldest entries of a member, as many as could be needed and its floor allows."""
-    oldest, _ = choose_victims(member.entries, needed.bytes, 0, needed.entries)
+    oldest = choose_victims(member.entries, needed.bytes, needed.entries)
     left = member.held.bytes
     for count, entry in enumerate(oldest):
         left -= entry.size_bytes

@@ -76,13 +76,13 @@ class Rehearsal:
         need = Need(surplus.bytes + gone.bytes, surplus.entries + gone.entries)
         victims = self._seen.victims(need, self.rules.priority_under(self._policy))
         ordered = (found for found in victims if found.name not in self._gone)
-        return self.remove(first_enough(list(ordered), Need(*surplus))[0])
+        return self.remove(first_enough(list(ordered), Need(*surplus)).victims)
 
     def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
         """Returns the entries that a store's sweep of one namespace would evict."""
         own = self._owned()[name]
         surplus_bytes = sum(found.size_bytes for found in own) - low_bytes
-        return self.remove(choose_victims(own, surplus_bytes, 0)[0])
+        return self.remove(choose_victims(own, surplus_bytes))
 
     def remove(self, victims: list[Found]) -> Evicted:
         """Count ``victims`` as gone. Returns how many and how large they are."""

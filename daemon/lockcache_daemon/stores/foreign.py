@@ -122,7 +122,7 @@ class ForeignStore:
         if oldest is None:
             self._is_changed = True  # a budget is exceeded without a change here: walk first, and then sweep
             return Evicted()
-        victims, _ = choose_victims(oldest, surplus.bytes, 0, surplus.entries)
+        victims = choose_victims(oldest, surplus.bytes, surplus.entries)
         evicted = self.remove(victims)
         if not goal.is_met(self._held):  # some victims were used, locked, or could not be removed
             self._is_changed = True

@@ -103,7 +103,7 @@ class ShardStore:
             self._tally.catch_up(self.directory.usage().slots(), self._stop.raise_if_set)
             surplus = max(0, self._tally.held.get(name, Slot(0, 0)).bytes - low_bytes)
             own = (found for found in self.entries() if name_namespace(self.layout, found) == name)
-            return self.remove(choose_victims(own, surplus, 0)[0])
+            return self.remove(choose_victims(own, surplus))
 
     def sweep(self, goal: Goal) -> Evicted:
         if self._was_fruitless and not self._sweeping.is_due:

@@ -63,7 +63,7 @@ def view_guest(scan: Callable[[str, Callable[[], object]], Iterable[Found]], roo
         layout,
         lambda: measure(scan(root, stop.raise_if_set), staged_bytes(layout)).slot,
         # Whatever the priority: other programs do not record what compiling cost.
-        lambda need, _: choose_victims(_whole(scan(root, stop.raise_if_set)), need.bytes, 0, need.entries)[0],
+        lambda need, _: choose_victims(_whole(scan(root, stop.raise_if_set)), need.bytes, need.entries),
         lambda: _whole(scan(root, stop.raise_if_set)),
         lambda found: "",
     )

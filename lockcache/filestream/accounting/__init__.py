@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.scan import has_entry, measure_shard, measure_shard_in_full, names_in
     from lockcache.filestream.accounting.scan import quarantined_files, scan_records, scan_shard, scan_views
     from lockcache.filestream.accounting.scan import staged_files
-    from lockcache.filestream.accounting.state import FILE_BYTES, PAGE_BYTES, Slot, StatePage, bytes_in
+    from lockcache.filestream.accounting.state import FILE_BYTES, PAGE_BYTES, Slot, StatePage, Sums, bytes_in
     from lockcache.filestream.accounting.state import encode_page, folder_of, head_of, is_of, read_state, replace_state
-    from lockcache.filestream.accounting.state import slots_in, space_of, total_in, total_of, write_state
+    from lockcache.filestream.accounting.state import slots_in, space_of, sums_in, total_of, write_state
     from lockcache.filestream.accounting.stated_policy import GuestPolicy, StatedPolicy
     from lockcache.filestream.accounting.worth import UNKNOWN, Worth, read_worth
 else:

@@ -88,6 +88,13 @@ class Slot(NamedTuple):
     entries: int
 
 
+class Sums(NamedTuple):
+    """The slots of a page, by shard."""
+
+    bytes: tuple[int, ...]
+    entries: tuple[int, ...]
+
+
 class StatePage:
     """The open state page.
 
@@ -246,7 +253,7 @@ class StatePage:
         return bytes_in(self.whole())
 
     def total(self) -> Slot:
-        return total_in(self.whole())
+        return Slot(*map(sum, sums_in(self.whole())))
 
 
 def total_of(slots: Iterable[Slot]) -> Slot:
@@ -265,10 +272,10 @@ def bytes_in(image: bytes) -> int:
     return sum(_all_bytes(image.ljust(PAGE_BYTES, b"\0"), _SLOTS_AT))
 
 
-def total_in(image: bytes) -> Slot:
-    """Returns the sum of the slots of a page."""
+def sums_in(image: bytes) -> Sums:
+    """Returns the sums of each shard, as a page states them, without an object for each slot."""
     whole = image.ljust(PAGE_BYTES, b"\0")
-    return Slot(sum(_all_bytes(whole, _SLOTS_AT)), sum(_all_entries(whole, _SLOTS_AT)))
+    return Sums(_all_bytes(whole, _SLOTS_AT), _all_entries(whole, _SLOTS_AT))
 
 
 def encode_page(head: Head, slots: Iterable[Slot] = (), older: bytes = b"") -> bytes:

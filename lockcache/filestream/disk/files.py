@@ -182,7 +182,7 @@ def is_hole(status: os.stat_result) -> bool:
     return status.st_size > READ_ANYHOW_BYTES and status.st_size > status.st_blocks * _BLOCK_BYTES * _MOST_COMPRESSED
 
 
-def write_all(fd: int, content: bytes) -> None:
+def write_all(fd: int, content: bytes | memoryview) -> None:
     """Write every byte; a single write stops at 2 GiB, at a signal, or where the disk is full."""
     written = os.write(fd, content)
     while written < len(content):

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.accounting import StatePage
+from lockcache.filestream.accounting import StatePage, bytes_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import give_up, staged_path, truncate_below
 from lockcache.filestream.entry.removal import leave_to_reap
@@ -165,10 +165,16 @@ class NetworkReservation(Reservation):
     def whole_after(self) -> bytes:
         """Returns the page as it was read: again, after the reservation, only where a cap limits that.
 
-        Before a first cap is in force, each shard is counted under its lock, and this write's with it.
+        Before a first cap is in force, each shard is counted under its lock, and this write's with it. Gives the lock
+        back where the write has to make room first: others must not wait for that.
         """
-        image = self.known
-        return image if self._directory.policy.stated_in(image).limit_bytes is None else self.page.whole()
+        if self._directory.policy.stated_in(self.known).limit_bytes is None:
+            return self.known
+        image = self.page.whole()
+        limit_bytes = self._directory.policy.stated_in(image).limit_bytes
+        if limit_bytes is not None and bytes_in(image) > limit_bytes:
+            self.give_way()
+        return image
 
     def give_way(self) -> None:
         if self._hold is not None:

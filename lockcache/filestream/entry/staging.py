@@ -99,7 +99,9 @@ class StagedEntry:
     def write(self, payload: bytes, record: bytes, *, fsync: bool) -> None:
         """Write payload and record. Requires: the reservation, and that the sum with it is under the cap."""
         fd, self._syncs = self._fd, fsync
-        write_all(fd, payload)
+        written = os.write(fd, payload)
+        if written < len(payload):  # nearly never: beyond 2 GiB, at a signal, or where the disk is full
+            write_all(fd, memoryview(payload)[written:])
         self._directory.recency.touch_new(fd)
         if record:
             self._write_record(record, fsync=fsync)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.eviction.choose import Goal, Need, batch_of, choose_victims, first_enough
+    from lockcache.filestream.eviction.choose import BATCH_SHARE, Choice, Goal, Need, choose_victims
+    from lockcache.filestream.eviction.choose import first_enough
     from lockcache.filestream.eviction.evict import all_entries, choose_of_all, evict_to_limit, sweep
     from lockcache.filestream.eviction.pins import MOST_PINS, TooManyPinsError, change_pins, most_pinned_bytes
     from lockcache.filestream.eviction.pins import pinned_bytes, pinned_sizes, protected

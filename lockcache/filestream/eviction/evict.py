@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from lockcache.filestream.accounting import (
     ANY_TIME_NS,
@@ -28,17 +29,16 @@ from lockcache.filestream.accounting import (
     UNKNOWN,
     Found,
     ShardFolders,
-    Slot,
     StatePage,
     Worth,
     bytes_in,
     decode_head,
-    slots_in,
+    sums_in,
 )
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, Layout, read_small
 from lockcache.filestream.entry import Prices
-from lockcache.filestream.eviction.choose import Goal, Need, Oldest, batch_of, first_enough
+from lockcache.filestream.eviction.choose import BATCH_SHARE, Goal, Need, Oldest, first_enough
 from lockcache.filestream.eviction.pins import protected, unpinned
 from lockcache.filestream.eviction.remove import Evicted, remove_empty_folders, remove_orphan_views, remove_victims
 from lockcache.filestream.eviction.value import Ranked, rank
@@ -71,6 +71,10 @@ _LEARN_AT: Final = 16
 
 _name = attrgetter("name")
 
+# The batch that the last eviction of this process spared, of each small cache: :func:`_evict_spared`.
+_spared: Final[WeakKeyDictionary[CacheDirectory, Ranked]] = WeakKeyDictionary()
+_NONE: Final = Ranked([])
+
 
 def evict_to_limit(
     directory: CacheDirectory,
@@ -82,32 +86,39 @@ def evict_to_limit(
 ) -> Evicted:
     """Remove entries until all that is accounted for is at most ``limit_bytes``; then a batch of ``ahead_bytes``.
 
-    The batch is at least a sixteenth of the sampled entries. The directory's policy says which entries go first. May
-    remove less: entries in busy shards stay, reservations of other writes cannot be evicted, and ``should_stop`` is
-    called as by :func:`sweep`. ``usage``: the page, of a caller that has just asked whether it is in force. Raises
-    :class:`OSError` where the disk gives no answer; what was removed by then is accounted for.
+    The batch is at least a sixteenth of the sampled entries, if these are 128 or more; of fewer, it goes first the next
+    time. The directory's policy says which entries go first. May remove less: entries in busy shards stay, reservations
+    of other writes cannot be evicted, and ``should_stop`` is called as by :func:`sweep`. ``usage``: the page, of a
+    caller that has just asked whether it is in force. Raises :class:`OSError` where the disk gives no answer; what was
+    removed by then is accounted for.
     """
     usage, layout = usage or directory.usage(), directory.layout
     if os.access(layout.quarantine, os.F_OK, effective_ids=True):
         trim_quarantine(directory, limit_bytes)
     if os.access(layout.views, os.F_OK, effective_ids=True):
         remove_orphan_views(directory)
+    done, spared = Evicted(), _spared.pop(directory, _NONE)
+    if spared.entries:
+        done = _evict_spared(directory, usage, limit_bytes - ahead_bytes, spared, should_stop)
+        if usage.total_bytes() <= limit_bytes:
+            return done
     image = usage.whole()
     try:
-        sample = sample_entries(layout, slots_in(image), SAMPLE_ENTRIES, should_stop)
+        sample = sample_entries(layout, sums_in(image).entries, SAMPLE_ENTRIES, should_stop)
     except _StoppedError:
-        return Evicted()
+        return done
     if os.access(layout.pins, os.F_OK, effective_ids=True):
         sample = [*unpinned(layout, sample, directory.policy.stated_in(image).limit_bytes)]
     if not sample:
         empty_quarantine(directory)  # it counts too, and an entry of nearly the whole cap must find room
         remove_empty_folders(directory)
-    done, in_use = Evicted(), set[str]()
+    in_use = set[str]()
     # Not positive: another process made room while we looked.
     while (needed := bytes_in(image := usage.whole(FILE_BYTES)) - limit_bytes) > 0:
         ranked = _ranked(layout, image, sample, directory.policy.stated_in(image).policy.priority)
-        need = Need(needed + ahead_bytes, batch_entries=batch_of(len(sample)))
-        victims, batch_bytes = first_enough(ranked.entries, need)
+        need = Need(needed + ahead_bytes, batch_entries=len(sample) // BATCH_SHARE)
+        victims, batch_bytes, later = first_enough(ranked.entries, need)
+        _spared[directory] = ranked.spared(len(victims), len(later)) if later else _NONE
         goal = Goal(limit_bytes - ahead_bytes - batch_bytes)
         before, gone = len(in_use), set[str]()
         done += remove_victims(directory, victims, goal, should_stop=should_stop, in_use=in_use, gone=gone, usage=usage)
@@ -117,6 +128,29 @@ def evict_to_limit(
         # Entries whose views are in use stayed: others have to go.
         passed = in_use.union(victim.name for victim in victims)
         sample = [found for found in sample if found.name not in passed]
+    return done
+
+
+def _evict_spared(
+    directory: CacheDirectory, usage: StatePage, limit_bytes: int, spared: Ranked, should_stop: Callable[[], bool]
+) -> Evicted:
+    """Evict what the last eviction of this process spared, so that a small cache is looked at once for several writes.
+
+    Only what is as it was then: that is still the least recently used, or worth the least (:meth:`.Ranked.spared`).
+    Nothing where another order is in force by now, or some of it was pinned.
+    """
+    image, found, layout = usage.whole(), spared.entries, directory.layout
+    policy = directory.policy.stated_in(image)
+    is_by_value, may_be_pinned = policy.policy.priority != "lru", os.access(layout.pins, os.F_OK, effective_ids=True)
+    if is_by_value != bool(spared.values) or (
+        may_be_pinned and [*unpinned(layout, found, policy.limit_bytes)] != found
+    ):
+        return Evicted()
+    victims = first_enough(found, Need(bytes_in(image) - limit_bytes)).victims
+    _spared[directory] = Ranked(found[len(victims) :], spared.values[len(victims) :])
+    gone = set[str]()
+    done = remove_victims(directory, victims, Goal(limit_bytes), should_stop=should_stop, gone=gone, usage=usage)
+    _note_evicted(directory, usage, spared._replace(entries=victims), gone)
     return done
 
 
@@ -178,7 +212,7 @@ def sweep(
     ranked = _rank_all(directory.layout, need, should_stop, priority)
     # Other processes may have made room meanwhile: so keep the entries that would go last, not those of the last
     # shards.
-    victims, _ = first_enough(ranked.entries, Need(*goal.surplus(usage.total())))
+    victims = first_enough(ranked.entries, Need(*goal.surplus(usage.total()))).victims
     gone = set[str]()
     evicted = remove_victims(directory, victims, goal, should_stop=should_stop, threads=_SWEEP_THREADS, gone=gone)
     _note_evicted(directory, usage, ranked._replace(entries=victims), gone)
@@ -189,7 +223,7 @@ def choose_of_all(
     layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority = Policy.priority
 ) -> list[Found]:
     """Returns the victims of a sweep, the first to go first; none once ``should_stop`` returned true."""
-    return first_enough(_rank_all(layout, need, should_stop, priority).entries, need)[0]
+    return first_enough(_rank_all(layout, need, should_stop, priority).entries, need).victims
 
 
 def _rank_all(layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority) -> Ranked:
@@ -281,17 +315,17 @@ def all_entries(
 
 
 def sample_entries(
-    layout: Layout, slots: Sequence[Slot], at_least: int, should_stop: Callable[[], bool] = lambda: False
+    layout: Layout, entries: Sequence[int], at_least: int, should_stop: Callable[[], bool] = lambda: False
 ) -> list[Found]:
     """Returns ``at_least`` entries, of whole shards from a random one on. Raises where ``should_stop`` says so.
 
-    ``slots``: what is accounted for, by which shards without entries are passed over.
+    ``entries``: how many are accounted for by shard; shards with none are passed over.
     """
     folders, between = ShardFolders(layout, evicts=True), partial(_stop_if, should_stop)
     start = random.randrange(SHARDS)
     sample: list[Found] = []
     for shard in (*range(start, SHARDS), *range(start)):
-        if slots[shard].entries:
+        if entries[shard]:
             if should_stop():
                 raise _StoppedError
             sample.extend(folders.scan(shard, between=between))

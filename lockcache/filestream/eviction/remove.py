@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting import Found, ShardChange, StatePage
+from lockcache.filestream.accounting import Found, ShardChange, StatePage, bytes_in
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     DISK_FULL,
@@ -111,7 +111,13 @@ class _Removal(NamedTuple):
         done, goal = Evicted(), self.goal
         for start in range(0, len(victims), _REMOVALS_PER_LOCK):
             # Read each time: other processes evict, and store, meanwhile.
-            if (goal and goal.is_met_in(self.usage.whole())) or self.should_stop():
+            if goal is not None and (
+                goal.is_met(self.usage.total())
+                if goal.limit_entries is not None
+                else goal.limit_bytes is None or bytes_in(self.usage.whole()) <= goal.limit_bytes
+            ):
+                break
+            if self.should_stop():
                 break
             try:
                 hold, page, known = self.directory.hold_shard(int(victims[0].name[:2], 16), 0.0)

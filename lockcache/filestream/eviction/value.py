@@ -42,6 +42,18 @@ class Ranked(NamedTuple):
     values: Sequence[float] = ()
     #: The costs that are worth remembering (:meth:`.Worth.note_evicted`).
     learned: Mapping[int, float] = {}
+    #: What an entry that is stored from now on will be worth more than the age, going by the least of these.
+    least: float = 0.0
+
+    def spared(self, victims: int, batch: int) -> Ranked:
+        """Returns those of the ``batch`` behind so many ``victims`` that will be worth less than what is stored next.
+
+        ``victims``: one at least, whose value the age rises to.
+        """
+        values = self.values[victims : victims + batch]
+        if values:
+            batch = bisect_right(values, self.values[victims - 1] + self.least)
+        return Ranked(self.entries[victims : victims + batch], values[:batch])
 
 
 def rank(found: Sequence[Found], costs: Sequence[float], hits: Sequence[int], ages: Ages, now_ns: int) -> Ranked:
@@ -53,9 +65,10 @@ def rank(found: Sequence[Found], costs: Sequence[float], hits: Sequence[int], ag
     typical = known[(len(known) - 1) // 2] if known else _ANY_COST_NS
     times_ns, age_from = ages.times_ns, (0.0, *ages.ages)
     uses_ns, sizes = [entry.last_use_ns for entry in found], [entry.size_bytes for entry in found]
+    gains = [(cost or typical) / (size or 1) for cost, size in zip(costs, sizes, strict=True)]
     values = [
-        age_from[bisect_right(times_ns, used_ns)] + (1 + count) * (cost or typical) / (size or 1)
-        for used_ns, size, cost, count in zip(uses_ns, sizes, costs, hits, strict=True)
+        age_from[bisect_right(times_ns, used_ns)] + (1 + count) * gain
+        for used_ns, gain, count in zip(uses_ns, gains, hits, strict=True)
     ]
     places: Sequence[int] = range(len(found))
     if len(set(values)) < len(values):
@@ -70,4 +83,4 @@ def rank(found: Sequence[Found], costs: Sequence[float], hits: Sequence[int], ag
                 break
             in_use.add(place)
         order.sort(key=in_use.__contains__)
-    return Ranked([found[place] for place in order], [values[place] for place in order])
+    return Ranked([found[place] for place in order], [values[place] for place in order], least=min(gains, default=0.0))

@@ -163,7 +163,7 @@ def choose_selected(
 
 def least_recent(meant: Iterable[Found], needed_bytes: int | None) -> list[Found]:
     """Returns the least recently used of these entries that add up to ``needed_bytes``; ``None``: all."""
-    return list(meant) if needed_bytes is None else choose_victims(meant, needed_bytes, 0)[0]
+    return list(meant) if needed_bytes is None else choose_victims(meant, needed_bytes)
 
 
 def evict_selected(

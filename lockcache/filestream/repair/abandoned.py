@@ -13,6 +13,7 @@ import contextlib
 import os
 import random
 import stat
+import time
 from collections import Counter
 from typing import Final, NamedTuple
 
@@ -74,12 +75,16 @@ def look_at_staged(layout: Layout) -> Staged:
             for other in filter(None, map(parse_staged_name, others)):
                 reserved[other.shard] += other.size_bytes
         for file in files:
-            staged, age_seconds = parse_staged_name(file), age_seconds_of(folder.number, file)
+            staged = parse_staged_name(file)
+            try:
+                status = folder.stat(file)
+            except FileNotFoundError:
+                continue  # gone since the listing, and what it reserved with it
+            # Nearly all are young, by the first of the times that count.
+            is_young = abs(time.time() - status.st_mtime) < YOUNG_SECONDS
+            age_seconds = 0.0 if is_young else age_seconds_of(folder.number, file)
             if staged is None:
-                if age_seconds > _UNKNOWN_GRACE_SECONDS:
-                    _remove(folder.number, file)
-                else:
-                    others_bytes += _disk_bytes(folder.number, file)
+                others_bytes += _bytes_of_other(folder.number, file, status, age_seconds)
             elif age_seconds >= YOUNG_SECONDS and _is_abandoned(folder.number, file, staged, age_seconds):
                 dead.add(staged.shard)
                 if len(dead) > most_dead:
@@ -89,11 +94,12 @@ def look_at_staged(layout: Layout) -> Staged:
     return Staged(reserved, dead, others_bytes)
 
 
-def _disk_bytes(folder_fd: int, file: str) -> int:
-    with contextlib.suppress(FileNotFoundError):
-        status = os.stat(file, dir_fd=folder_fd, follow_symlinks=False)
-        return status.st_blocks * 512 if stat.S_ISREG(status.st_mode) else 0
-    return 0
+def _bytes_of_other(folder_fd: int, file: str, status: os.stat_result, age_seconds: float) -> int:
+    """Returns what a file of another program takes. Removes one that is abandoned."""
+    if age_seconds > _UNKNOWN_GRACE_SECONDS:
+        _remove(folder_fd, file)
+        return 0
+    return status.st_blocks * 512 if stat.S_ISREG(status.st_mode) else 0
 
 
 def _some_and_others(files: list[str]) -> tuple[list[str], list[str]]:

@@ -9,15 +9,18 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from lockcache.filestream.accounting import read_worth
+from lockcache.filestream.accounting import read_worth, sums_in
 from lockcache.filestream.accounting.scan import Found
 from lockcache.filestream.disk.layout import SHARDS, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.codec import Record
 from lockcache.filestream.entry.locate import Prices
-from lockcache.filestream.eviction.choose import Goal, choose_victims
+from lockcache.filestream.entry.removal import remove_entry
+from lockcache.filestream.eviction.choose import Goal, Need, choose_victims, first_enough
 from lockcache.filestream.eviction.evict import all_entries, evict_to_limit, sample_entries, sweep
+from lockcache.filestream.eviction.pins import change_pins
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
+from lockcache.filestream.policy import Policy
 from lockcache.filestream.writer import EntryWriter, Outcome
 from tests.unit.material import (
     entry_path,
@@ -51,10 +54,12 @@ def present(directory, keys):
 
 @pytest.mark.slow
 @property_test
-@given(_samples, st.integers(-5, 600), st.integers(0, 5))
+@given(_samples, st.integers(-5, 600), st.integers(0, 12))
 def test_the_victims_are_the_oldest_that_make_enough_room_and_a_batch(sample, needed, batch):
-    victims, batch_bytes = choose_victims(iter(sample), needed, batch)
-    assert victims == sorted(sample)[: len(victims)]
+    victims, batch_bytes, spared = first_enough(sorted(sample), Need(needed, batch_entries=batch))
+    assert [*victims, *spared] == sorted(sample)[: len(victims) + len(spared)]
+    assert not spared or (batch_bytes == 0 and len(spared) < 8)
+    batch = 0 if batch < 8 else batch
     enough = victims[: len(victims) - batch] if len(victims) < len(sample) else victims
     freed = sum(found.size_bytes for found in victims)
     assert freed >= needed or victims == sorted(sample)
@@ -90,14 +95,52 @@ def test_a_batch_of_a_sixteenth_is_added_so_that_the_next_puts_need_not_look(dir
     assert evict_to_limit(directory, 127 * 100).entries == 1 + 128 // 16
 
 
-def test_of_few_entries_no_batch_is_added_for_looking_again_costs_less_than_compiling_again(directory):
-    fill(directory, 127)
+def test_of_few_entries_no_batch_is_removed_and_the_next_evictions_need_not_look(directory, monkeypatch):
+    keys = fill(directory, 127)
     assert evict_to_limit(directory, 126 * 100).entries == 1
+    with monkeypatch.context() as patched:
+        patched.setattr("lockcache.filestream.eviction.evict.sample_entries", pytest.fail)
+        for left in range(125, 126 - 127 // 16 - 1, -1):
+            assert evict_to_limit(directory, left * 100) == Evicted(1, 100)
+            assert present(directory, keys) == keys[-left:]
+    left = len(present(directory, keys))
+    assert evict_to_limit(directory, (left - 1) * 100).entries == 1, "and then it looks again"
+    assert present(directory, keys) == keys[-left + 1 :]
+
+
+@pytest.mark.parametrize("change", ["used", "replaced", "deleted", "pinned", "in another order"])
+def test_what_goes_next_from_a_small_cache_stays_if_something_changed_since(directory, change):
+    keys = fill(directory, 40)  # two of them would have been the batch
+    assert evict_to_limit(directory, 39 * 100).entries == 1
+    if change == "used":
+        set_last_use(entry_path(directory.layout.root, keys[1]), 5000)
+    elif change == "replaced":
+        put(directory, keys[1], b"y" * 100)
+        set_last_use(entry_path(directory.layout.root, keys[1]), 1001)
+    elif change == "deleted":
+        remove_entry(directory, entry_name(keys[1]), 1.0)
+    elif change == "pinned":
+        change_pins(directory, add=[entry_name(keys[1])])
+    else:
+        directory.policy.replace(Policy(priority="lru"))
+    held = len(present(directory, keys))
+    assert evict_to_limit(directory, (held - 1) * 100).entries == 1
+    gone = {"used": keys[2], "pinned": keys[2], "deleted": keys[2]}.get(change, keys[1])
+    assert gone not in present(directory, keys)
+    assert len(present(directory, keys)) == held - 1
+
+
+def test_what_one_process_would_remove_next_another_one_may_have_removed(directory):
+    keys = fill(directory, 40)
+    assert evict_to_limit(directory, 39 * 100).entries == 1
+    assert evict_to_limit(open_directory(directory.layout.root), 37 * 100).entries == 2
+    assert evict_to_limit(directory, 36 * 100) == Evicted(1, 100)
+    assert present(directory, keys) == keys[4:]
 
 
 def test_in_large_caches_only_a_sample_is_looked_at(directory):
     keys = fill(directory, 200)
-    sample = sample_entries(directory.layout, directory.usage().slots(), 20)
+    sample = sample_entries(directory.layout, sums_in(directory.usage().whole()).entries, 20)
     assert 20 <= len(sample) < 200
     assert {found.name for found in sample} <= {entry_name(key) for key in keys}
     # Whole shards: nobody is passed over for the order of a listing.
@@ -107,7 +150,7 @@ def test_in_large_caches_only_a_sample_is_looked_at(directory):
 
 def test_it_stops_when_others_made_room_meanwhile(directory):
     keys = fill(directory, 10)
-    victims, _ = choose_victims(sample_entries(directory.layout, directory.usage().slots(), 4096), 500, 0)
+    victims = choose_victims(sample_entries(directory.layout, sums_in(directory.usage().whole()).entries, 4096), 500)
     assert len(victims) == 5
     assert remove_victims(directory, victims, Goal(1000)) == Evicted()
     assert remove_victims(directory, victims, Goal(799)).entries >= 1
@@ -126,7 +169,7 @@ def test_nothing_is_evicted_from_a_cache_under_its_limit(directory):
 def test_who_was_used_changed_or_removed_since_it_was_chosen_stays(directory, change):
     keys = fill(directory, 3)
     path = entry_path(directory.layout.root, keys[0])
-    victims, _ = choose_victims(sample_entries(directory.layout, directory.usage().slots(), 4096), 100, 0)
+    victims = choose_victims(sample_entries(directory.layout, sums_in(directory.usage().whole()).entries, 4096), 100)
     if change == "read":
         set_last_use(path, 5000)
     elif change == "rewritten":
@@ -292,7 +335,7 @@ def test_one_that_stays_does_not_keep_the_others_of_its_shard(directory, change)
     keys = keys_in_shard(9, 5)
     for key in keys:
         put(directory, key, b"x")
-    victims, _ = choose_victims(sample_entries(directory.layout, directory.usage().slots(), 4096), 5, 0)
+    victims = choose_victims(sample_entries(directory.layout, sums_in(directory.usage().whole()).entries, 4096), 5)
     path = directory.layout.entry(victims[0].name)
     if change == "read":
         set_last_use(path, 5000)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from lockcache.filestream.accounting import Worth
-from lockcache.filestream.eviction import Need, batch_of, first_enough, rank
+from lockcache.filestream.eviction import BATCH_SHARE, Choice, Need, Ranked, first_enough, rank
 from lockcache.lowlevel import Found
 from lockcache_stress.experiments.simulate.programs import Program
 from lockcache_stress.experiments.simulate.s3_fifo import S3Fifo
@@ -21,8 +21,6 @@ from lockcache_stress.experiments.simulate.traces import Request
 
 _REQUEST_NS: Final = 10**9
 _COUNTED_EVERY: Final = 60
-# Of the order by cost, as it was.
-_BATCH_DIVISOR: Final = 16
 
 
 class Saved(NamedTuple):
@@ -55,6 +53,8 @@ class _Sorting:
         self._held: dict[str, Found] = {}
         self._held_bytes = 0
         self._costs: dict[str, int] = {}
+        # What goes next from a small cache, by its last look.
+        self._spared: list[Found] = []
         self.evictions = 0
 
     def get(self, name: str, now_ns: int) -> bool:
@@ -74,16 +74,26 @@ class _Sorting:
         self._held_bytes += program.size_bytes
 
     def _evict(self, needed: int, now_ns: int) -> None:
-        need = Need(needed, batch_entries=self._batch_of(len(self._held)))
-        victims, _ = first_enough(self._sorted([*self._held.values()], now_ns), need)
+        victims = first_enough(self._spared, Need(needed)).victims
+        del self._spared[: len(victims)]
+        needed -= self._remove([each for each in victims if self._held.get(each.name) == each], now_ns)
+        if needed > 0:
+            choice = self._choose(self._sorted([*self._held.values()], now_ns), needed)
+            self._remove(choice.victims, now_ns)
+            self._spared = choice.spared
+
+    def _choose(self, ordered: list[Found], needed: int) -> Choice:
+        return first_enough(ordered, Need(needed, batch_entries=len(ordered) // BATCH_SHARE))
+
+    def _remove(self, victims: list[Found], now_ns: int) -> int:
         for victim in victims:
             del self._held[victim.name]
-            self._held_bytes -= victim.size_bytes
+        removed = sum(victim.size_bytes for victim in victims)
+        self._held_bytes -= removed
         self.evictions += len(victims)
-        self._note_evicted(victims, now_ns)
-
-    def _batch_of(self, held: int) -> int:
-        return batch_of(held)
+        if victims:
+            self._note_evicted(victims, now_ns)
+        return removed
 
     def _cost_of(self, found: Found) -> int:
         return self._costs[found.name]
@@ -98,8 +108,9 @@ class _Sorting:
 class _ByCost(_Sorting):
     """The order that was called cost: compile time / (bytes x time since the last use), with a batch at any size."""
 
-    def _batch_of(self, held: int) -> int:
-        return held // _BATCH_DIVISOR
+    def _choose(self, ordered: list[Found], needed: int) -> Choice:
+        victims, _, spared = super()._choose(ordered, needed)
+        return Choice(victims + spared, 0, [])
 
     def _sorted(self, found: list[Found], now_ns: int) -> list[Found]:
         worth = {
@@ -115,6 +126,7 @@ class _ByValue(_Sorting):
         self._worth = Worth()
         self._uncounted: list[str] = []
         self._values: dict[str, float] = {}
+        self._ranked = Ranked([])
 
     def get(self, name: str, now_ns: int) -> bool:
         is_hit = super().get(name, now_ns)
@@ -130,7 +142,14 @@ class _ByValue(_Sorting):
         hits = self._worth.of_all(entry.name for entry in found).hits
         ranked = rank(found, [self._costs[entry.name] for entry in found], hits, self._worth.ages, now_ns)
         self._values = {entry.name: value for entry, value in zip(ranked.entries, ranked.values, strict=True)}
+        self._ranked = ranked
         return ranked.entries
+
+    def _choose(self, ordered: list[Found], needed: int) -> Choice:
+        choice = super()._choose(ordered, needed)
+        if not choice.spared:
+            return choice
+        return choice._replace(spared=self._ranked.spared(len(choice.victims), len(choice.spared)).entries)
 
     def _note_evicted(self, victims: list[Found], now_ns: int) -> None:
         self._worth.note_evicted([(victim.name, self._values[victim.name]) for victim in victims], now_ns)
@@ -151,6 +170,9 @@ class _BySource(_ByValue):
 
     def _sorted(self, found: list[Found], now_ns: int) -> list[Found]:
         return sorted(super()._sorted(found, now_ns), key=lambda entry: not self._is_superseded(entry))
+
+    def _choose(self, ordered: list[Found], needed: int) -> Choice:
+        return _Sorting._choose(self, ordered, needed)._replace(spared=[])  # of all values, it does not know the least
 
     def _note_evicted(self, victims: list[Found], now_ns: int) -> None:
         live = [victim for victim in victims if not self._is_superseded(victim)]
