@@ -134,6 +134,14 @@ def _opened(numbers: _Numbers) -> list[Check]:
     ]
 
 
+def _copied(numbers: _Numbers) -> list[Check]:
+    before, after, entries = numbers["before"], numbers["after"], numbers["entries"]
+    return [
+        Check("lock files of a copy that are its original's", f"{after} of {before}", "0", before > 0 == after),
+        Check("entries of the copy", f"{entries}", "1", entries == 1),
+    ]
+
+
 def _replaced(numbers: _Numbers) -> list[Check]:
     return [
         Check(
@@ -243,6 +251,7 @@ TRIALS: Final[Mapping[str, Callable[[_Numbers], list[Check]]]] = {
     "fleet": _fleet,
     "seed": _seed,
     "opened": _opened,
+    "copied": _copied,
     "visible": _visible,
     "replaced": _replaced,
     "herd": _herd,
@@ -255,10 +264,11 @@ TRIALS: Final[Mapping[str, Callable[[_Numbers], list[Check]]]] = {
 }
 
 
-# The trials that count requests.
-_COUNTING: Final = ("calls", "fleet", "seed")
+# The trials that count requests, which the kernel's NFS client alone does; and that of a copy, which is not known as a
+# copy where the inodes of folders do not last.
+_OF_NFS: Final = ("calls", "fleet", "seed", "copied")
 
 
 def trials_of(file_system: str) -> tuple[str, ...]:
-    """Returns the names of the trials for a file system. Only the kernel's NFS client counts requests."""
-    return tuple(name for name in TRIALS if name not in _COUNTING or file_system == "nfs")
+    """Returns the names of the trials for a file system."""
+    return tuple(name for name in TRIALS if name not in _OF_NFS or file_system == "nfs")

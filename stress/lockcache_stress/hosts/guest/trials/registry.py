@@ -9,6 +9,7 @@ from typing import Any, Final
 from lockcache_stress.hosts.guest.site import Site
 from lockcache_stress.hosts.guest.trials.calls import calls
 from lockcache_stress.hosts.guest.trials.cap import cap
+from lockcache_stress.hosts.guest.trials.copied import copied
 from lockcache_stress.hosts.guest.trials.cut import cut
 from lockcache_stress.hosts.guest.trials.fleet import fleet
 from lockcache_stress.hosts.guest.trials.herd import herd
@@ -28,6 +29,7 @@ RUNS: Final[Mapping[str, Callable[[Site, int], Iterator[tuple[str, Any]]]]] = {
     "fleet": lambda site, seed: fleet(site),
     "seed": lambda site, seed: seed_(site),
     "opened": lambda site, seed: opened(site),
+    "copied": lambda site, seed: copied(site),
     "visible": lambda site, seed: visible(site),
     "replaced": lambda site, seed: replaced(site),
     "herd": herd,
