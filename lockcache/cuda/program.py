@@ -28,7 +28,7 @@ from lockcache.cuda.headers import examine_headers
 from lockcache.cuda.lazy_program import LazyProgram
 from lockcache.errors import LockcacheError, UncacheableError
 from lockcache.explain import statement_of
-from lockcache.keys import Headers, prints_one, program_keys, versions
+from lockcache.keys import Headers, all_variables, prints_one, program_keys, versions
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
 from lockcache.serving import watch
 
@@ -239,6 +239,7 @@ class _Compilation:
 
     def _why_another_nvrtc(self) -> str:
         try:
+            all_variables()  # not what they were when it was loaded, perhaps
             return "" if versions.load_nvrtc() == self._nvrtc else "another NVRTC was loaded than was found"
         except UncacheableError as error:
             return str(error)

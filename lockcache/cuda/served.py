@@ -16,7 +16,7 @@ from cuda.core import ProgramOptions
 
 from lockcache.compile_server import Answer, Mode, Request, ask, head_of, identity_here
 from lockcache.cuda.headers import examine
-from lockcache.errors import LockcacheError
+from lockcache.errors import LockcacheError, UncacheableError
 from lockcache.headers import ClosureStore, encode_facts, may_include
 from lockcache.keys import all_variables, temporary_source, versions, working_directory
 
@@ -45,12 +45,11 @@ def compile_by_server(
     encoded = [name if isinstance(name, bytes) else str(name).encode() for name in names]
     library = versions.nvrtc_path() if head else None
     directories: list[Any] = working_directory()
-    variables: list[Any] = all_variables()
     if library is None or not directories or temporary_source(options) is not None:
         return None
     try:
-        identity = identity_here()
-    except OSError:  # one that may not be entered any more, or whose server of files is gone
+        identity, variables = identity_here(), all_variables()
+    except (OSError, UncacheableError):  # one that may not be entered any more; or variables have just changed
         return None
     request = Request(
         library=library,

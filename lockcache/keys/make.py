@@ -75,7 +75,8 @@ def make_program_cache_key(
         UncacheableError: A hit would leave out a side effect (``create_pch``, ``time``, ``fdevice_time_trace``); or,
             without ``extra_digest``, the compilation reads what the key cannot see (``include_path``, ``pre_include``,
             ``pch``, ``use_pch``, ``pch_dir``, a name with a directory part, an ``#include`` of a file, the clock, a
-            ptxas options file); or no compiler version can be had. The message names all of them, and says what to do.
+            ptxas options file); or no compiler version can be had; or one of the compilers' variables has changed since
+            the process began, which some read once. The message names all of them, and says what to do.
         TypeError: An argument, or an option that cuda.core would ignore without a word, has the wrong type. The message
             names it, and the item: ``options.include_path[1]``.
         ValueError: An unknown code or target type, or a pair that ``Program.compile`` does not support. What cuda.core

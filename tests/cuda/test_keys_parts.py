@@ -22,6 +22,7 @@ from lockcache.explain import Stated, differences, reasons_of, statement_of  # n
 from lockcache.keys import versions  # noqa: E402
 from tests.cli.command import run  # noqa: E402
 from tests.cuda.keys import CHANGES, CXX, EXTERNAL, NVVM, SEEN, key, make_options  # noqa: E402
+from tests.started_with import start_with  # noqa: E402
 
 pytestmark = pytest.mark.cuda
 
@@ -108,8 +109,7 @@ class Call:
     def state(self) -> Stated:
         here = os.getcwd()
         with pytest.MonkeyPatch.context() as patched:
-            for name, value in self.variables.items():
-                patched.setenv(name, value)
+            start_with(patched, **self.variables)
             patched.chdir(os.path.join(here, self.folder))
             return stated(options=make_options(**self.fields, define_macro=self.macros), **self.arguments)
 

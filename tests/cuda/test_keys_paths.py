@@ -16,6 +16,7 @@ nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 from lockcache.errors import UncacheableError  # noqa: E402
 from lockcache.keys import linking, versions  # noqa: E402
 from tests.cuda.keys import CXX, NVVM, SOURCE, key, make_options  # noqa: E402
+from tests.started_with import start_with  # noqa: E402
 
 pytestmark = pytest.mark.cuda
 
@@ -119,7 +120,7 @@ def test_an_option_that_libnvvm_lacks_is_the_error_that_compiling_gives() -> Non
 
 def test_the_code_generator_that_the_environment_picks_changes_the_key_of_nvvm(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = compile_nvvm("ptx"), nvvm_key()
-    monkeypatch.setenv("LIBNVVM_NVVM_VERSION", "nvvm-latest")
+    start_with(monkeypatch, LIBNVVM_NVVM_VERSION="nvvm-latest")
     changed = compile_nvvm("ptx"), nvvm_key()
     assert plain[0] != changed[0]
     assert plain[1] != changed[1]

@@ -47,6 +47,8 @@ class Project:
         self.said = done.stderr
         assert done.returncode == 0, done.stderr[-3000:]
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        #: Of the output, where the framework's is the same each time.
+        self.digest = found.pop("digest", "")
         return found
 
     def wants(self, *numbers: int) -> list[int]:

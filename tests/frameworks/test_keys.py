@@ -80,6 +80,44 @@ def test_variables_that_change_the_output_are_told_apart(framework: str, tmp_pat
     assert project.compile(**project.elsewhere("c"), **variables)["compiled"] == 0
 
 
+_GENERATOR = {"NV_NVVM_VERSION": "nvvm-latest"}
+LATE = [
+    # Not those whose outputs have names or times of their making.
+    *(each for each in ENVIRONMENT.items() if each[0] not in ("jax", "cupy")),
+    *((framework, _GENERATOR) for framework in ("cupy", "numba", "numba_mlir", "triton", "warp")),
+]
+
+
+@pytest.mark.parametrize("framework, variables", LATE, ids=str)
+def test_a_variable_that_is_set_late_gives_nobody_the_output_of_another_value(
+    framework: str, variables: dict[str, str], tmp_path: Path
+) -> None:
+    """Read at the import of the framework, at the load of a compiler, or at each compilation."""
+    project, compiling = Project(framework, tmp_path), "cuda" if framework == "warp" else "compile"
+    if framework == "triton":
+        helper = (project.root / "helper.py").read_text()
+        project.write("helper.py", f"{helper}@triton.jit\ndef other(p):\n    tl.store(p, 1)\n")
+
+    def digest(**given: str) -> str:
+        project.compile(compiling, **given)
+        return project.digest
+
+    [(name, value)] = variables.items()
+    project.compile("load", f"set {name}={value}", compiling)
+    found = digest(), digest(**variables)
+    project.programs.directory = tmp_path / "another"
+    assert found == (digest(), digest(**variables))
+
+
+def test_flags_that_xla_has_read_already_give_nobody_the_output_of_others(tmp_path: Path) -> None:
+    """XLA reads its flags once; JAX's keys have them as they were then, and as they are."""
+    project = Project("jax", tmp_path)
+    [(name, value)] = ENVIRONMENT["jax"].items()
+    assert project.compile("load", f"set {name}={value}", "compile")["compiled"] == 1
+    assert project.compile()["compiled"] == 1
+    assert project.compile(**{name: value})["compiled"] == 1
+
+
 def _with_all_moved(project: Project) -> None:
     project.programs.directory = project.programs.directory.rename(project.root.parent / "moved")
 

@@ -79,9 +79,12 @@ def test_with_line_information_the_places_of_functions_are_in_warps_key(venv: st
 def test_a_variable_of_the_compiler_in_warp_changes_its_output_and_its_key(tmp_path: Path) -> None:
     """Of a module for a GPU, compiled without one."""
     project = Project("warp", tmp_path)
-    found = [project.compile("cuda", **variables) for variables in ({}, {"NV_NVVM_VERSION": "nvvm-latest"}, {})]
-    assert [each["compiled"] for each in found] == [1, 1, 0]
-    assert found[0]["digest"] == found[2]["digest"] != found[1]["digest"]
+    found = [
+        (project.compile("cuda", **variables)["compiled"], project.digest)
+        for variables in ({}, {"NV_NVVM_VERSION": "nvvm-latest"}, {})
+    ]
+    assert [compiled for compiled, _ in found] == [1, 1, 0]
+    assert found[0][1] == found[2][1] != found[1][1]
 
 
 def _another_cuda_architecture(project: Project) -> dict[str, str]:

@@ -44,8 +44,8 @@ LIMITS: Final[dict[str, Limit]] = {
     "circles of imports, modules": Limit(0, 0),
     "circles of imports, packages": Limit(0, 0),
     # To the next hundred, so that those who work next to each other do not change the same lines all the time.
-    "code lines, lockcache": Limit(37600, 25010),
+    "code lines, lockcache": Limit(37700, 25010),
     "code lines, daemon": Limit(5100, 4385),
     "code lines, stress": Limit(20000, 12509),
-    "code lines, tests": Limit(57100, 43667),
+    "code lines, tests": Limit(57300, 43667),
 }

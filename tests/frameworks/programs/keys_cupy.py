@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -48,7 +50,15 @@ package = Path(cupy.__file__).parent / "_core/include"
 for command in sys.argv[2:]:
     if command == "compile":
         compiler._compile_module_with_cache(source, (*options, f"-I{package}"), arch="90")
+    elif command == "load":
+        compiler._compile_module_with_cache('extern "C" __global__ void other() {}', (), arch="90")
+        outputs.clear()
+        compiled.clear()
+    elif command.startswith("set "):
+        os.environ.update([command[4:].split("=", 1)])
     elif command == "clear":
         cupy.clear_memo()
 numbers = sorted({int(number) for output in outputs for number in re.findall(rb"\b\d{4,}\b", output)} - {7000})
-print(json.dumps({"compiled": len(compiled), "numbers": [each for each in numbers if each % 1000 == 1]}))
+digest = hashlib.sha256(b"".join(outputs)).hexdigest()
+numbers = [each for each in numbers if each % 1000 == 1]
+print(json.dumps({"compiled": len(compiled), "numbers": numbers, "digest": digest}))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import jax
@@ -37,6 +38,11 @@ for command in sys.argv[2:]:
     elif command == "two-devices":
         places = jax.sharding.NamedSharding(jax.make_mesh((2,), ("x",)), jax.sharding.PartitionSpec("x"))
         jax.jit(kernel.kernel, in_shardings=places).lower(np.zeros(4, np.int32)).compile()
+    elif command == "load":
+        jax.jit(lambda x: x * 2)(np.zeros(3, np.int32))
+        compiled.clear()
+    elif command.startswith("set "):
+        os.environ.update([command[4:].split("=", 1)])
     elif command == "clear":
         jax.clear_caches()
 print(json.dumps({"compiled": len(compiled), "numbers": sorted(numbers - {0})}))

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import sys
 
-from numba import types
+from numba import cuda, types
 from numba_stub import compiled
 
 sys.path.insert(0, ".")
@@ -23,7 +25,14 @@ for command in sys.argv[2:]:
         signature = (types.int64[:],)
         kernel.kernel.compile(signature)
         texts.append(kernel.kernel.inspect_asm(signature))
+    elif command == "load":
+        cuda.compile_ptx(lambda: None, (), cc=(9, 0))
+        compiled.clear()
+    elif command.startswith("set "):
+        os.environ.update([command[4:].split("=", 1)])
     elif command == "clear":
         kernel.kernel.recompile()
 numbers = {int(number) for text in texts for number in re.findall(r"\b\d{4,}\b", text)}
-print(json.dumps({"compiled": len(compiled), "numbers": sorted(each for each in numbers if each % 1000 == 1)}))
+digest = hashlib.sha256("".join(texts).encode()).hexdigest()
+numbers = sorted(each for each in numbers if each % 1000 == 1)
+print(json.dumps({"compiled": len(compiled), "numbers": numbers, "digest": digest}))

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import sys
 
@@ -28,11 +30,22 @@ if sys.argv[1] == "shared":
     assert install()
 import kernel  # noqa: E402
 
-numbers = set()
+
+def _compile(function):
+    return triton.compile(ASTSource(function, {"p": "*i32"}), target=GPUTarget("cuda", 90, 32), options=kernel.OPTIONS)
+
+
+numbers, digest = set(), ""
 for command in sys.argv[2:]:
     if command == "compile":
-        source = ASTSource(kernel.kernel, {"p": "*i32"})
-        found = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=kernel.OPTIONS)
+        found = _compile(kernel.kernel)
+        digest = hashlib.sha256(found.asm["ptx"].encode()).hexdigest()
         numbers |= {int(number) for number in re.findall(r"\b\d{4,}\b", found.asm["ttir"])}
         numbers.add(found.metadata.num_warps * 1000 + 1)
-print(json.dumps({"compiled": len(compiled), "numbers": sorted(each for each in numbers if each % 1000 == 1)}))
+    elif command == "load":
+        _compile(kernel.helper.other)
+        compiled.clear()
+    elif command.startswith("set "):
+        os.environ.update([command[4:].split("=", 1)])
+numbers = sorted(each for each in numbers if each % 1000 == 1)
+print(json.dumps({"compiled": len(compiled), "numbers": numbers, "digest": digest}))

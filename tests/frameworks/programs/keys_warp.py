@@ -60,10 +60,10 @@ for command in sys.argv[2:]:
         import kernel
 
         digest = _compile_for_a_gpu(kernel.kernel.module)
+    elif command.startswith("set "):
+        os.environ.update([command[4:].split("=", 1)])
     elif command == "clear":
         wp.clear_kernel_cache()
     elif command == "no-cache":
         wp.config.cache_kernels = False
-print(
-    json.dumps({"compiled": len(compiled), "numbers": sorted(numbers - {0}), **({"digest": digest} if digest else {})})
-)
+print(json.dumps({"compiled": len(compiled), "numbers": sorted(numbers - {0}), "digest": digest}))

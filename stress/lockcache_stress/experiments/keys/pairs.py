@@ -77,11 +77,9 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
 #: NVRTC 13.5 applies this option to all later compilations of the process, so it is tried last.
 _LASTING: Final[dict[str, tuple[Any, ...]]] = {"restrict": (True,)}
 
-#: Variables that NVRTC is known to read, some that it is known to ignore, and some whose names only look like its own.
+#: Variables that NVRTC is known to ignore, and some whose names only look like its own. Those that it reads may not
+#: change while a process runs.
 _VARIABLES: Final = (
-    "FINALIZER_USE_LEGACY_ELF_BUILDER",
-    "NV_NVVM_VERSION",
-    "LLVM_OVERRIDE_PRODUCER",
     "CUDA_CACHE_PATH",
     "NVRTC_FLAGS",
     "LANG",
@@ -156,7 +154,7 @@ def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Prog
     }
     for name in _VARIABLES:
         found[f"variable {name}"] = lambda rng, one, name=name: replace(  # type: ignore[misc]
-            one, variables={**one.variables, name: "1" if name != "NV_NVVM_VERSION" else "nvvm-latest"}
+            one, variables={**one.variables, name: "1"}
         )
     for name, values in {**_OPTIONS, **_LASTING}.items():
         # The option gets a value, gets another one, or is unset; the architecture always has one, since a key needs it.
