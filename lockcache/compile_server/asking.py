@@ -52,8 +52,6 @@ class Answer(NamedTuple):
     lowered: tuple[bytes, ...]
     #: What NVRTC calls its version, ``13.5``.
     release: str
-    #: Whether it was compiled with the very headers whose digest was in the request, whatever they are by now.
-    has_same_headers: bool
 
     @property
     def written(self) -> str:
@@ -62,25 +60,19 @@ class Answer(NamedTuple):
 
 
 def ask(
-    request: Request,
-    source: bytes,
-    names: tuple[bytes, ...],
-    mode: Mode,
-    headers: str,
-    evidence: Callable[[], bytes],
+    request: Request, source: bytes, names: tuple[bytes, ...], mode: Mode, evidence: Callable[[], bytes]
 ) -> Answer | None:
     """Returns what the server compiled; ``None`` where the caller has to compile. Raises nothing.
 
-    ``headers``: the digest of the headers that the caller's key has, never empty. ``evidence`` is called where the
-    server does not have the headers yet: it returns the facts by which a change of them is seen
-    (:func:`lockcache.headers.encode_facts`), or nothing if they do not suffice.
+    ``evidence`` is called where the server does not have the headers yet: it returns the facts by which a change of
+    them is seen (:func:`lockcache.headers.encode_facts`), or nothing if they do not suffice.
     """
     global _rests_until
     if time.monotonic() < _rests_until:
         return None
     try:
         with open_place() as place:
-            return _Asking(place, request, source, names, headers, evidence).ask(mode)
+            return _Asking(place, request, source, names, evidence).ask(mode)
     except (OSError, ValueError) as error:
         _rests_until = time.monotonic() + _REST_SECONDS
         _log.debug("the compile server is not used: %s", error)
@@ -94,7 +86,6 @@ class _Asking(NamedTuple):
     request: Request
     source: bytes
     names: tuple[bytes, ...]
-    headers: str
     evidence: Callable[[], bytes]
 
     def ask(self, mode: Mode) -> Answer | None:
@@ -134,8 +125,7 @@ class _Asking(NamedTuple):
         evidence = self.evidence() if said.get("evidence") is True else b""
         names = json.dumps([os.fsdecode(name) for name in self.names]).encode()
         blobs = names, self.source, evidence
-        head = wire.pack_head({"headers": self.headers}, blobs)
-        answer = _receive(connection, until, said, b"".join((head, *blobs)))
+        answer = _receive(connection, until, said, b"".join((wire.pack_head({}, blobs), *blobs)))
         if answer.get("state") != "compiled":
             return None
         answered = wire.receive_blobs(connection, answer, until)
@@ -149,8 +139,7 @@ class _Asking(NamedTuple):
         if not isinstance(version, list) or not all(isinstance(name, str) for name in lowered):
             raise wire.BrokenMessageError("an answer of another kind")
         release = ".".join(map(str, version))
-        same = answer.get("same") is True
-        return Answer(code, log, tuple(os.fsencode(name) for name in lowered), release, same)
+        return Answer(code, log, tuple(os.fsencode(name) for name in lowered), release)
 
 
 def _receive(connection: socket.socket, until: float, said: dict[str, Any], message: bytes = b"") -> dict[str, Any]:

@@ -3,11 +3,8 @@
 
 Keeps two promises. A precompiled header is used only while every file that it was made of is what it was: all facts of
 :mod:`lockcache.headers`, which the first caller brings along, are looked at after the header was made and before each
-compilation, unless that program's caller has just looked: its digest of them is the one of the first caller then. And a
-child answers only with what an ordinary compilation gives: NVRTC says in the log whether it used the header, and what
-was compiled without it is not an answer.
-
-The headers are compiled with the first program, which costs no more than to compile them alone.
+compilation. And a child answers only with what an ordinary compilation gives: NVRTC says in the log whether it used the
+header, and what was compiled without it is not an answer.
 
 It has one thread, because of the forks. A child has the caller's connection, and nobody else has: when it dies, the
 kernel tells the caller at once. Holders end with their server, and children with their holder.
@@ -32,21 +29,18 @@ from lockcache import headers
 from lockcache.compile_server import wire
 from lockcache.compile_server.limits import Limits
 from lockcache.compile_server.nvrtc import Compiled, Nvrtc, NvrtcError
-from lockcache.compile_server.prefix import Request, Target, identity_here, is_code
+from lockcache.compile_server.prefix import Request, Target, identity_here
 from lockcache.keys import nvrtc_build, variable_names
 
 _FILE: Final = "head.pch"
 _MESSAGE_BYTES: Final = 65_536
 _PR_SET_PDEATHSIG: Final = 1
-_CREATING: Final = b'"%s": creating precompiled header file "%s"\n'
-_USING: Final = b'"%s": using precompiled header file "%s"\n'
 #: What a child says on its pipe as it ends; nothing, where it died.
 ANSWERED: Final = b"answered"
 SAME: Final = b"same"
 DIFFERENT: Final = b"different"
 NOT_USED: Final = b"not used"
-#: A header is another one now.
-CHANGED: Final = b"changed"
+
 
 #: The number of the job that a holder begins with.
 FIRST_JOB: Final = 0
@@ -59,8 +53,6 @@ class _Asked(NamedTuple):
     source: bytes
     #: The facts about headers, from the caller for whom they are compiled.
     evidence: bytes
-    #: The digest of the headers that the caller's key has.
-    headers: str
 
 
 class CannotHoldError(Exception):
@@ -99,7 +91,7 @@ class Holder:
             with contextlib.suppress(OSError):  # a caller that has left is noticed later
                 say_who(first, os.getpid())
             self._tell({"begun": True})
-            made = self._prepare(asked)
+            self._prepare(asked.evidence)
         except (CannotHoldError, NvrtcError, OSError, ValueError) as error:
             self._tell({"refused": str(error)[-2000:], "seconds": getattr(error, "seconds", None)})
             os._exit(1)
@@ -107,7 +99,8 @@ class Holder:
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
             with first:
-                self._fork(first, {"job": FIRST_JOB, "check": False}, selector, asked, made)
+                self._fork(first, {"job": FIRST_JOB, "check": False}, selector, asked)
+            os.chdir("/")  # as after each: see _take
             while True:
                 for key, _ in selector.select(self._next_limit()):
                     if key.fileobj is self._pipe:
@@ -124,8 +117,7 @@ class Holder:
         except OSError as error:
             raise _CallerLeftError(str(error)) from None
 
-    def _prepare(self, asked: _Asked) -> Compiled | None:
-        """Compile the headers. Returns the first program, if it was compiled with them."""
+    def _prepare(self, evidence: bytes) -> None:
         request = self._request
         # Like the caller: relative names, and names in the output, are those of its directory and variables.
         self._enter()
@@ -135,41 +127,16 @@ class Holder:
         os.environ.update(request.variables)
         os.environ["TMPDIR"] = os.path.dirname(self._path)  # NVRTC's own files: gone with this prefix
         self._nvrtc = self._load()
-        if not asked.evidence:
+        if not evidence:
             raise _TooNewError("a header was changed just now: a later change could not be seen")
-        self._facts, self._headers = headers.decode_facts(asked.evidence), asked.headers
+        self._facts = headers.decode_facts(evidence)
         begun = time.monotonic()
-        made = self._create_with(asked)
-        if made is None:
-            self._create_alone()
+        log = self._nvrtc.create_header(os.fsencode(request.head), self._name, self._options, self._path)
         self._seconds = time.monotonic() - begun
-        if not headers.hold(self._facts):
-            raise CannotHoldError("a header changed while it was compiled")
-        os.chdir("/")  # nobody's directory: its file system can be unmounted
-        return made
-
-    def _create_with(self, asked: _Asked) -> Compiled | None:
-        """Compile the headers with the first program; ``None`` unless this is as good as to compile them alone.
-
-        Behind the headers has to be code, where NVRTC ends a precompiled header, and no warning may be a header's.
-        """
-        head = os.fsencode(self._request.head)
-        if not asked.source.startswith(head) or not is_code(asked.source[len(head) :]):
-            return None
-        compiled = self._create(asked.source, asked.names)
-        log = _without_note(compiled.log, _CREATING % (self._name, os.fsencode(self._path)))
-        return None if compiled.status or log is None or b"\n" in log else compiled._replace(log=log)
-
-    def _create_alone(self) -> None:
-        compiled = self._create(os.fsencode(self._request.head), [])
-        if compiled.status:
-            raise NvrtcError(f"its includes alone do not compile: {compiled.log[-500:]!r}")
-        if compiled.log.count(b"\n") > 1:
+        if log.count(b"\n") > 1:
             raise CannotHoldError("its headers give warnings, which would be given once only")
-
-    def _create(self, source: bytes, names: list[bytes]) -> Compiled:
-        target = Target(self._request.target)
-        return self._nvrtc.create_header(source, self._name, self._options, self._path, target, names)
+        if not self._is_current():
+            raise CannotHoldError("a header changed while it was compiled")
 
     def _enter(self) -> None:
         """Go to the caller's directory. Raises OSError, also if another directory has its name now."""
@@ -186,13 +153,13 @@ class Holder:
             raise CannotHoldError("NVRTC is another build than the caller's")
         return nvrtc
 
-    def _is_current(self, asked: _Asked) -> bool:
-        """Returns whether the header is what the files are now. Requires: the working directory is the caller's."""
-        return self._has_headers_of(asked) or headers.hold(self._facts)
-
-    def _has_headers_of(self, asked: _Asked) -> bool:
-        """Returns whether a caller's key is of the very headers that were compiled here."""
-        return asked.headers == self._headers
+    def _is_current(self) -> bool:
+        """Returns whether the header may be used. The working directory is the caller's afterwards."""
+        try:
+            self._enter()
+        except OSError:
+            return False
+        return headers.hold(self._facts)
 
     def _tell(self, message: dict[str, Any]) -> None:
         try:
@@ -210,7 +177,13 @@ class Holder:
         if not fds:
             return
         with socket.socket(fileno=fds[0]) as connection:
-            self._fork(connection, json.loads(text), selector)
+            job = json.loads(text)
+            if not self._is_current():
+                self._tell({"ended": job["job"], "verdict": "failed"})
+                self._tell({"refused": "a header changed", "seconds": 0.0})
+                os._exit(0)
+            self._fork(connection, job, selector)
+            os.chdir("/")  # nobody's directory: its file system can be unmounted
 
     def _fork(
         self,
@@ -218,7 +191,6 @@ class Holder:
         job: dict[str, Any],
         selector: selectors.BaseSelector,
         asked: _Asked | None = None,
-        made: Compiled | None = None,
     ) -> None:
         limit = self._limits.child_seconds + 4 * self._seconds
         ours, theirs = os.pipe()
@@ -232,7 +204,7 @@ class Holder:
         if pid == 0:
             end_with(holder)
             os.close(ours)
-            _run_child(self, connection, theirs, limit, asked, made, is_checked=bool(job["check"]))
+            _run_child(self, connection, theirs, limit, asked, is_checked=bool(job["check"]))
         os.close(theirs)
         self._children[ours] = pid, job["job"], time.monotonic() + limit
         selector.register(ours, selectors.EVENT_READ)
@@ -246,9 +218,6 @@ class Holder:
         self._tell({"ended": job, "verdict": verdict.decode() or "failed"})
         if verdict == NOT_USED:
             self._tell({"refused": "NVRTC did not use the precompiled header"})
-            os._exit(0)
-        if verdict == CHANGED:
-            self._tell({"refused": "a header changed", "seconds": 0.0})
             os._exit(0)
 
     def _next_limit(self) -> float | None:
@@ -271,35 +240,27 @@ class Holder:
         """Returns what a caller has. Raises :class:`OSError`, of one that does not say so soon as well."""
         return _read(connection, time.monotonic() + self._limits.told_seconds)
 
-    def answer(self, connection: socket.socket, asked: _Asked, made: Compiled | None, *, is_checked: bool) -> bytes:
-        """Answer with ``made``, or compile what was asked for. Returns the verdict."""
-        if made is not None:
-            self._send(connection, asked, made)
-            return ANSWERED
-        self._enter()
-        if not self._is_current(asked):
-            return CHANGED
+    def answer(self, connection: socket.socket, asked: _Asked, *, is_checked: bool) -> bytes:
+        """Compile what was asked for, and answer. Returns the verdict."""
+        names, source, _ = asked
         target = Target(self._request.target)
         # Forked before anything is compiled here: an ordinary compilation by a process that has done no other.
-        check = _Check(self, asked.source, target, asked.names) if is_checked else None
+        check = _Check(self, source, target, names) if is_checked else None
         using = [*self._options, b"--use-pch=" + os.fsencode(self._path)]
-        compiled = self._nvrtc.compile(asked.source, self._name, using, target, asked.names)
+        compiled = self._nvrtc.compile(source, self._name, using, target, names)
         if compiled.status:
             # The caller compiles it as well, and has the error of cuda.core with NVRTC's own log.
             wire.send(connection, {"state": "failed"})
             return ANSWERED
-        log = _without_note(compiled.log, _USING % (self._name, os.fsencode(self._path)))
+        log = _without_note(compiled.log, self._name, os.fsencode(self._path))
         if log is None:
             return NOT_USED
         found = compiled._replace(log=log)
-        self._send(connection, asked, found)
-        return ANSWERED if check is None else check.compare(digest(found))
-
-    def _send(self, connection: socket.socket, asked: _Asked, found: Compiled) -> None:
-        release, same = self._nvrtc.version(), self._has_headers_of(asked)
+        answer = {"state": "compiled", "release": self._nvrtc.version()}
         lowered = json.dumps([os.fsdecode(name) for name in found.lowered]).encode()
-        wire.send(connection, {"state": "compiled", "release": release, "same": same}, found.code, found.log, lowered)
+        wire.send(connection, answer, found.code, found.log, lowered)
         connection.close()
+        return ANSWERED if check is None else check.compare(digest(found))
 
     def compile_plainly(self, source: bytes, target: Target, names: list[bytes]) -> Compiled:
         """Compile without a precompiled header."""
@@ -337,12 +298,11 @@ def digest(compiled: Compiled) -> bytes:
 
 
 def _read(connection: socket.socket, until: float) -> _Asked:
-    head = wire.receive_head(connection, until)
-    blobs, told = wire.receive_blobs(connection, head, until), head.get("headers")
-    if len(blobs) != 3 or not isinstance(told, str) or not told:
+    blobs = wire.receive_blobs(connection, wire.receive_head(connection, until), until)
+    if len(blobs) != 3:
         raise wire.BrokenMessageError("a request of another kind")
     names, source, evidence = blobs
-    return _Asked([os.fsencode(name) for name in json.loads(names)], source, evidence, told)
+    return _Asked([os.fsencode(name) for name in json.loads(names)], source, evidence)
 
 
 def say_who(connection: socket.socket, pid: int) -> None:
@@ -351,14 +311,7 @@ def say_who(connection: socket.socket, pid: int) -> None:
 
 
 def _run_child(
-    holder: Holder,
-    connection: socket.socket,
-    pipe: int,
-    limit: float,
-    asked: _Asked | None,
-    made: Compiled | None,
-    *,
-    is_checked: bool,
+    holder: Holder, connection: socket.socket, pipe: int, limit: float, asked: _Asked | None, *, is_checked: bool
 ) -> NoReturn:
     """Answer one request and end. Whatever goes wrong, the connection ends with this process."""
     signal.alarm(int(limit) + 2)  # if the holder is gone by then
@@ -367,7 +320,7 @@ def _run_child(
     holder.close_all_but(pipe, connection.fileno())
     try:
         say_who(connection, os.getpid())
-        verdict = holder.answer(connection, asked or holder.read(connection), made, is_checked=is_checked)
+        verdict = holder.answer(connection, asked or holder.read(connection), is_checked=is_checked)
         os.write(pipe, verdict)
     except (NvrtcError, OSError, ValueError, MemoryError) as error:
         sys.stderr.write(f"lockcache compile server: {error}\n")
@@ -381,14 +334,14 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _without_note(log: bytes, note: bytes) -> bytes | None:
+def _without_note(log: bytes, name: bytes, path: bytes) -> bytes | None:
     """Returns the log of an ordinary compilation; ``None`` where this was none with the header.
 
-    NVRTC says in the first line that it made or used the header, behind what it says of options, which ends no line.
-    Nothing else in there may be about one.
+    NVRTC says in the first line that it used the header, behind what it says of options, which ends no line. Nothing
+    else in there may be about one.
     """
-    before, found, rest = log.partition(note)
-    is_used = found and b"\n" not in before
+    before, note, rest = log.partition(b'"%s": using precompiled header file "%s"\n' % (name, path))
+    is_used = note and b"\n" not in before
     return before + rest if is_used and b"precompiled header" not in before + rest else None
 
 

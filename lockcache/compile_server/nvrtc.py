@@ -56,49 +56,39 @@ class Nvrtc:
         self._check(self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
         return major.value, minor.value
 
-    def create_header(
-        self, source: bytes, name: bytes, options: Sequence[bytes], path: str, target: Target, names: Sequence[bytes]
-    ) -> Compiled:
-        """Compile ``source``, its first includes into a precompiled header at ``path``. Raises :class:`NvrtcError`."""
+    def create_header(self, head: bytes, name: bytes, options: Sequence[bytes], path: str) -> bytes:
+        """Compile ``head`` into a precompiled header at ``path``. Returns the log. Raises :class:`NvrtcError`."""
         creating = [*options, b"--create-pch=" + os.fsencode(path)]
-        compiled, status, required = self._try_header(source, name, creating, target, names)
+        status, required, log = self._try_header(head, name, creating)
         if status == _EXHAUSTED and _HEAP_BYTES < required <= _LARGEST_HEAP_BYTES:
             self._check(self._set_heap(ctypes.c_size_t(required)))
-            compiled, status, required = self._try_header(source, name, creating, target, names)
+            status, required, log = self._try_header(head, name, creating)
         if status:
             raise NvrtcError(f"no precompiled header: {self._words(status)}, {required} bytes needed")
-        return compiled
+        return log
 
-    def _try_header(
-        self, source: bytes, name: bytes, options: Sequence[bytes], target: Target, names: Sequence[bytes]
-    ) -> tuple[Compiled, int, int]:
-        """Returns also NVRTC's number for the outcome of the header, and the bytes that its heap has to have."""
-        with self._program(source, name) as program:
-            compiled = self._compiled(program, options, target, names)
-            if compiled.status:
-                return compiled, 0, 0
+    def _try_header(self, head: bytes, name: bytes, options: Sequence[bytes]) -> tuple[int, int, bytes]:
+        """Returns NVRTC's number for the outcome, the bytes that its heap has to have, and the log."""
+        with self._program(head, name) as program:
+            if self._compile(program, options):
+                raise NvrtcError(f"its includes alone do not compile: {self._log(program)[-500:]!r}")
             required = ctypes.c_size_t()
             self._check(self._required(program.handle, ctypes.byref(required)))
-            return compiled, int(self._create_status(program.handle)), required.value
+            return int(self._create_status(program.handle)), required.value, self._log(program)
 
     def compile(
         self, source: bytes, name: bytes, options: Sequence[bytes], target: Target, names: Sequence[bytes]
     ) -> Compiled:
         """Compile a program as cuda.core does. Raises :class:`NvrtcError`."""
         with self._program(source, name) as program:
-            return self._compiled(program, options, target, names)
-
-    def _compiled(
-        self, program: _Program, options: Sequence[bytes], target: Target, names: Sequence[bytes]
-    ) -> Compiled:
-        for each in names:
-            self._check(self._library.nvrtcAddNameExpression(program.handle, each))
-        status = self._compile(program, options)
-        log = self._log(program)
-        if status:
-            return Compiled(status, b"", log)
-        code = self._get(program, _GETTERS[target])
-        return Compiled(0, code, log, tuple(self._lowered(program, each) for each in names))
+            for each in names:
+                self._check(self._library.nvrtcAddNameExpression(program.handle, each))
+            status = self._compile(program, options)
+            log = self._log(program)
+            if status:
+                return Compiled(status, b"", log)
+            code = self._get(program, _GETTERS[target])
+            return Compiled(0, code, log, tuple(self._lowered(program, each) for each in names))
 
     def _compile(self, program: _Program, options: Sequence[bytes]) -> int:
         given = (ctypes.c_char_p * len(options))(*options)

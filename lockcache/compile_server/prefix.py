@@ -104,8 +104,6 @@ _BLANK: Final = r"(?:[ \t\r]*(?://[^\n\\]*|/\*(?:[^*]|\*(?!/))*\*/[ \t\r]*)?\n)"
 _DEFINE: Final = r"[ \t]*\#[ \t]*(?:define[ \t]+\w+(?:[ \t]+[\w.+-]+)?|undef[ \t]+\w+)[ \t\r]*\n"
 _INCLUDE: Final = r'[ \t]*\#[ \t]*include[ \t]*(?:<[^>\n"\\]+>|"[^"\n\\]+")[ \t\r]*\n'
 _HEAD: Final = re.compile(rf"(?:(?:{_BLANK}|{_DEFINE})*{_INCLUDE})*", re.ASCII)
-#: Blanks and comments, and then anything but a directive.
-_CODE: Final = re.compile(rb"(?:\s|//[^\n\\]*\n|/\*(?:[^*]|\*(?!/))*\*/)*(?!_Pragma)[\w(\[:;]", re.ASCII)
 _PLACE: Final = re.compile(r"__(?:COUNTER|LINE|FILE|DATE|TIME|TIMESTAMP|BASE_FILE)__")
 
 
@@ -120,8 +118,3 @@ def head_of(source: str) -> str:
     found = _HEAD.match(source[:_MOST_HEAD_CHARACTERS])
     head = found.group() if found is not None else ""
     return "" if _PLACE.search(head) else head
-
-
-def is_code(rest: bytes) -> bool:
-    """Returns whether what follows the head of a source begins with code, and with no further directive."""
-    return _CODE.match(rest) is not None

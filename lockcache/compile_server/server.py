@@ -20,7 +20,7 @@ from collections import deque
 from typing import Any, Final, NamedTuple, NoReturn
 
 from lockcache.compile_server import wire
-from lockcache.compile_server.holder import CHANGED, DIFFERENT, FIRST_JOB, NOT_USED, SAME, Holder, end_with, say_who
+from lockcache.compile_server.holder import DIFFERENT, FIRST_JOB, SAME, Holder, end_with, say_who
 from lockcache.compile_server.limits import LOOK_SECONDS, Limits
 from lockcache.compile_server.place import peer_uid
 from lockcache.compile_server.prefix import Mode, Request
@@ -32,7 +32,6 @@ _AWAITED_SECONDS: Final = LOOK_SECONDS / 2
 #: Between a child's own limit, its holder's, and the server's patience with the holder.
 _SLACK_SECONDS: Final = 5.0
 _UNREAD_SECONDS: Final = 10.0
-_NOT_COMPILED: Final = ("failed", NOT_USED.decode(), CHANGED.decode())
 
 
 class _Waiting(NamedTuple):
@@ -288,7 +287,7 @@ class Server:
             self._judge(prefix, message["verdict"])
 
     def _judge(self, prefix: Prefix, verdict: str) -> None:
-        is_compiled = verdict not in _NOT_COMPILED
+        is_compiled = verdict not in ("failed", "not used")
         self._counts["compiled" if is_compiled else "failed"] += 1
         prefix.compiled += is_compiled
         if verdict in (SAME.decode(), DIFFERENT.decode()):

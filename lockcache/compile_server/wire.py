@@ -16,7 +16,7 @@ from typing import Any, Final
 from lockcache.filestream.disk import parse_json
 
 #: Changed with what is said; servers of another number are not asked.
-PROTOCOL: Final = 3
+PROTOCOL: Final = 2
 MOST_HEAD_BYTES: Final = 1 << 20
 _MOST_BLOB_BYTES: Final = 1 << 28
 _MOST_BLOBS: Final = 4

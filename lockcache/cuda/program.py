@@ -147,8 +147,6 @@ class _Compilation:
         self._target_type = str(target_type)
         self._names = name_expressions
         self._logs = logs
-        #: Whether it was compiled, elsewhere, with the very headers that the key has, whatever they are by now.
-        self._had_headers_of_key = False
         #: What the compiler wrote, here or in a compile server; ``None`` if neither was asked.
         self._written: str | None = None
         self._is_cxx = program._source_type.lower() == "c++"
@@ -223,9 +221,7 @@ class _Compilation:
             return _EMPTY if self._target_type.lower() == "ltoir" else "the compiler gave no code"
         if self.has_compiled and (reason := self._why_not_as_others_would()):
             return reason
-        if self._had_headers_of_key or not self._has_new_headers():
-            return ""
-        return f"{self._label()}: a header changed while it was compiled"
+        return f"{self._label()}: a header changed while it was compiled" if self._has_new_headers() else ""
 
     def _why_not_as_others_would(self) -> str:
         """Returns why the NVRTC of this process may have given something else than that of another process."""
@@ -267,13 +263,9 @@ class _Compilation:
         if names is None or _names_in(names) != set(names):
             return None  # the compiler says what is wrong with them
         source, options, nvrtc = self._program._source, self._options, self._nvrtc
-        placed = self._headers.placed if self._headers is not None else b""
-        answer = placed and compile_by_server(
-            source, options, self._target_type, names, nvrtc, mode, placed, self._closures
-        )
-        if not answer:
+        answer = compile_by_server(source, options, self._target_type, names, nvrtc, mode, self._closures)
+        if answer is None:
             return None
-        self._had_headers_of_key = answer.has_same_headers
         self._written = answer.written
         mapping = dict(zip(names, answer.lowered, strict=True))
         code = _WRAP[self._target_type.lower()](answer.code, name=self._options.name, symbol_mapping=mapping)

@@ -17,7 +17,7 @@ from cuda.core import ProgramOptions
 from lockcache.compile_server import Answer, Mode, Request, ask, head_of, identity_here
 from lockcache.cuda.headers import examine
 from lockcache.errors import LockcacheError, UncacheableError
-from lockcache.headers import ClosureStore, encode_facts, may_include
+from lockcache.headers import ClosureStore, encode_facts
 from lockcache.keys import all_variables, temporary_source, versions, working_directory
 
 #: Options with files or reports of their own, and those that decide themselves what is compiled once.
@@ -31,13 +31,11 @@ def compile_by_server(
     names: Iterable[Any],
     nvrtc: bytes,
     mode: Mode,
-    placed: bytes,
     store: ClosureStore | None,
 ) -> Answer | None:
     """Returns what a server compiled; ``None`` where this process has to.
 
-    ``nvrtc``: the version that the key has. ``placed``: the digest of the headers that it has. ``store`` has what other
-    processes found out about headers.
+    ``nvrtc``: the version that the key has. ``store`` has what other processes found out about headers.
     """
     if not isinstance(source, str) or any(getattr(options, name, None) is not None for name in _OWN_WAYS):
         return None
@@ -62,21 +60,13 @@ def compile_by_server(
         identity=identity,
         variables=tuple((name, value) for name, value in variables),
     )
-    evidence = partial(_evidence, source, options, target_type, placed, store)
-    answer = ask(request, source.encode(), tuple(encoded), mode, placed.hex(), evidence)
-    if answer is None:
-        return None
-    # Headers behind the head are read while it is compiled.
-    is_all = not may_include(source[len(head) :].encode(), None)
-    return answer._replace(has_same_headers=answer.has_same_headers and is_all)
+    return ask(request, source.encode(), tuple(encoded), mode, partial(_evidence, source, options, target_type, store))
 
 
-def _evidence(
-    source: str, options: ProgramOptions, target_type: str, placed: bytes, store: ClosureStore | None
-) -> bytes:
+def _evidence(source: str, options: ProgramOptions, target_type: str, store: ClosureStore | None) -> bytes:
     """Returns the facts about headers by which a holder tells that they changed; empty if they do not suffice."""
     try:
         closure = examine(source, options, target_type, store)
     except (LockcacheError, OSError):
         return b""
-    return encode_facts(closure.facts) if closure.settled and closure.placed == placed else b""
+    return encode_facts(closure.facts) if closure.settled else b""

@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda.core import ProgramOptions
 
 from lockcache.arguments import warn_once
-from lockcache.compile_server import Answer, Mode, ask, read_state
-from lockcache.cuda.headers import examine
-from lockcache.headers import encode_facts
+from lockcache.compile_server import Mode, ask, read_state
 from tests.cuda.compile_server.programs import children_of, compiled, is_running, kernel, request
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("patient")]
@@ -83,33 +80,6 @@ def test_a_header_that_changes_ends_its_prefix(place: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("settled")
-def test_whose_key_has_the_headers_that_are_held_is_served_though_they_have_changed(
-    place: Path, tmp_path: Path
-) -> None:
-    source = '#include "own.h"\nextern "C" __global__ void k(int *x) { *x = VALUE; }'
-    own_header(tmp_path / "include", "#define VALUE 1\n")
-    options = ProgramOptions(arch="sm_90", include_path=os.fspath(tmp_path / "include"))
-    closure = examine(source, options, "cubin", None)
-    asked = request()._replace(
-        options=tuple(map(os.fsdecode, options.as_bytes("nvrtc", "cubin"))), head='#include "own.h"\n'
-    )
-
-    def served(digest: bytes) -> Answer | None:
-        return ask(asked, source.encode(), (), Mode.ON, digest.hex(), lambda: encode_facts(closure.facts))
-
-    first = served(closure.placed)
-    own_header(tmp_path / "include", "#define VALUE 2\n")
-    again = served(closure.placed)
-    assert first is not None
-    assert first.has_same_headers
-    assert again == first
-    # Of any other key the holder has to look, and sees that it is over.
-    assert served(b"other") is None
-    state_when(lambda state: "a header changed" in [prefix["why"] for prefix in state["prefixes"]])
-
-
-@pytest.mark.slow
 def test_a_header_that_was_just_changed_is_not_held(place: Path, tmp_path: Path) -> None:
     own_header(tmp_path / "include", "#define VALUE 5\n")
     source = '#include "own.h"\nextern "C" __global__ void k(int *x) { *x = VALUE; }'
@@ -127,7 +97,7 @@ def test_after_a_caller_that_left_the_next_one_is_served(place: Path, started: S
         raise KeyboardInterrupt  # of a caller that was acknowledged: its connection ends
 
     with pytest.raises(KeyboardInterrupt):
-        ask(request(), kernel(1).encode(), (), Mode.ON, "ab", evidence)
+        ask(request(), kernel(1).encode(), (), Mode.ON, evidence)
     state_when(lambda state: bool(state["prefixes"]) and state["prefixes"][0]["state"] == "refused")
     compiled(kernel(1), tmp_path / "on", "on")
     assert state_when(lambda state: state["compiled"] == 1)["failed"] <= 1

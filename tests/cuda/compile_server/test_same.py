@@ -84,18 +84,6 @@ def test_a_template_has_its_mapping_and_its_log(place: Path, tmp_path: Path) -> 
     assert state["failed"] == 0
 
 
-@pytest.mark.parametrize("rest", ["", "#define N 2\n", "__device__ int unused_by_all(int *x) { int y; return *x; }\n"])
-def test_the_first_program_and_the_next_are_those_of_nvrtc(place: Path, tmp_path: Path, rest: str) -> None:
-    # The headers are compiled with the first; alone, if a directive follows them, or there is a warning.
-    for number in (1, 2):
-        source = f"{HALF}{rest}template <class T> __global__ void k(T *x) {{ *x = {number}; }}"
-        served = compiled(source, tmp_path / f"on{number}", "on", names=("k<int>", "k<__half>"))
-        assert served == compiled(source, tmp_path / f"off{number}", "off", names=("k<int>", "k<__half>"))
-    state = read_state()
-    assert state is not None
-    assert (state["compiled"], state["failed"]) == (2, 0)
-
-
 def test_a_warning_of_options_is_in_the_log(place: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"debug": True, "ofast_compile": "min", "name": "k.cu"}
     served = compiled(kernel(5), tmp_path / "on", "on", **options)

@@ -170,7 +170,7 @@ def test_a_server_that_stops_after_it_took_a_request_is_noticed(
 
     try:
         with silent_caller():  # which has the only slot
-            assert ask(request()._replace(name="other"), kernel(1).encode(), (), Mode.ON, "ab", evidence) is None
+            assert ask(request()._replace(name="other"), kernel(1).encode(), (), Mode.ON, evidence) is None
     finally:
         os.kill(pid, signal.SIGCONT)
     assert "is stopped" in caplog.text  # and not: no answer in time

@@ -65,9 +65,9 @@ def test_an_answer_of_any_shape_raises_nothing(
 
         server = threading.Thread(target=serve)
         server.start()
-        found = ask(REQUEST, b"source", names, Mode.ON, "ab", bytes)
+        found = ask(REQUEST, b"source", names, Mode.ON, bytes)
         server.join()
-    assert found == (asking.Answer(b"code", b"\0", (), "13.5", False) if is_one else None)
+    assert found == (asking.Answer(b"code", b"\0", (), "13.5") if is_one else None)
 
 
 def test_a_server_that_stops_before_it_reads_a_long_source_is_noticed(
@@ -82,7 +82,7 @@ def test_a_server_that_stops_before_it_reads_a_long_source_is_noticed(
         try:
             assert server.stdout is not None
             assert server.stdout.readline() == "ready\n"
-            assert ask(REQUEST, b" " * (4 << 20), (), Mode.ON, "ab", bytes) is None
+            assert ask(REQUEST, b" " * (4 << 20), (), Mode.ON, bytes) is None
         finally:
             server.kill()
     assert "is stopped" in caplog.text  # and not: no answer in time

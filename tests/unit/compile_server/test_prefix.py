@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 
 from lockcache.arguments import warn_once
 from lockcache.compile_server import Mode, Request, configured_mode, head_of
-from lockcache.compile_server.prefix import is_code
 
 REQUEST = Request("/lib", "00", ("-arch=sm_90",), "k.cu", "cubin", "#include <a.h>\n", ("/work",), "1:2", (("A", "b"),))
 
@@ -44,20 +43,6 @@ def test_a_head_begins_the_source_and_is_its_own_head(source: str) -> None:
     head = head_of(source)
     assert source.startswith(head)
     assert head_of(head) == head
-
-
-@pytest.mark.parametrize("rest", [b"int x;", b"\n // a\n/* # */ extern int x;", b"\t::f();", b"[[a]] int x;", b"/**/x"])
-def test_code_behind_the_head_ends_a_precompiled_header(rest: bytes) -> None:
-    assert is_code(rest)
-
-
-@pytest.mark.parametrize(
-    "rest",
-    [b"", b"\n\n", b"#if 1\nint x;", b"// a\n # define N\nint x;", b"/* a */ #pragma once", b"/* int x;",
-     b"// a \\\nint x;", b"%:define N", b"??=define N", b"\\\n#if 1", b'_Pragma("nv_hdrstop") int x;'],
-)  # fmt: skip
-def test_directives_behind_the_head_may_go_on_with_a_precompiled_header(rest: bytes) -> None:
-    assert not is_code(rest)
 
 
 def test_a_prefix_has_all_that_is_in_a_request() -> None:
