@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +18,7 @@ from lockcache import RemoteProgramCache
 from lockcache.filestream.entry import KeyRing, Record
 from lockcache.remote import call_within
 from lockcache.remote.sealing import seal
+from lockcache.remote.servers import http_server, redis_server
 from lockcache.remote.servers.transport import VALUE_BEGINNING
 from tests.matrix_sampling import all_but
 from tests.remote.answering import server_that
@@ -106,6 +109,21 @@ def test_garbage_after_an_entry_is_waited_for_no_longer_than_silence(scheme: str
         cache._store.link.patience.has_believed = True
         assert cache.get("key") is None
         assert cache.waited_seconds < 1.5
+
+
+@pytest.mark.parametrize("scheme", ["http", "redis"])
+def test_a_value_whose_first_bytes_come_one_by_one_is_progress(scheme: str) -> None:
+    """As from a proxy that splits what it hands on, or where a segment ends."""
+    value = VALUE_BEGINNING + b"more"
+    parts, noted = [value[:1], value[1:2], value[2:], b"rest", b""], list[int]()
+    if scheme == "http":
+        answer = SimpleNamespace(read1=lambda *_, **__: parts.pop(0))
+        assert http_server._read(cast("Any", answer), 100, noted.append) == value + b"rest"
+    else:
+        connected = SimpleNamespace(recv=lambda _: parts.pop(0))
+        bounded = redis_server._BoundedSocket(connected, noted.append)
+        assert b"".join(iter(lambda: bounded.recv(1 << 16), b"")) == value + b"rest"
+    assert sum(noted) >= len(b"\x01morerest")
 
 
 def test_a_value_begins_as_transports_expect() -> None:

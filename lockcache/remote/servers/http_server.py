@@ -186,7 +186,9 @@ def _read(answer: urllib3.BaseHTTPResponse, most_bytes: int, note: Callable[[int
     while piece := answer.read1(_PIECE_BYTES, decode_content=False):
         pieces.append(piece)
         received += len(piece)
-        if pieces[0].startswith(VALUE_BEGINNING):
+        # Its first bytes may have come one by one.
+        size = len(VALUE_BEGINNING)
+        if b"".join(each[:size] for each in pieces[:size]).startswith(VALUE_BEGINNING):
             note(len(piece))
         if received > most_bytes or time.monotonic() > until:
             raise RemoteError(f"its answer is longer than {most_bytes} bytes, or has no end")

@@ -248,12 +248,13 @@ class _BoundedSocket:
         self._connected = connected
         self._note_arrived = note_arrived
         self._left_bytes = _LONGEST_ANSWER_BYTES
-        # Whether the answer has a value in it.
+        # Whether the answer has a value in it, and its last bytes until it has: a beginning may come in parts.
         self._is_value = False
+        self._last = b""
 
     def sendall(self, data: Any) -> None:
         self._left_bytes = _LONGEST_ANSWER_BYTES
-        self._is_value = False
+        self._is_value, self._last = False, b""
         self._connected.sendall(data)
 
     def recv(self, size: int, *flags: int) -> bytes:
@@ -271,7 +272,9 @@ class _BoundedSocket:
 
     def _count(self, received: bytes | memoryview) -> None:
         # Behind the lengths that the protocol puts before it, which may have come alone.
-        self._is_value = self._is_value or VALUE_BEGINNING in bytes(received)
+        if not self._is_value:
+            seen = self._last + received
+            self._is_value, self._last = VALUE_BEGINNING in seen, seen[1 - len(VALUE_BEGINNING) :]
         if self._is_value:
             self._note_arrived(len(received))
         self._left_bytes -= len(received)
