@@ -224,7 +224,7 @@ def _open_private(path: str, *, makes: bool = True) -> int:
 
 def _name() -> str:
     """Returns the name that two processes have in common if one may compile for the other."""
-    root, namespace = os.stat("/"), os.stat("/proc/self/ns/mnt")
+    root, namespace, pids = os.stat("/"), os.stat("/proc/self/ns/mnt"), os.stat("/proc/self/ns/pid")
     loaded = [os.environ.get(name, "") for name in ("LD_LIBRARY_PATH", "LD_PRELOAD")]
-    same = [PROTOCOL, __version__, root.st_dev, root.st_ino, namespace.st_dev, namespace.st_ino, *loaded]
+    same = [PROTOCOL, __version__, root.st_dev, root.st_ino, namespace.st_dev, namespace.st_ino, pids.st_ino, *loaded]
     return hashlib.sha256(repr(same).encode(errors="surrogateescape"), usedforsecurity=False).hexdigest()[:16]

@@ -3,6 +3,8 @@
 
 Tells a process that hangs from one on a busy machine, which may be silent for long and works all the same. A clock
 cannot: what suffices for a machine with 40 processes for each core keeps callers of a hung server waiting for seconds.
+
+Where the kernel does not say these things, only a stop is seen, or nothing: there the limits of time have to do.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ class Signs:
 
     def look(self, pid: int, most_seconds: float | None = None) -> None:
         """Look at a process. Raises HungError, also for one that took more than ``most_seconds`` of a processor."""
+        if not _has_own_numbers():
+            return
         if pid != self._pid:
             self._pid, self._ran, self._missed, self._begun_ticks = pid, (), 0, -1
         found = _read(pid)
@@ -50,7 +54,7 @@ class Signs:
         self._begun_ticks = ticks if self._begun_ticks < 0 else self._begun_ticks
         if most_seconds is not None and ticks - self._begun_ticks > most_seconds * os.sysconf("SC_CLK_TCK"):
             raise HungError("the compile server runs and says nothing")
-        if state in _WORKING or ran != self._ran:
+        if state in _WORKING or ran != self._ran or not ran[-1]:
             self._missed = 0
         else:
             self._miss("does nothing")
@@ -58,7 +62,7 @@ class Signs:
 
     def look_for_a_stop(self, pid: int) -> None:
         """Look whether a process is stopped that may sleep. Raises HungError."""
-        found = _read(pid)
+        found = _read(pid) if _has_own_numbers() else None
         if found is not None and found[0] in _STOPPED:
             raise HungError("the process that compiles is stopped")
 
@@ -66,6 +70,14 @@ class Signs:
         self._missed += 1
         if self._missed >= _MOST_MISSED:
             raise HungError(f"the process that compiles {what}")
+
+
+def _has_own_numbers() -> bool:
+    """Returns whether ``/proc`` calls processes what this one calls them: not so after ``unshare --pid`` alone."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
 
 
 def _read(pid: int) -> tuple[bytes, tuple[bytes, ...], int] | None:
@@ -81,7 +93,7 @@ def _read(pid: int) -> tuple[bytes, tuple[bytes, ...], int] | None:
 
 
 def _scheduled(pid: int) -> bytes:
-    """Returns for how long the first thread of a process ran, in ns, and how often. Not every kernel says it."""
+    """Returns for how long the first thread of a process ran, in ns, and how often; nothing where that is not said."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/schedstat", "rb", buffering=0) as schedule:
         return schedule.read(256)
     return b""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from lockcache.compile_server import signs
 from lockcache.compile_server.signs import HungError, Signs
 
 SLEEPS = "print('ready', flush=True); import signal; signal.pause()"
@@ -66,3 +67,15 @@ def test_one_that_is_gone_gives_no_sign() -> None:
     signs.look(ended.pid)
     with pytest.raises(HungError, match="is not there"):
         signs.look(ended.pid)
+
+
+@pytest.mark.parametrize("process", [SLEEPS], indirect=True)
+@pytest.mark.parametrize("what", ["_scheduled", "_has_own_numbers"])
+def test_one_of_which_the_kernel_says_too_little_does_not_count_as_hung(
+    process: int, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signs, what, lambda *_: b"")
+    looks = Signs()
+    for _ in range(1000):
+        looks.look(process)
+    assert not looks.is_doubtful
