@@ -111,11 +111,11 @@ def _opened(layout: Layout) -> StatePage:
 def part_from_original(layout: Layout, seconds: float) -> None:
     """Remove the lock files of a copy by hard links, which are those of the directory that it was copied from.
 
-    Only their names here: the other directory keeps them, and no process waits for one of the other directory. Where a
-    page is missing or damaged, nothing tells the two, and each parts from the other, as if a cleaner had removed its
-    lock files. To be called before any lock of the directory is opened, by each process that may be the first one here;
-    they exclude each other by a lock on a folder, of which there are no hard links, for so many seconds at most. Raises
-    nothing: what stays is waited for.
+    Only their names here: the other directory keeps them, and no process waits for one of the other directory. Not
+    where a page is missing or damaged: nothing tells the two then, and a writer of the other directory would go on
+    under a lock that only it has. To be called before any lock of the directory is opened, by each process that may be
+    the first one here; they exclude each other by a lock on a folder, of which there are no hard links, for so many
+    seconds at most. Raises nothing: what stays is waited for.
     """
     with contextlib.suppress(OSError):
         if not _is_copy(layout):
@@ -133,9 +133,9 @@ def part_from_original(layout: Layout, seconds: float) -> None:
 
 
 def _is_copy(layout: Layout) -> bool:
-    """Returns whether no page states that the lock files are this directory's own, whatever other names they have."""
+    """Returns whether the page, also one that is being counted, was made in another folder."""
     head = decode_head(read_state(layout))
-    return layout.hosts.has_lasting_inodes and (head is None or not _was_made_in(layout, head))
+    return layout.hosts.has_lasting_inodes and head is not None and not _was_made_in(layout, head)
 
 
 def _was_made_in(layout: Layout, head: Head) -> bool:

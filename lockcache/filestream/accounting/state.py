@@ -331,7 +331,7 @@ def is_of(layout: Layout, folder: int) -> bool:
     A directory may be on a FUSE file system for some processes, and not for others.
     """
     if folder == _ANY_FOLDER or not layout.hosts.has_lasting_inodes:
-        return folder < NOT_COUNTED
+        return 0 < folder < NOT_COUNTED  # 0.3.0 stated 0 of a page that is being counted
     return folder == os.lstat(layout.own).st_ino % NOT_COUNTED
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.accounting import FILE_BYTES, pages
+from lockcache.filestream.accounting import FILE_BYTES, encode_page, head_of, pages, replace_state
 from lockcache.filestream.accounting.pages import FirstCount
 from lockcache.filestream.accounting.state import Slot, StatePage
 from lockcache.filestream.disk.descriptors import Descriptor
 from lockcache.filestream.disk.layout import SHARDS, Layout
+from lockcache.filestream.disk.mounts import Hosts
 from lockcache.filestream.disk.reach import Reach
 from lockcache.filestream.inspect import accounted
 from tests.state_pages import damage, state_of
@@ -186,3 +187,16 @@ def test_only_a_mount_that_refuses_it_has_the_page_opened_in_the_clients_cache(
     monkeypatch.setattr(Reach, "open", open_unless_refused)
     assert FileStreamProgramCache(cache_path).stats().entries == 1
     assert direct == ([True, False] if number == errno.EINVAL else [True] * (times + 1))
+
+
+def test_a_page_that_0_3_0_was_counting_on_fuse_is_counted_again(cache_path, monkeypatch):
+    """That version stated 0 there, which no folder has."""
+    with FileStreamProgramCache(cache_path, max_size_bytes=4096) as cache:
+        cache["k"] = b"x" * 100
+    layout = Layout(str(cache_path))
+    head = head_of(layout)
+    assert head is not None
+    replace_state(layout, encode_page(head._replace(folder=0)))
+    monkeypatch.setattr(Hosts, "has_lasting_inodes", False)
+    with FileStreamProgramCache(cache_path) as cache:
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
