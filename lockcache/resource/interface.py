@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from lockcache import serving
 from lockcache.arguments import coerce_seconds, configured_switch, warn_once
+from lockcache.explain import statement_of
 from lockcache.resource.stats import CacheStats
 from lockcache.resource.values import (
     Entry,
@@ -231,9 +232,10 @@ class ProgramCacheResource(ABC):
         # Callers that wait for the turn of a key get the entry that is there, so this is the turn of another key, which
         # never has an entry. Refused: to remove the entry, which another caller may have replaced since.
         refuse_reentrance(self, name)
+        stated = statement_of(name, label)  # of the key that has the entry: nothing is stated of the other one
         unreported.depth += 1
         try:
-            turn = self.begin(b"lockcache replaces " + name, label=label)
+            turn = self.begin(b"lockcache replaces " + name, label="" if stated is None else stated.label)
         finally:
             unreported.depth -= 1
         end = turn._end if isinstance(turn, Turn) else None

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from lockcache import FileStreamProgramCache
+from lockcache.explain import state
 from lockcache.filestream.compile_once import lease as lease_module
 from lockcache.filestream.compile_once.lease import Holder, LeaseTurn, holder_of, reap_lease
 from lockcache.filestream.disk.folders import open_folder
@@ -313,3 +314,14 @@ def test_a_symlink_in_a_leases_place_is_not_reaped_through(layout, tmp_path):
     with open_folder(layout.leases) as folder:
         assert not reap_lease(folder, f"{NAME}.0")
     assert target.read_text() == "precious"
+
+
+def test_the_lease_of_a_replacement_names_what_its_key_was_stated_to_be(cache_path):
+    key = b"a key whose entry lost its metadata"
+    state(key, {}, "saxpy")
+    with FileStreamProgramCache(cache_path) as cache:
+        cache[key] = b"code"
+        with cache._begin_whole(key, lambda entry: False, "") as turn:
+            assert turn is not None
+            [lease] = cache_path.joinpath("lockcache", "leases").iterdir()
+            assert "saxpy" in lease.read_text()
