@@ -9,6 +9,8 @@ cuda.core writes the source there.
 A variable counts only while it is what it was when the process began. Some compilers read some of them once, when they
 are loaded (NVRTC and NVVM 13.5 two each), others at each compilation, and frameworks bring further builds along: after
 a change nobody knows by which value a program is compiled, so that it has no key.
+
+Not promised: that a change is seen which was undone before the first key, with a compiler loaded in between.
 """
 
 from __future__ import annotations
@@ -93,9 +95,12 @@ def _set_at_start() -> list[list[str]]:
     """Returns the variables with which the process began; with which this module was loaded where nobody knows."""
     try:
         with open("/proc/self/environ", "rb") as file:
-            given = dict(each.partition(b"=")[::2] for each in file.read().split(b"\0"))
+            began = file.read()
     except OSError:
         return _AT_IMPORT
+    if b"\0\0" in began:  # setproctitle, as in vLLM, Ray and gunicorn, writes over it, and fills the rest with zeros
+        return _AT_IMPORT
+    given = dict(each.partition(b"=")[::2] for each in began.split(b"\0"))
     return [
         [name, os.fsdecode(value)] for name in _ALL_VARIABLES if (value := given.get(os.fsencode(name))) is not None
     ]

@@ -98,3 +98,17 @@ def test_a_process_in_which_any_of_them_changed_makes_no_key_from_then_on() -> N
     for name in names:
         assert said.count(f"{name} has a key") == 1
         assert said.count(f"{name} has none") == 2
+
+
+OVERWRITTEN = """
+import ctypes, os
+with open("/proc/self/stat") as file:
+    begin, end = map(int, file.read().rpartition(")")[2].split()[47:49])
+ctypes.memset(begin, 0, end - begin)  # as setproctitle does
+from tests.cuda.keys import key
+print(len(key(code="", target_type="ltoir")))
+"""
+
+
+def test_a_process_that_wrote_its_title_over_its_variables_makes_keys() -> None:
+    assert run_script(OVERWRITTEN, LLVM_OVERRIDE_PRODUCER="someone")
