@@ -31,7 +31,7 @@ PROGRAMS: Final[dict[str, tuple[click.Command, str]]] = {
 
 def render(name: str, command: click.Command, summary: str, more: str) -> str:
     """Returns the page of one program in the language of man."""
-    context = click.Context(command, info_name=name)
+    context = click.Context(command, info_name=name, **command.context_settings)
     sections = dict(_sections(more))
     opening = sections.pop("DESCRIPTION", None) or command.help or ""
     lines = [
