@@ -68,6 +68,7 @@ GOOD: dict[str, dict[str, Any]] = {
         ]
     },
     "opened": {"in turn": 1, "at once": 1, "entries": 12, "wanted_entries": 12, "repaired_shards": []},
+    "copied": {"before": 2, "entries": 1, "after": 0},
     "replaced": {
         "nobody": {"old": 0, "reads": 3, "until_seconds": 0.0},
         "removed while nobody": {"old": 0, "reads": 3, "until_seconds": 0.0},
@@ -126,6 +127,9 @@ BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("opened", ("at once",), 2),
     ("opened", ("entries",), 11),
     ("opened", ("repaired_shards",), ["shard 00: 1 bytes in 1 accounted for, 0 in 0 there"]),
+    ("copied", ("before",), 0),
+    ("copied", ("after",), 1),
+    ("copied", ("entries",), 2),
     ("replaced", ("nobody", "old"), 1),
     ("replaced", ("removed while nobody", "old"), 1),
     ("herd", ("random order", "computes"), 9),
