@@ -140,7 +140,9 @@ class Reach:
         try:
             os.unlink(path)
         except OSError as error:
-            return _refuse_unless_gone(error)
+            if not _says_gone(error):
+                raise
+            return False
         return True
 
     def rmdir(self, path: str) -> None:
@@ -215,7 +217,9 @@ class FromRoot(Reach):
         try:
             self.unlink(path)
         except OSError as error:
-            return _refuse_unless_gone(error)
+            if not _says_gone(error):
+                raise
+            return False
         return True
 
     def refuse_symlinks(self, *folders: str) -> None:
@@ -250,11 +254,13 @@ class GroupReach(FromRoot):
         return False  # its rename may have replaced a folder into which somebody puts a file now
 
 
-def _refuse_unless_gone(error: OSError) -> bool:
-    """Raise an error of unlinking a file, unless it says that there is none. Returns ``False``."""
-    if error.errno not in (*NOT_THERE, errno.EISDIR):
-        raise error
-    return False
+def _says_gone(error: OSError) -> bool:
+    """Returns whether an error of unlinking a file says that there is none.
+
+    Its callers raise others: an error raised here would keep this frame, and the frame the error, with all descriptors
+    of its callers, until the next garbage collection.
+    """
+    return error.errno in (*NOT_THERE, errno.EISDIR)
 
 
 #: The way to a path that is not below the root of a cache.
