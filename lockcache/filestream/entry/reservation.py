@@ -185,9 +185,14 @@ class NetworkReservation(Reservation):
                 self.release()
 
     def hold(self, deadline: float | None = None) -> _Held:
-        if self._hold is not None and not self.page.was_at(self._directory.layout.state):
-            self._ahead = 0  # was on the page that was replaced
-            self.release()
+        if self._hold is not None:
+            try:
+                if not self.page.was_at(self._directory.layout.state):
+                    self._ahead = 0  # was on the page that was replaced
+                    self.release()
+            except OSError:
+                self.release()  # for its caller there is no lock
+                raise
         if self._hold is None:
             self._hold = super().hold(deadline)
         return self
