@@ -282,7 +282,7 @@ def test_what_an_attribute_holds_is_on_the_inode_of_the_payload(directory):
 
 
 @pytest.mark.parametrize("directory", ["network"], indirect=True)
-def test_on_a_network_file_system_the_lock_is_kept_until_publishing_or_a_wait(directory):
+def test_on_a_network_file_system_the_lock_is_kept_until_publishing_or_a_wait(directory, monkeypatch):
     lock = ProcessLock(directory.layout.lock(shard_of(b"k")), 0.0)  # as another process has it
 
     def is_free() -> bool:
@@ -306,6 +306,15 @@ def test_on_a_network_file_system_the_lock_is_kept_until_publishing_or_a_wait(di
 
     stage(directory).abandon()
     assert is_free()
+
+    staged = stage(directory)
+    asked, looks = type(staged.reservation.page), iter([OSError(errno.EIO, "the server is gone")])
+    with monkeypatch.context() as failing:
+        failing.setattr(asked, "was_at", lambda *_: (_ for _ in ()).throw(next(looks)))
+        with pytest.raises(OSError, match="the server is gone"):
+            staged.publish(fsync=False)
+    assert is_free(), "nobody has what it could be given back by"
+    staged.abandon()
     accounted(directory)
     lock.close()
 
