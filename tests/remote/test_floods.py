@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,7 +19,7 @@ from lockcache import RemoteProgramCache
 from lockcache.filestream.entry import KeyRing, Record
 from lockcache.remote import call_within
 from lockcache.remote.sealing import seal
-from lockcache.remote.servers import http_server, redis_server
+from lockcache.remote.servers import http_server, object_store, redis_server
 from lockcache.remote.servers.transport import VALUE_BEGINNING
 from tests.matrix_sampling import all_but
 from tests.remote.answering import server_that
@@ -111,19 +112,29 @@ def test_garbage_after_an_entry_is_waited_for_no_longer_than_silence(scheme: str
         assert cache.waited_seconds < 1.5
 
 
-@pytest.mark.parametrize("scheme", ["http", "redis"])
-def test_a_value_whose_first_bytes_come_one_by_one_is_progress(scheme: str) -> None:
+def _received(scheme: str, parts: list[bytes], note: Callable[[int], object]) -> bytes:
+    """Returns what a transport makes of an answer that comes in these parts."""
+    left = iter([*parts, b""])
+    if scheme == "http":
+        return http_server._read(cast("Any", SimpleNamespace(read1=lambda *_, **__: next(left))), 100, note)
+    if scheme == "s3":
+        return object_store._bounded(SimpleNamespace(stream=lambda **_: parts), 100, note)
+    bounded = redis_server._BoundedSocket(SimpleNamespace(recv=lambda _: next(left)), note)
+    return b"".join(iter(lambda: bounded.recv(1 << 16), b""))
+
+
+@pytest.mark.parametrize("scheme", ["http", "redis", "s3"])
+def test_a_value_is_progress_though_its_first_bytes_come_one_by_one_and_nothing_else_is(scheme: str) -> None:
     """As from a proxy that splits what it hands on, or where a segment ends."""
     value = VALUE_BEGINNING + b"more"
-    parts, noted = [value[:1], value[1:2], value[2:], b"rest", b""], list[int]()
-    if scheme == "http":
-        answer = SimpleNamespace(read1=lambda *_, **__: parts.pop(0))
-        assert http_server._read(cast("Any", answer), 100, noted.append) == value + b"rest"
-    else:
-        connected = SimpleNamespace(recv=lambda _: parts.pop(0))
-        bounded = redis_server._BoundedSocket(connected, noted.append)
-        assert b"".join(iter(lambda: bounded.recv(1 << 16), b"")) == value + b"rest"
-    assert sum(noted) >= len(b"\x01morerest")
+    for parts in ([value[:1], value[1:2], value[2:], b"rest"], [value[:2], value[2:], b"rest"], [value, b"rest"]):
+        noted = list[int]()
+        assert _received(scheme, parts, noted.append) == value + b"rest"
+        assert sum(noted) >= len(value[2:] + b"rest")
+    garbage = [b"garbage", VALUE_BEGINNING[:2], b"more"]
+    noted.clear()
+    assert _received(scheme, garbage, noted.append) == b"".join(garbage)
+    assert noted == [], "garbage is not progress"
 
 
 def test_a_value_begins_as_transports_expect() -> None:

@@ -25,8 +25,8 @@ from lockcache.remote.servers.calls import read_in_parallel
 from lockcache.remote.servers.proxies import proxy_for
 from lockcache.remote.servers.transport import (
     LARGEST_VALUE_BYTES,
-    VALUE_BEGINNING,
     LeaseAnswer,
+    ValueProgress,
     reason_of,
     received_from,
 )
@@ -182,14 +182,11 @@ def _pool(scheme: str, host: str, **settings: Any) -> urllib3.PoolManager:
 def _read(answer: urllib3.BaseHTTPResponse, most_bytes: int, note: Callable[[int], object]) -> bytes:
     """Returns the body, as it was sent. Raises :class:`RemoteError` for one that is too long or takes too long."""
     until = time.monotonic() + _LONGEST_BODY_SECONDS
-    pieces, received = [], 0
+    pieces, received, progress = [], 0, ValueProgress(note)
     while piece := answer.read1(_PIECE_BYTES, decode_content=False):
         pieces.append(piece)
         received += len(piece)
-        # Its first bytes may have come one by one.
-        size = len(VALUE_BEGINNING)
-        if b"".join(each[:size] for each in pieces[:size]).startswith(VALUE_BEGINNING):
-            note(len(piece))
+        progress.add(piece)
         if received > most_bytes or time.monotonic() > until:
             raise RemoteError(f"its answer is longer than {most_bytes} bytes, or has no end")
     return b"".join(pieces)

@@ -30,8 +30,8 @@ from lockcache.remote.servers.calls import read_in_parallel
 from lockcache.remote.servers.transport import (
     LARGEST_VALUE_BYTES,
     LONGEST_SECONDS,
-    VALUE_BEGINNING,
     LeaseAnswer,
+    ValueProgress,
     name_in,
 )
 from lockcache.remote.servers.urls import RemoteUrl
@@ -264,13 +264,12 @@ class ObjectTransport:
 
 def _bounded(found: Any, most_bytes: int, note: Callable[[int], object]) -> bytes:
     """Returns the content, of which a server may send more than its headers state."""
-    parts, received = [], 0
+    parts, received, progress = [], 0, ValueProgress(note)
     with _in_words():
         for part in found.stream(min_chunk_size=_PIECE_BYTES):
             parts.append(bytes(part))
             received += len(parts[-1])
-            if parts[0].startswith(VALUE_BEGINNING):
-                note(len(parts[-1]))
+            progress.add(parts[-1])
             if received > most_bytes:
                 raise RemoteError(f"an object is longer than {most_bytes} bytes")
     return b"".join(parts)

@@ -27,8 +27,8 @@ from redis.retry import Retry
 from lockcache.remote.servers.answers import RemoteError, in_one_line, meaning_of
 from lockcache.remote.servers.transport import (
     LARGEST_VALUE_BYTES,
-    VALUE_BEGINNING,
     LeaseAnswer,
+    ValueProgress,
     name_in,
     reason_of,
     received_from,
@@ -247,14 +247,14 @@ class _BoundedSocket:
     def __init__(self, connected: Any, note_arrived: Callable[[int], object]) -> None:
         self._connected = connected
         self._note_arrived = note_arrived
+        self._begin_answer()
+
+    def _begin_answer(self) -> None:
         self._left_bytes = _LONGEST_ANSWER_BYTES
-        # Whether the answer has a value in it, and its last bytes until it has: a beginning may come in parts.
-        self._is_value = False
-        self._last = b""
+        self._progress = ValueProgress(self._note_arrived, begins_anywhere=True)
 
     def sendall(self, data: Any) -> None:
-        self._left_bytes = _LONGEST_ANSWER_BYTES
-        self._is_value, self._last = False, b""
+        self._begin_answer()
         self._connected.sendall(data)
 
     def recv(self, size: int, *flags: int) -> bytes:
@@ -271,12 +271,7 @@ class _BoundedSocket:
         return getattr(self._connected, name)
 
     def _count(self, received: bytes | memoryview) -> None:
-        # Behind the lengths that the protocol puts before it, which may have come alone.
-        if not self._is_value:
-            seen = self._last + received
-            self._is_value, self._last = VALUE_BEGINNING in seen, seen[1 - len(VALUE_BEGINNING) :]
-        if self._is_value:
-            self._note_arrived(len(received))
+        self._progress.add(received)
         self._left_bytes -= len(received)
         if self._left_bytes < 0:
             raise RemoteError(f"an answer is longer than {_LONGEST_ANSWER_BYTES} bytes")

@@ -29,6 +29,7 @@ __all__ = [
     "VALUE_BEGINNING",
     "LeaseAnswer",
     "Transport",
+    "ValueProgress",
     "more_seconds",
     "name_in",
     "open_transport",
@@ -139,6 +140,30 @@ class Transport(Protocol):
 
         Only of those that begin with :data:`VALUE_BEGINNING`.
         """
+
+
+class ValueProgress:
+    """The bytes of one answer that are progress: all since it has the beginning of a value, which may come in parts."""
+
+    def __init__(self, note: Callable[[int], object], *, begins_anywhere: bool = False) -> None:
+        """``note`` is called with how many. ``begins_anywhere``: the protocol puts lengths before the value."""
+        self._note = note
+        self._begins_anywhere = begins_anywhere
+        self._has_value = False
+        # What may be the first part of a beginning.
+        self._seen = b""
+
+    def add(self, received: bytes | memoryview) -> None:
+        """Count what has come."""
+        size = len(VALUE_BEGINNING)
+        if not self._has_value and self._begins_anywhere:
+            seen = self._seen + received
+            self._has_value, self._seen = VALUE_BEGINNING in seen, seen[1 - size :]
+        elif not self._has_value and len(self._seen) < size:
+            self._seen += received[: size - len(self._seen)]
+            self._has_value = self._seen == VALUE_BEGINNING
+        if self._has_value:
+            self._note(len(received))
 
 
 def more_seconds(arrived_bytes: int) -> float:
