@@ -87,17 +87,16 @@ def evict_to_limit(
     """Remove entries until all that is accounted for is at most ``limit_bytes``; then a batch of ``ahead_bytes``.
 
     The batch is at least a sixteenth of the sampled entries, if these are 128 or more; of fewer, it goes first the next
-    time. The directory's policy says which entries go first. May remove less: entries in busy shards stay, reservations
-    of other writes cannot be evicted, and ``should_stop`` is called as by :func:`sweep`. ``usage``: the page, of a
-    caller that has just asked whether it is in force. Raises :class:`OSError` where the disk gives no answer; what was
-    removed by then is accounted for.
+    time. May remove less: entries in busy shards stay, reservations of other writes cannot be evicted, and
+    ``should_stop`` is called as by :func:`sweep`. ``usage``: the page, of a caller that has just asked whether it is in
+    force. Raises :class:`OSError` where the disk gives no answer; what was removed by then is accounted for.
     """
     usage, layout = usage or directory.usage(), directory.layout
     if os.access(layout.quarantine, os.F_OK, effective_ids=True):
         trim_quarantine(directory, limit_bytes)
     if os.access(layout.views, os.F_OK, effective_ids=True):
         remove_orphan_views(directory)
-    done, spared = Evicted(), _spared.pop(directory, _NONE)
+    done, spared, in_use = Evicted(), _spared.pop(directory, _NONE), set[str]()
     if spared.entries:
         done = _evict_spared(directory, usage, limit_bytes - ahead_bytes, spared, should_stop)
         if usage.total_bytes() <= limit_bytes:
@@ -112,7 +111,6 @@ def evict_to_limit(
     if not sample:
         empty_quarantine(directory)  # it counts too, and an entry of nearly the whole cap must find room
         remove_empty_folders(directory)
-    in_use = set[str]()
     # Not positive: another process made room while we looked.
     while (needed := bytes_in(image := usage.whole(FILE_BYTES)) - limit_bytes) > 0:
         ranked = _ranked(layout, image, sample, directory.policy.stated_in(image).policy.priority)
@@ -125,8 +123,7 @@ def evict_to_limit(
         _note_evicted(directory, usage, ranked._replace(entries=victims), gone)
         if len(in_use) == before:
             break
-        # Entries whose views are in use stayed: others have to go.
-        passed = in_use.union(victim.name for victim in victims)
+        passed = in_use.union(victim.name for victim in victims)  # those whose views are in use stayed: others go
         sample = [found for found in sample if found.name not in passed]
     return done
 
