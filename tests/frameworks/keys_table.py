@@ -24,7 +24,7 @@ _FILES: Final = {
     "extensions": "tests/frameworks/test_cpp_extension.py",
     "flashinfer": "tests/frameworks/test_flashinfer.py",
     "inductor": "tests/frameworks/test_inductor.py",
-    "of_adapter": "tests/unit/integrations/test_adapter.py",
+    "of_adapter": "tests/unit/integrations/test_adapter_keys.py",
     "of_cupy": "tests/unit/integrations/test_cupy_keys.py",
     "of_numba": "tests/unit/integrations/test_numba_keys.py",
     "of_triton": "tests/unit/integrations/test_triton_keys.py",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the tests of ``lockcache.integrations.pyptx``."""
+"""Fixtures of the tests of adapters, and of ``lockcache.integrations.pyptx``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from lockcache.integrations.adapter import Shared, open_shared
 from lockcache.integrations.pyptx import CubinCache
+
+
+@pytest.fixture
+def shared(cache_path: Path) -> Shared:
+    return open_shared("some", "1.2", cache_path, None)
 
 
 @pytest.fixture

@@ -21,8 +21,6 @@ from lockcache.filestream.entry import EntryReader
 from lockcache.filestream.inspect import read_misses
 from lockcache.integrations import adapter, framework_doors
 from lockcache.integrations.adapter import Shared, UnsupportedError, install, installed, looking_for_doors, open_shared
-from lockcache.keys import variable_names
-from tests.started_with import start_with
 from tests.waiting import telling_of_waits
 
 HANG_SECONDS = 60
@@ -33,11 +31,6 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter, "_warned", set())
     monkeypatch.setattr(framework_doors, "_reported", set())
     monkeypatch.setattr(adapter, "_installed", {})
-
-
-@pytest.fixture
-def shared(cache_path: Path) -> Shared:
-    return open_shared("some", "1.2", cache_path, None)
 
 
 def leases(shared: Shared) -> list[str]:
@@ -377,38 +370,3 @@ def test_parts_that_cannot_be_had_cost_no_more_than_the_answer(
     assert (shared.has_failed, caplog.messages) == (False, [])
     assert shared.look("k") == b"code"
     assert parts_of_last_miss(shared) == STATED
-
-
-def test_what_another_version_of_the_framework_stored_is_not_found(shared: Shared) -> None:
-    shared.store("key", b"code")
-    assert Shared("some", "1.3", shared.cache).look("key") is None
-    assert Shared("another", "1.2", shared.cache).look("key") is None
-    assert Shared("some", "1.2", shared.cache).look("key") == b"code"
-
-
-@pytest.mark.parametrize("name", variable_names())
-def test_where_a_variable_of_nvidias_compilers_changes_the_framework_goes_on_with_its_own_cache(
-    name: str, shared: Shared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    start_with(monkeypatch)
-    found = shared.compiling(lambda: shared.look_up("key") or monkeypatch.setenv(name, "other"))()
-    shared.store("key", b"of one value or the other")
-    assert found is None
-    assert shared.has_failed
-    assert name in caplog.text
-    start_with(monkeypatch)
-    assert shared.look("key") is None
-
-
-@pytest.mark.parametrize("name", variable_names())
-def test_a_variable_of_nvidias_compilers_is_in_all_keys_and_is_stated(
-    name: str, shared: Shared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared.store("key", b"code")
-    start_with(monkeypatch, **{name: "other"})
-    assert shared.look("key", "f", dict) is None
-    assert str(shared._parts_of("key", dict)[f"variable {name}"]) == "other"
-    shared.store("key", b"another")
-    assert shared.look("key") == b"another"
-    start_with(monkeypatch)
-    assert shared.look("key") == b"code"

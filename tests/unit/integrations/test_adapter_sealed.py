@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 import lockcache
 from lockcache import SealedError, Turn
 from lockcache.integrations import adapter
-from lockcache.integrations.adapter import Shared, open_shared
+from lockcache.integrations.adapter import Shared
 from tests.serving_support import logging_all, reports, unsealed_process
 
 
@@ -23,11 +22,6 @@ def not_sealed(caplog: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging_all(caplog)
     with unsealed_process():
         yield
-
-
-@pytest.fixture
-def shared(cache_path: Path) -> Shared:
-    return open_shared("some", "1.2", cache_path, None)
 
 
 class Framework:
