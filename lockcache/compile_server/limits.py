@@ -9,8 +9,8 @@ from typing import Final
 
 #: Between two looks at least. Two that see no sign of work are all that a caller loses.
 LOOK_SECONDS: Final = 0.05
-#: For how long a server may take until its process says that it is there: 15 ms on an idle machine. Until
-#: then nobody can look at it.
+#: For how long a server may take until its process says that it is there, before which nobody can look at it: 15 ms on
+#: an idle machine.
 STARTED_SECONDS: Final = 1.0
 #: The processor time that a server may take until it answers. It starts with 0.1 s.
 SILENT_SECONDS: Final = 1.0

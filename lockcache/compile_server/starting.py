@@ -15,8 +15,8 @@ from typing import Any, Final
 from lockcache.compile_server.place import STARTS, Place
 
 # First of all it becomes a process that belongs to nobody, so that its starter has no child for long, and says which it
-# is, so that callers see whether it gets on. Without site: its
-# .pth files may load anything. The caller's own path comes along, since lockcache was found there.
+# is, so that callers see whether it gets on. Without site: its .pth files may load anything. The caller's own path
+# comes along, since lockcache was found there.
 _PROGRAM: Final = (
     "import posix, sys; posix.fork() and posix._exit(0)\n"
     f"posix.pwrite(int(sys.argv[3]), b'%d {STARTS.decode()}' % posix.getpid(), 0)\n"
