@@ -43,12 +43,12 @@ quick: $(STAMP) ## what one runs after each edit, under a minute: unit, contract
 .PHONY: say-test say-test-rest
 say-test:
 	@echo "make test: every kind of proof at least once, with real processes and compilers; no GPU is needed."
-	@echo "About four minutes on two quiet cores, with $(WORKERS) workers. Failures are shown in full at the end."
+	@echo "About five minutes on two quiet cores, with $(WORKERS) workers. Failures are shown in full at the end."
 
 say-test-rest:
 	@echo "make test-rest: the tests that take long, and the rest of large matrices. About half an hour on two quiet cores."
 
-test: say-test $(STAMP) ## the tests, every kind of proof at least once, in four minutes (WORKERS=4, ARGS="-k name")
+test: say-test $(STAMP) ## the tests, every kind of proof at least once, in five minutes (WORKERS=4, ARGS="-k name")
 	@$(PYTEST) --by-folder -m "not long and not exhaustive" $(ARGS)
 
 test-rest: say-test-rest $(STAMP) ## what make test leaves out: what takes long, and the rest of large matrices
