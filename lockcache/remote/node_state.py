@@ -137,17 +137,24 @@ class Moment(NamedTuple):
         return self.clock_ns + (set_by_ns if abs(set_by_ns) > _SHORTEST_SET_NS else 0)
 
 
-class UnsentWrites:
-    """The names that one object stored or removed last, as long as the server has not confirmed that.
+class _Write(NamedTuple):
+    serial: int
+    #: What is stored, while it waits to be sent or is on its way. ``None``: it was removed, or its value was lost.
+    value: bytes | None
 
-    Beyond 65,536 names, all that was stored before that moment counts as replaced. A forked child keeps those of its
-    parent, and does not read them from the server.
+
+class UnsentWrites:
+    """What one object stored or removed last, as long as the server has not confirmed that.
+
+    A value is kept while the sender has it too, so that its own process finds it. Beyond 65,536 names, all that was
+    stored before that moment counts as replaced. A forked child keeps the names of its parent, without the values, and
+    does not read them from the server.
 
     Not promised: to tell apart what hosts whose clocks differ from this one's stored before and after that moment.
     """
 
     def __init__(self) -> None:
-        self._writes: dict[str, int] = {}
+        self._writes: dict[str, _Write] = {}
         self._serial = 0
         self._doubtful = BoundedNames()
         self._least: Moment | None = None
@@ -160,14 +167,38 @@ class UnsentWrites:
             if len(self._writes) >= _MOST_UNSENT:
                 self.replace_all(Moment.now())
             self._serial += 1
-            self._writes[name] = self._serial
+            self._writes[name] = _Write(self._serial, None)
             return self._serial
+
+    def keep(self, name: str, serial: int, value: bytes) -> None:
+        """Keep the value of a write, until it is confirmed or lost, for :meth:`value`."""
+        self._set_value(name, serial, value)
+
+    def value(self, name: str) -> bytes | None:
+        """Returns the value that this process stored last under ``name``, while it is on its way."""
+        write = self._writes.get(name)
+        return None if write is None else write.value
 
     def confirm(self, name: str, serial: int) -> None:
         """Note that the server has taken a write, which a later one of this process may have replaced."""
         with self._noting:
-            if self._writes.get(name) == serial and name not in self._doubtful:
+            if name in self._doubtful:
+                self._set_value(name, serial, None)
+            elif self._is_last(name, serial):
                 del self._writes[name]
+
+    def lose(self, name: str, serial: int) -> None:
+        """Note that the server will not get a value."""
+        self._set_value(name, serial, None)
+
+    def _set_value(self, name: str, serial: int, value: bytes | None) -> None:
+        with self._noting:
+            if self._is_last(name, serial):
+                self._writes[name] = _Write(serial, value)
+
+    def _is_last(self, name: str, serial: int) -> bool:
+        write = self._writes.get(name)
+        return write is not None and write.serial == serial
 
     def doubt(self, name: str) -> None:
         """Note a write that was not answered: the server may take it late, after one that is confirmed by then."""
@@ -189,6 +220,7 @@ class UnsentWrites:
 
     def _after_fork_in_child(self) -> None:
         self._noting = threading.RLock()  # a signal handler may store in the midst of a store
+        self._writes = {name: _Write(write.serial, None) for name, write in self._writes.items()}
 
 
 def _number(layout: Layout, path: str) -> int:

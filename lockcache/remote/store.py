@@ -2,7 +2,8 @@
 """RemoteStore: the entries of one server, as one process sees them.
 
 Keeps invariant 1 (a hit is whole): each answer is verified (:mod:`.sealing`), and what fails is a counted miss. A
-process that stored or removed an entry reads no other one until the server has taken that (:mod:`.node_state`). Keeps
+process that stored or removed an entry reads no other one until the server has taken that (:mod:`.node_state`), and
+finds what it stored while that is on its way: or a thread would compile again what another has just stored. Keeps
 invariant 7 (never take the job down): nothing raises, and waits are bounded (:mod:`.link`).
 
 Not promised: that another process sees a write before it is sent, or after it was lost.
@@ -56,13 +57,9 @@ class RemoteStore:
     def load_many(self, names: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
         """Returns the entries that the server has, verified, in one call."""
         wanted = list(names)
-        began_ns = time.perf_counter_ns()
-        found = self._read(wanted)
-        if found is not None:
-            took_ns = time.perf_counter_ns() - began_ns
-            self.counts.answers += 1
-            self.counts.answers_ns += took_ns
-        found = found or {}
+        found = self._own(wanted)
+        if len(found) < len(wanted):
+            found.update(self._timed_read([name for name in wanted if name not in found]))
         hits, misses = len(found), len(wanted) - len(found)
         self.counts.hits += hits
         self.counts.misses += misses
@@ -70,10 +67,25 @@ class RemoteStore:
 
     def look(self, name: str, *, is_waiting: bool) -> tuple[bytes, bytes] | None:
         """Load like :meth:`load`, but count no miss: a further look. ``is_waiting``: as for :meth:`.Link.ask`."""
-        found = self._read([name], is_waiting=is_waiting) or {}
+        found = self._own([name]) or self._read([name], is_waiting=is_waiting) or {}
         hits = len(found)
         self.counts.hits += hits
         return found.get(name)
+
+    def _own(self, names: list[str]) -> dict[str, tuple[bytes, bytes]]:
+        """Returns the entries that this process stored and has not sent yet."""
+        kept = {name: self.unsent.value(name) for name in names}
+        return {name: unseal(name, value, self._keys) for name, value in kept.items() if value is not None}
+
+    def _timed_read(self, names: list[str]) -> dict[str, tuple[bytes, bytes]]:
+        began_ns = time.perf_counter_ns()
+        found = self._read(names)
+        if found is None:
+            return {}
+        took_ns = time.perf_counter_ns() - began_ns
+        self.counts.answers += 1
+        self.counts.answers_ns += took_ns
+        return found
 
     def _read(self, names: list[str], *, is_waiting: bool = False) -> dict[str, tuple[bytes, bytes]] | None:
         """Returns the entries that the server has, verified; ``None`` if there is no answer.
@@ -103,8 +115,9 @@ class RemoteStore:
             self.link.warn(f"{what}; each host compiles such a program", "large")
             return
         link, size_bytes = self.link, len(value)
-        send = partial(self._send, name, serial, value)
-        link.sender().send(link, send, self.lose, size_bytes, done=self._note_put, name=name)
+        self.unsent.keep(name, serial, value)
+        send, lose = partial(self._send, name, serial, value), partial(self._lose_put, name, serial)
+        link.sender().send(link, send, lose, size_bytes, done=self._note_put, name=name)
 
     def remove(self, name: str) -> None:
         """Remove an entry, behind own offers of it. Waits for that within this process's patience, and no longer.
@@ -215,6 +228,10 @@ class RemoteStore:
     def lose(self) -> None:
         """Count an entry that the server did not get."""
         self.counts.lost_puts += 1
+
+    def _lose_put(self, name: str, serial: int) -> None:
+        self.unsent.lose(name, serial)
+        self.lose()
 
     def _note_put(self) -> None:
         self.counts.puts += 1
