@@ -161,18 +161,17 @@ class UnsentWrites:
         self._after_fork_in_child()
         after_fork_in_child(self)
 
-    def begin(self, name: str) -> int:
-        """Note that this process writes or removes ``name``. Returns the number of the write, for :meth:`confirm`."""
+    def begin(self, name: str, value: bytes | None = None) -> int:
+        """Note that this process writes ``value``, or removes ``name``. Returns the number of that, for the end of it.
+
+        The end is :meth:`confirm` or :meth:`lose`; until then :meth:`value` returns the value.
+        """
         with self._noting:
             if len(self._writes) >= _MOST_UNSENT:
                 self.replace_all(Moment.now())
             self._serial += 1
-            self._writes[name] = _Write(self._serial, None)
+            self._writes[name] = _Write(self._serial, value)
             return self._serial
-
-    def keep(self, name: str, serial: int, value: bytes) -> None:
-        """Keep the value of a write, until it is confirmed or lost, for :meth:`value`."""
-        self._set_value(name, serial, value)
 
     def value(self, name: str) -> bytes | None:
         """Returns the value that this process stored last under ``name``, while it is on its way."""
@@ -182,19 +181,15 @@ class UnsentWrites:
     def confirm(self, name: str, serial: int) -> None:
         """Note that the server has taken a write, which a later one of this process may have replaced."""
         with self._noting:
-            if name in self._doubtful:
-                self._set_value(name, serial, None)
-            elif self._is_last(name, serial):
+            if name not in self._doubtful and self._is_last(name, serial):
                 del self._writes[name]
+        self.lose(name, serial)
 
     def lose(self, name: str, serial: int) -> None:
-        """Note that the server will not get a value."""
-        self._set_value(name, serial, None)
-
-    def _set_value(self, name: str, serial: int, value: bytes | None) -> None:
+        """Forget a value that is not on its way any more."""
         with self._noting:
             if self._is_last(name, serial):
-                self._writes[name] = _Write(serial, value)
+                self._writes[name] = _Write(serial, None)
 
     def _is_last(self, name: str, serial: int) -> bool:
         write = self._writes.get(name)

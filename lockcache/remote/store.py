@@ -105,17 +105,18 @@ class RemoteStore:
 
     def offer(self, name: str, payload: bytes, record: Record) -> None:
         """Send an entry in the background. This process reads no other one until the server has taken it."""
-        serial = self.unsent.begin(name)
         if not self.url.may_send:
+            self.unsent.begin(name)
             return
         value = seal(name, payload, record, self._keys)
         if len(value) > LARGEST_VALUE_BYTES:
+            self.unsent.begin(name)
             self.lose()
             what = f"entry {name[:16]} of {len(value)} bytes is not sent, since {LARGEST_VALUE_BYTES} are the most"
             self.link.warn(f"{what}; each host compiles such a program", "large")
             return
         link, size_bytes = self.link, len(value)
-        self.unsent.keep(name, serial, value)
+        serial = self.unsent.begin(name, value)
         send, lose = partial(self._send, name, serial, value), partial(self._lose_put, name, serial)
         link.sender().send(link, send, lose, size_bytes, done=self._note_put, name=name)
 
