@@ -9,7 +9,7 @@ import sys
 
 def look() -> dict[str, object]:
     """Returns what there is of lockcache in the process that calls this."""
-    adapter = sys.modules.get("lockcache.integrations.adapter")
+    adapter = sys.modules.get("lockcache.integrations.adapter.installing")
     hooks = [finder for finder in sys.meta_path if type(finder).__name__ == "_Installer"]
     return {"hooks": len(hooks), "adapters": sorted(adapter._installed) if adapter else []}
 

@@ -19,8 +19,17 @@ import pytest
 from lockcache import FileStreamProgramCache, Turn
 from lockcache.filestream.entry import EntryReader
 from lockcache.filestream.inspect import read_misses
-from lockcache.integrations import adapter, framework_doors
-from lockcache.integrations.adapter import Shared, UnsupportedError, install, installed, looking_for_doors, open_shared
+from lockcache.integrations.adapter import (
+    Shared,
+    UnsupportedError,
+    framework_doors,
+    install,
+    installed,
+    installing,
+    looking_for_doors,
+    never_raising,
+    open_shared,
+)
 from tests.waiting import telling_of_waits
 
 HANG_SECONDS = 60
@@ -28,9 +37,9 @@ HANG_SECONDS = 60
 
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter, "_warned", set())
+    monkeypatch.setattr(never_raising, "_warned", set())
     monkeypatch.setattr(framework_doors, "_reported", set())
-    monkeypatch.setattr(adapter, "_installed", {})
+    monkeypatch.setattr(installing, "_installed", {})
 
 
 def leases(shared: Shared) -> list[str]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from lockcache.integrations import adapter
-from lockcache.integrations.adapter import Shared
+from lockcache.integrations.adapter import Shared, never_raising
 from lockcache.keys import variable_names
 from tests.started_with import start_with
 
 
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter, "_warned", set())
+    monkeypatch.setattr(never_raising, "_warned", set())
 
 
 def test_what_another_version_of_the_framework_stored_is_not_found(shared: Shared) -> None:

@@ -11,14 +11,13 @@ import pytest
 
 import lockcache
 from lockcache import SealedError, Turn
-from lockcache.integrations import adapter
-from lockcache.integrations.adapter import Shared
+from lockcache.integrations.adapter import Shared, never_raising
 from tests.serving_support import logging_all, reports, unsealed_process
 
 
 @pytest.fixture(autouse=True)
 def not_sealed(caplog: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(adapter, "_warned", set())
+    monkeypatch.setattr(never_raising, "_warned", set())
     logging_all(caplog)
     with unsealed_process():
         yield

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A block whose error never reaches a compilation: the framework's own cache takes over.
 
-Keeps invariant 7 (never take the job down) for :mod:`lockcache.integrations.adapter`.
+Keeps invariant 7 (never take the job down) for all adapters.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from types import TracebackType
 
-__all__ = ["NeverRaising"]
+from lockcache.filestream.accounting import note_own_cache
+
+__all__ = ["NeverRaising", "warn"]
+
+_log = logging.getLogger("lockcache")
 
 
 class NeverRaising:
@@ -25,3 +30,14 @@ class NeverRaising:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         return isinstance(error, Exception) and self._survives(error)
+
+
+_warned: set[str] = set()
+
+
+def warn(framework: str, error: Exception) -> None:
+    """Say once for each framework why it goes on with its own cache."""
+    if framework not in _warned:
+        _warned.add(framework)
+        note_own_cache(framework, f"{type(error).__name__}: {error}")
+        _log.warning("%s goes on with its own cache: %s: %s", framework, type(error).__name__, error)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part that all adapters to frameworks share: the cache, its turns, and errors that never reach a compilation.
+"""The entries of one framework: what it looks up, and the turns to compile that end with what it stores.
 
 A framework looks up, compiles and stores in three places. :class:`Shared` joins them again: a look-up that misses takes
 the key's turn, the store ends it, and :meth:`Shared.compiling`, around what the framework calls to compile, gives up
 what was left open, because compiling raised or the framework does not store. Outside of it a look-up takes no turn.
 
-Keeps invariant 7 (never take the job down) for programs that did not ask for lockcache: a directory that cannot be
-used, changed doors of a framework and any error of lockcache are one warning, and then the framework's own cache.
+Keeps invariant 7 (never take the job down): an error of lockcache is one warning, and then the framework's own cache.
 """
 
 from __future__ import annotations
@@ -14,22 +13,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from lockcache import serving
-from lockcache.arguments import coerce_lease_timeout, is_disabled, resolve_path, warn_once
+from lockcache.arguments import warn_once
 from lockcache.calling import FILES, joined_files, parted_files
 from lockcache.composition import FileStreamProgramCache
 from lockcache.errors import ReentrantComputeError, SealedError
 from lockcache.explain import FRAMEWORK, REST, Hashed, Label, statement_of
-from lockcache.filestream.accounting import has_entry, note_own_cache
+from lockcache.filestream.accounting import has_entry
 from lockcache.filestream.disk import entry_name
-from lockcache.integrations.framework_doors import UnsupportedError, looking_for_doors
+from lockcache.integrations.adapter.never_raising import NeverRaising, warn
 from lockcache.integrations.key_parts import list_variables
-from lockcache.integrations.never_raising import NeverRaising
 from lockcache.keys import all_variables
 from lockcache.resource import Entry
 from lockcache.serving import unreported, watch
@@ -38,7 +35,7 @@ from lockcache.single_flight import Turn
 if TYPE_CHECKING:
     from lockcache.filestream import ViewPath
 
-__all__ = ["Parts", "Shared", "UnsupportedError", "install", "installed", "looking_for_doors", "open_shared"]
+__all__ = ["Parts", "Shared"]
 
 _log = logging.getLogger("lockcache")
 _Call = TypeVar("_Call", bound=Callable[..., Any])
@@ -314,84 +311,3 @@ class Shared:
     def _open_scopes(self) -> list[dict[str, Turn[Entry]]]:
         scopes: list[dict[str, Turn[Entry]]] = self._scopes.__dict__.setdefault("open", [])
         return scopes
-
-
-def open_shared(
-    framework: str,
-    version: str,
-    path: str | os.PathLike[str] | None,
-    cap_bytes: int | None,
-    *,
-    runs_code: bool = False,
-    patience_seconds: float | None = None,
-) -> Shared:
-    """The entries of ``framework`` in ``path``, or in the directory that ``$LOCKCACHE_DIR`` names.
-
-    ``runs_code``: loading a value runs code of the process that stored it, as unpickling does. ``patience_seconds``:
-    for how long a process that compiles is waited for, if ``$LOCKCACHE_LEASE_TIMEOUT`` says nothing.
-
-    Raises what :class:`FileStreamProgramCache` does, and :class:`UnsupportedError` where members of a group could have
-    others run their code.
-    """
-    resolve_path(path)
-    stated = coerce_lease_timeout(None)
-    patience = patience_seconds if stated is None else stated
-    cache = FileStreamProgramCache(path, max_size_bytes=cap_bytes, compile_once=False, lease_timeout_seconds=patience)
-    if cache._closures is None:  # nor anything else
-        raise UnsupportedError(f"{cache.path} has no place to store anything")
-    if runs_code and cache.is_forgeable:
-        why = "is shared with a group, and loading its values runs code: sign them (lockcache key new)"
-        raise UnsupportedError(f"{cache.path} {why}")
-    return Shared(framework, version, cache)
-
-
-def install(framework: str, action: Callable[[], Shared]) -> bool:
-    """Do what installs an adapter, once for each process. Returns whether it is installed.
-
-    Where it cannot be done the framework keeps its own cache, with one warning; where ``$LOCKCACHE_DISABLE`` says so,
-    without. A call within ``action`` does nothing: ``action`` imports the framework, and under ``lockcache run`` a hook
-    has the adapter installed at the end of that import.
-    """
-    if framework not in _installed and framework not in _installing:
-        _installing[framework] = threading.get_ident()
-        try:
-            if is_disabled():
-                _log.info("%s goes on with its own cache: LOCKCACHE_DISABLE is set", framework)
-                return False
-            _installed[framework] = action()
-        except Exception as error:  # noqa: BLE001 - a program must not fail because its cache cannot be shared
-            warn(framework, error)
-        finally:
-            _installing.pop(framework, None)
-    return framework in _installed
-
-
-_installed: dict[str, Shared] = {}
-# By the thread that does it. Others do not wait: it may be importing the framework, whose import this one waits for.
-_installing: dict[str, int] = {}
-
-
-def _forget_threads() -> None:
-    # Of the parent's threads a child has the one that forked it.
-    for framework in [name for name, thread in _installing.items() if thread != threading.get_ident()]:
-        del _installing[framework]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
-
-
-def installed(framework: str) -> Shared | None:
-    """The adapter of ``framework`` in this process, if it is installed."""
-    return _installed.get(framework)
-
-
-_warned: set[str] = set()
-
-
-def warn(framework: str, error: Exception) -> None:
-    """Say once for each framework why it goes on with its own cache."""
-    if framework not in _warned:
-        _warned.add(framework)
-        note_own_cache(framework, f"{type(error).__name__}: {error}")
-        _log.warning("%s goes on with its own cache: %s: %s", framework, type(error).__name__, error)
