@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lockcache.compile_server import asking, open_place, read_state, signs, start, stop
+from lockcache.compile_server import place as places
 from lockcache.headers import files
 from tests.cuda.compile_server.programs import children_of, is_running
 
@@ -25,6 +26,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     monkeypatch.setenv("LOCKCACHE_COMPILE_SERVER", "on")
     monkeypatch.setattr(asking, "_rests_until", 0.0)
+    # A server of this user that runs anyway is in one of these, and would be found where none is in the folder.
+    monkeypatch.setattr(places, "_SHARED", (str(tmp_path),))
     yield folder
     state = read_state()
     if state is not None:
