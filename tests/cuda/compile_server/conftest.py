@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from lockcache.compile_server import asking, open_place, read_state, signs, start, stop
-from lockcache.compile_server import place as places
+from lockcache.compile_server import asking, open_place, place as places, read_state, signs, start, stop
 from lockcache.headers import files
 from tests.cuda.compile_server.programs import children_of, is_running
 
