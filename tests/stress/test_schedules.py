@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lockcache_stress.schedules.explore import Experiment, Explorer
-from lockcache_stress.schedules.operations import OPERATIONS
+from lockcache_stress.schedules.operations import OPERATIONS, Actor, Operation
 from lockcache_stress.schedules.plans import PAIRS, TRIPLES, workplace
 from lockcache_stress.schedules.planted import PLANTED
 from lockcache_stress.schedules.running import Ran
@@ -65,6 +67,84 @@ def test_orders_that_are_left_out_come_to_nothing_new(names: tuple[str, ...], pr
     every, many = _outcomes(names, preemptions, reduces=False)
     assert some == every
     assert few < many
+
+
+def _is_there(actor: Actor, name: str) -> bool:
+    try:
+        os.stat(f"{actor.root}/{name}")
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _make(actor: Actor, name: str, if_there: str) -> bool:
+    is_there = _is_there(actor, if_there)
+    if is_there:
+        os.mkdir(f"{actor.root}/{name}")
+    return is_there
+
+
+def _first(actor: Actor) -> bool:
+    os.mkdir(f"{actor.root}/a")
+    return _is_there(actor, "c")
+
+
+def _second(actor: Actor) -> bool:
+    is_there = _make(actor, "b", "a")
+    time.sleep(1.0)
+    return is_there
+
+
+def _third(actor: Actor) -> bool:
+    return _make(actor, "c", "b")
+
+
+def _look_at_the_clock(actor: Actor) -> bool:
+    _is_there(actor, "a")
+    began = time.monotonic()
+    _is_there(actor, "b")
+    return time.monotonic() > began
+
+
+def _sleep(actor: Actor) -> bool:
+    time.sleep(1.0)
+    return True
+
+
+_used: list[int] = []
+
+
+def _change_with_use(actor: Actor) -> bool:
+    _used.append(1)
+    return _is_there(actor, "a" if len(_used) == 1 else "b") or _is_there(actor, "c")
+
+
+def _add(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[Actor], bool]) -> tuple[str, ...]:
+    for act in acts:
+
+        def noted(actor: Actor, act: Callable[[Actor], bool] = act) -> None:
+            event = actor.stepper.begin("seen", "")
+            actor.stepper.end(event, str(act(actor)))
+
+        monkeypatch.setitem(OPERATIONS, act.__name__, Operation("", noted))
+    return tuple(act.__name__ for act in acts)
+
+
+# Calls that commute, and a sleep between them: what a clock says, and a third process, are all that tells the orders.
+@pytest.mark.slow
+@pytest.mark.parametrize("acts", [(_look_at_the_clock, _sleep), (_first, _second, _third)])
+def test_a_sleep_is_met_by_every_call(
+    acts: tuple[Callable[[Actor], bool], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = _add(monkeypatch, *acts)
+    assert _outcomes(names, 1, reduces=True)[0] == _outcomes(names, 1, reduces=False)[0]
+
+
+def test_a_process_that_does_something_else_when_it_is_used_again_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = _add(monkeypatch, _change_with_use, _third, _first)
+    with workplace() as root:
+        found = Explorer(Experiment(names, 1), root).explore(time.monotonic() + 240)
+    assert any("not repeatable" in wrong for each in found.violations for wrong in each.wrong)
 
 
 @pytest.mark.slow

@@ -22,9 +22,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from lockcache_stress.schedules.calls import Seen, accesses
+from lockcache_stress.schedules.calls import Access, Seen, accesses
 from lockcache_stress.schedules.directory import Workplace
 from lockcache_stress.schedules.judge import image_of, judge, look
 from lockcache_stress.schedules.operations import OPERATIONS, Begin
@@ -35,6 +35,8 @@ from lockcache_stress.schedules.states import Known, states_of
 from lockcache_stress.schedules.traced import Traced
 from lockcache_stress.schedules.worker import Task
 
+#: A process, its call, and what that uses.
+MadeCall: TypeAlias = "tuple[int, object, tuple[Access, ...]]"
 #: Violations of one experiment that are kept.
 MOST_FOUND: Final = 20
 
@@ -225,7 +227,7 @@ class Explorer:
                 level.popleft()
                 continue
             row, (prefix, decision) = level[0], following
-            ran, is_right = self._run_one(prefix, found, levels)
+            ran, is_right = self._run_one(prefix, found, levels, row.calls[: decision.at])
             row.note(decision, ran, is_right=is_right)
             show(found, sum(map(len, levels)))
         self.close()
@@ -233,16 +235,27 @@ class Explorer:
         found.violations.sort(key=lambda each: (not counts(each), each.key))
         return found
 
-    def _run_one(self, prefix: bytes, found: Explored, levels: Sequence[deque[Row]]) -> tuple[Ran, bool]:
-        """Run one schedule, and keep what else could have been done behind its prefix."""
+    def _run_one(
+        self,
+        prefix: bytes,
+        found: Explored,
+        levels: Sequence[deque[Row]],
+        known: Sequence[MadeCall] = (),
+    ) -> tuple[Ran, bool]:
+        """Run one schedule, and keep what else could have been done behind its prefix.
+
+        ``known``: the calls of the run that it leaves at the end of its prefix.
+        """
         ran, wrong = self.run(prefix, cuts=self.experiment.reduces)
+        wrong = wrong or _other_calls(ran, known)
         for process, _, used in ran.calls:
             self._seen.add(process, used)
         known_from = self._known_from(ran) if self.experiment.reduces else NEVER
         self._count(found, prefix, ran, wrong, is_known=known_from < len(ran.choices))
         if wrong:
             return ran, False
-        end = min(ran.redundant_from, known_from) if self.experiment.reduces else NEVER
+        # At the step that would make it an order of another run, somebody else may go on, or die.
+        end = min(ran.redundant_from + 1, known_from) if self.experiment.reduces else NEVER
         new = [each for each in ran.decisions if len(prefix) <= each.at < end]
         self._passed_over += [(ran, each) for each in new if not self._is_of_interest(each)]
         self._keep(ran, [each for each in new if self._is_of_interest(each)], levels)
@@ -290,6 +303,14 @@ class Explorer:
         found.kills += any(process.is_dead for process in ran.processes)
         if wrong:
             found.violations.append(Violation(tuple(encode(prefix, len(self._operations))), tuple(wrong)))
+
+
+def _other_calls(ran: Ran, known: Sequence[MadeCall]) -> list[str]:
+    """Returns the first call that is not as in the run before: what a process does would hang on earlier runs."""
+    for at, (one, other) in enumerate(zip(known, ran.calls, strict=False)):
+        if one != other:
+            return [f"not repeatable: step {at} was {one[1]} of process {one[0]}, and is {other[1]} of {other[0]}"]
+    return []
 
 
 def _cpu_seconds() -> float:

@@ -112,6 +112,8 @@ class Process:
     until: float = 0.0
     #: The lock for which it sleeps; empty once that may be free.
     awaits: str = ""
+    #: Whether it sleeps for so long that deadlines of others may pass meanwhile: its waking meets every call.
+    moves_clock: bool = False
     #: Whether it sleeps for so long that nobody waits for it: then it goes on when nobody else can.
     is_idle: bool = False
     is_over: bool = False

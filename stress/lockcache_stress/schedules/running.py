@@ -29,6 +29,8 @@ MOST_STEPS: Final = 6000
 DEATH_COSTS: Final = 2
 #: Who sleeps for so long does something else.
 IDLE_SECONDS: Final = 10.0
+#: Of shorter sleeps, such as those for a lock, nobody notices that they moved the clock.
+_NOTICED_SECONDS: Final = 0.1
 
 
 class Decision(NamedTuple):
@@ -221,7 +223,7 @@ class Runner:
                 continue
             cost = self._cost(processes, other.number, default, current)
             if ran.preemptions + cost <= rules.most_preemptions:
-                used = mine.used if cost and mine.pending is not None else None
+                used = mine.used if cost and mine.pending is not None and not other.moves_clock else None
                 ran.decisions.append(Decision(at, used, default, other.number, ran.preemptions + cost))
         with_death = ran.preemptions + DEATH_COSTS
         if rules.kills and not killed and with_death <= rules.most_preemptions:
@@ -235,6 +237,7 @@ class Runner:
 
     def _step(self, ran: Ran, process: Process, clock: float, pids: dict[int, int], choices: Sequence[int]) -> float:
         call, used, others, step = process.pending, process.used, ran.processes, len(ran.calls)
+        moves_clock = process.moves_clock
         if process.is_asleep:
             clock = max(clock, process.until)
         ran.calls.append((process.number, call, used))
@@ -253,7 +256,7 @@ class Runner:
                 continue
             if call is not None and other.awaits and call.frees(other.awaits):
                 other.awaits = ""
-            if other.is_redundant and conflict(other.used, used):
+            if other.is_redundant and (moves_clock or conflict(other.used, used)):
                 other.is_redundant = False
         if process.is_over:
             self._release(others)
@@ -284,7 +287,7 @@ class Runner:
         """Read what a process does next, and what its last call left."""
         last = process.pending
         process.pending, process.used, process.awaits = None, (), ""
-        process.is_asleep = process.is_idle = False
+        process.is_asleep = process.is_idle = process.moves_clock = False
         while True:
             said = process.worker.next()
             kind = said[0]
@@ -305,6 +308,7 @@ class Runner:
                 return
             elif kind == "sleep":
                 process.is_asleep, process.until, process.ahead = True, clock + said[1], 0
+                process.moves_clock = said[1] >= _NOTICED_SECONDS
                 process.is_idle = said[1] >= IDLE_SECONDS
                 process.awaits = said[2].removeprefix(f"{self._rules.root}/")
                 return
