@@ -45,27 +45,29 @@ class Patience:
     With forty processes on two cores an operation that needs 0.3 s of a processor takes half a minute: a limit in the
     wall's time that finds a hang soon would judge the machine. So the kernel's count of how long each thread was ready
     to run and did not is taken off, of the thread that waited longest, since the others may wait for it. Nothing is
-    taken off while all sleep, as processes do that wait for each other for ever.
+    taken off while all sleep, as processes do that wait for each other for ever. Between two looks not more passes than
+    the time in which a look is due: a process that was stopped, as by Ctrl-Z, has given nobody a chance to answer.
     """
 
     def __init__(self, seconds: float) -> None:
         """``seconds`` are stretched :data:`MOST_STRETCHED` times at most, for threads that run in a circle."""
         self._seconds = seconds
-        self._began = self._looked_at = time.monotonic()
+        self._looked_at = time.monotonic()
         # By thread; none before the first look, until which all time counts.
         self._delays: dict[int, float] = {}
-        self._passed_seconds = 0.0
+        self._passed_seconds = self._seen_seconds = 0.0
 
     def is_over(self) -> bool:
         """Returns whether the time is up. To be asked again and again: what is seen between two looks is taken off."""
-        now = time.monotonic()
-        if now - self._looked_at < min(_LOOK_SECONDS, self._seconds):
+        now, due_seconds = time.monotonic(), min(_LOOK_SECONDS, self._seconds)
+        if now - self._looked_at < due_seconds:
             return False
+        self._looked_at = now
         before, self._delays = self._delays, _delays()
         grown = (delay - before.get(thread, delay) for thread, delay in self._delays.items())
-        self._passed_seconds += max(0.0, now - self._looked_at - max(grown, default=0.0))
-        self._looked_at = now
-        return self._passed_seconds >= self._seconds or now - self._began > self._seconds * MOST_STRETCHED
+        self._passed_seconds += max(0.0, due_seconds - max(grown, default=0.0))
+        self._seen_seconds += due_seconds
+        return self._passed_seconds >= self._seconds or self._seen_seconds > self._seconds * MOST_STRETCHED
 
 
 def _delays() -> dict[int, float]:

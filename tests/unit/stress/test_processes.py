@@ -59,3 +59,9 @@ def test_a_short_limit_passes() -> None:
     assert not wait_until(lambda: False, 0.01)
     assert not wait_until(lambda: False, 0.0)
     assert wait_until(lambda: True, 0.0)
+
+
+def test_a_limit_does_not_pass_while_the_process_that_waits_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    patience, now = Patience(5.0), time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 3600.0)  # as behind a SIGSTOP of an hour
+    assert not patience.is_over()
