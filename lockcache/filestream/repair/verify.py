@@ -57,7 +57,7 @@ from lockcache.filestream.repair.quarantine import make_place, quarantine_locked
 _NEWER: Final = "stored by a newer version of lockcache"
 
 _NAME_ONLY: Final[int] = getattr(os, "O_PATH", 0) | os.O_CLOEXEC | os.O_NOFOLLOW
-_STATES_NO_USES: Final[int] = getattr(os, "ST_NOATIME", 0) | os.ST_RDONLY
+_STATES_NO_USES: Final = os.ST_NOATIME | os.ST_RDONLY
 
 # A writer in a loop replaces an entry every 100 us; so many reads in the middle of a publish are not an accident.
 _ATTEMPTS: Final = 5

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lockcache.filestream.accounting import Worth
-from lockcache.filestream.accounting.ages import MOST_AGE, Ages
+from lockcache.filestream.accounting.ages import MOST_AGE, Ages, _dispensable
 from lockcache.filestream.accounting.head import AGES_AT, AGES_END
 from tests.unit.material import property_test
 
@@ -86,3 +86,8 @@ def test_the_first_age_is_known_however_often_it_has_risen_since() -> None:
     for step in range(1, 400):
         ages = ages.raised(step, float(step))
     assert (ages.times_ns[0], ages.at(1), ages.at(399)) == (1, 1.0, 399.0)
+
+
+def test_the_point_that_is_missed_least_is_left_out() -> None:
+    assert _dispensable([0.0, 1.0, 1.1, 10.0]) == 1
+    assert _dispensable([0.0, 4.0, 5.0, 5.1, 20.0]) == 2

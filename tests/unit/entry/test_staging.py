@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import time
 
 import pytest
@@ -21,6 +22,7 @@ from lockcache.filestream.entry.removal import remove_entry
 from lockcache.filestream.entry.reservation import discard
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.repair import reap, recount_all
+from tests.unit.forked import in_child
 from tests.unit.material import (
     descriptors,
     entry_path,
@@ -352,3 +354,14 @@ def test_a_recount_after_a_failed_publish_leaves_the_entries_counted(directory, 
     assert recount_all(directory) == []
     staged.abandon()
     assert accounted(directory).entries == 1
+
+
+def _put_beyond_the_limit(path: str) -> tuple[int, int]:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (256 * 1024, 256 * 1024))
+    with FileStreamProgramCache(path) as cache:
+        cache[b"large"] = os.urandom(1024 * 1024)
+        return len(cache), cache.stats().dropped_writes
+
+
+def test_a_write_of_which_only_a_part_arrives_is_not_an_entry(tmp_path) -> None:
+    assert in_child(lambda: _put_beyond_the_limit(str(tmp_path / "cache"))) == (0, 1)
