@@ -222,7 +222,9 @@ class _Compilations:
         """Store a kernel: by the key that has the paths, if the kernel has them."""
         label = "" if self._now is None else self._now.request.label
         kind = "cubin" if b"\x7fELF" in cubin[:65536] else "ptx"
-        is_printed = bool(key.with_paths) and prints_one(cubin, kind, key.printed)
+        is_printed = bool(key.with_paths)
+        with self._shared.never_raising():
+            is_printed = is_printed and prints_one(cubin, kind, key.printed)
         if is_printed:
             self._shared.state(key.with_paths, label, functools.partial(self._parts_of, key))
         self._shared.store(key.with_paths if is_printed else key.name, cubin, label=label)
@@ -230,6 +232,7 @@ class _Compilations:
 
 def _save_source(own: Any, name: str, source: str) -> None:
     """Write the source where CuPy's own cache would, for profilers, if its variable asks for that."""
-    path = os.path.join(own._cache_dir, f"{name}.cu")
-    if getattr(own, "_save_cuda_source", False) and not os.path.exists(path):
-        write_whole(path, source.encode(), "source", 0o666)
+    if getattr(own, "_save_cuda_source", False):  # of a back end of the program's own there is neither
+        path = os.path.join(own._cache_dir, f"{name}.cu")
+        if not os.path.exists(path):
+            write_whole(path, source.encode(), "source", 0o666)

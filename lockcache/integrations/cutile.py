@@ -108,7 +108,8 @@ class _Cache(threading.local):
     def make_key(self, *args: Any, **kwargs: Any) -> str:
         """``cache_key``. Libraries are in it since 1.7."""
         if "linker_inputs" in kwargs and not self._shared.has_failed:
-            kwargs["linker_inputs"] = tuple(map(_describe_library, kwargs["linker_inputs"]))
+            with self._shared.never_raising():
+                kwargs["linker_inputs"] = tuple(map(_describe_library, kwargs["linker_inputs"]))
         key: str = self._own.make_key(*args, **kwargs)
         self.asked = args, kwargs
         return key

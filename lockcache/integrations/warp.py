@@ -101,20 +101,19 @@ def _sharing(own: Callable[..., Any], config: Any, shared: Shared, cleared: _Cle
             return compile_into(output_dir)
         if _is_left_to_warp(shared, options, output_dir):
             return compile_into(output_dir)
-        block_dim = options["block_dim"]
-        # The whole hash, of which the directory's name has seven digits.
-        key = f"{self.name}/{self.get_module_hash(block_dim).hex()}/{use_ptx}/{output_name}"
-        features = cpu_features() if output_arch is None else ""
-        if features:  # Warp before 1.19 does not say for which CPU
-            key += f"/{features}"
-        if _has_lines(options):
-            key += f"/{_places_of(self)}"
-        wanted = {output_name, self._get_meta_name(block_dim=block_dim)}
+        key, wanted = "", {output_name}
+        features = cpu_features() if output_arch is None else ""  # Warp before 1.19 does not say for which CPU
+        with shared.never_raising():
+            wanted.add(self._get_meta_name(block_dim=options["block_dim"]))
+            key = _key_of(self, options, f"{use_ptx}/{output_name}", features)
+        if not key:
+            return compile_into(output_dir)
         parts = functools.partial(parts_of_warp, self, options, output_arch, use_ptx, features)
-        found = None if cleared.is_to_be_renewed(key) else shared.begin_files(key, self.name, parts)
+        again = cleared.is_to_be_renewed(key)
+        found = shared.begin_files(key, self.name, parts, renews=again)
         if isinstance(found, dict) and wanted <= found.keys() and _write(output_dir, found):
             return False
-        with found if isinstance(found, Turn) else contextlib.nullcontext() as turn:
+        with shared.holding(found) as turn:
             files = _compiled(compile_into, output_dir)
             if files is None or not wanted <= files.keys() or not _write(output_dir, files):
                 return compile_into(output_dir)
@@ -134,6 +133,13 @@ def _is_left_to_warp(shared: Shared, options: Any, output_dir: str) -> bool:
         shared.note_unshared("the headers that a module's options name are not in its key")
         return True
     return _has_more_included(output_dir)  # as was found when it was compiled
+
+
+def _key_of(module: Any, options: Any, output: str, features: str) -> str:
+    # The whole hash, of which the directory's name has seven digits.
+    parts = [module.name, module.get_module_hash(options["block_dim"]).hex(), output]
+    parts += [features] if features else []
+    return "/".join([*parts, _places_of(module)] if _has_lines(options) else parts)
 
 
 def _has_lines(options: Any) -> bool:
@@ -166,8 +172,7 @@ def _store(shared: Shared, key: str, files: dict[str, bytes], turn: Turn[Entry] 
     why = "what a native snippet includes is not in its module's key"
     shared.note_unshared(why, metadata["label"], had_turn=turn is not None)
     if turn is not None:
-        with shared.never_raising():
-            turn.give_up(failed=True)  # all who wait for it compile it for themselves
+        shared.give_up(turn, failed=True)
 
 
 class _Cleared:

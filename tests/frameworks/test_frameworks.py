@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,8 @@ from tests.frameworks.support import HERDS, OLDER, PROGRAMS, ROOT, Programs, ans
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 KERNELS = range(6)
+#: Frameworks of which a kernel takes seconds.
+SLOW = ("inductor", "cpp_extension", "flashinfer")
 
 
 @pytest.fixture(params=[*HERDS, *OLDER])
@@ -107,6 +110,25 @@ def test_a_program_may_install_its_adapter_repeatedly_and_under_lockcache_run(
     )
     assert json.loads(ended.stdout.splitlines()[-1]) == {"answers": [True] * 3, "opened": 1}, ended.stderr
     assert [line for line in ended.stderr.splitlines() if "lockcache" in line] == []
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["cold", "stored"])
+def test_whichever_call_of_the_cache_fails_the_program_goes_on(is_stored: bool, programs: Programs) -> None:
+    """Each call of the system that lockcache makes in the framework's path, alone and with all later ones."""
+    few = ("few",) if programs.name in SLOW else ()
+    numbers = range(100, 130 if few else 180 if is_stored else 600)
+    if is_stored:
+        programs.run(1, numbers)
+    [found] = programs.run(1, numbers, "failing", *few)
+    assert found["wrong"] == []
+    assert found["failures"] >= 4, "a hit is five calls"
+
+
+def test_where_the_directory_vanishes_the_program_goes_on(programs: Programs) -> None:
+    with programs.started(1) as [process]:
+        shutil.rmtree(programs.directory)
+        tell(process, KERNELS)
+        assert_all_well([answer(process)])
 
 
 @pytest.mark.root

@@ -14,7 +14,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from lockcache import serving
@@ -131,17 +131,27 @@ class Shared:
             if found is None and compiles:
                 label = self._stated(key, compiles, parts)
                 if watch.is_on:
-                    self._watch(key, label)
+                    self._take_unawaited(key, label)
             return found
         return None
 
-    def _watch(self, key: str, label: str) -> None:
-        """Have the compilation of ``key``, for which no turn was taken, reported when its scope ends at the latest."""
+    def renew(self, key: str, label: str, parts: Parts) -> None:
+        """Have this thread compile ``key`` again, whatever is stored: :meth:`store` replaces that, and states its cost.
+
+        Within :meth:`compiling`. Nobody waits for it.
+        """
+        with NeverRaising(self._survives):
+            self._take_unawaited(key, self._stated(key, label, parts))
+
+    def _take_unawaited(self, key: str, label: str) -> None:
+        """Take a turn for which nobody waits. Its compilation is reported when its scope ends at the latest."""
         scopes = self._open_scopes()
         if scopes and not any(key in scope for scope in scopes):
-            name = (self._prefix + key).encode()
-            turn = Turn(functools.partial(self.cache._replace, name))
-            scopes[-1][key] = serving.watched(self.cache, name, label, turn)
+            scopes[-1][key] = self._unawaited(key, label)
+
+    def _unawaited(self, key: str, label: str) -> Turn[Entry]:
+        name = (self._prefix + key).encode()
+        return serving.unawaited(self.cache, name, label, functools.partial(self.cache._replace, name))
 
     def import_value(self, key: str, value: bytes, **metadata: Any) -> None:
         """Store what was compiled elsewhere and before, which this process does not report as its compilation."""
@@ -155,7 +165,9 @@ class Shared:
 
     def is_stored(self, key: str) -> bool:
         """Returns whether this directory itself has ``key``, without a read, and without counting a hit or a miss."""
-        return has_entry(self.cache._directory.layout, entry_name((self._prefix + key).encode()))
+        with NeverRaising(self._survives):
+            return has_entry(self.cache._directory.layout, entry_name((self._prefix + key).encode()))
+        return False
 
     def state(self, key: str, label: str, parts: Parts) -> None:
         """State what ``key`` is made of, for ``lockcache why``: of what is stored without having been looked up."""
@@ -221,14 +233,16 @@ class Shared:
         return None
 
     def begin_files(
-        self, key: str, label: str = "", parts: Parts | None = None
+        self, key: str, label: str = "", parts: Parts | None = None, *, renews: bool = False
     ) -> dict[str, bytes] | Turn[Entry] | None:
         """The files of ``key``, or the turn to make them, which ends when nobody refers to it any more.
 
         ``None``: neither, and the caller makes them for itself. ``parts``: what the key is made of, for
-        ``lockcache why``.
+        ``lockcache why``. ``renews``: they are made again, whatever is stored, and nobody waits for the turn.
         """
         with NeverRaising(self._survives):
+            if renews:
+                return self._unawaited(key, self._stated(key, label, parts))
             try:
                 # A group that is there as one file, from a copy that dropped its metadata, is made again.
                 labelled = self._labelled(key, label, parts)
@@ -240,6 +254,24 @@ class Shared:
                 return found
             return parted_files(found.code, found.metadata)
         return None
+
+    @contextlib.contextmanager
+    def holding(self, found: object) -> Iterator[Turn[Entry] | None]:
+        """A block with ``found``, if that is a turn, which ends with the block."""
+        turn, failed = found if isinstance(found, Turn) else None, False
+        try:
+            yield turn
+        except BaseException as error:
+            failed = isinstance(error, Exception)
+            raise
+        finally:
+            if turn is not None:
+                self.give_up(turn, failed=failed)
+
+    def give_up(self, turn: Turn[Entry], *, failed: bool) -> None:
+        """End a turn; nothing happens if it has ended. ``failed``: all that wait for it compile for themselves."""
+        with NeverRaising(self._survives):
+            turn.give_up(failed=failed)
 
     def store_files(self, key: str, files: dict[str, bytes], turn: Turn[Entry] | None, **metadata: Any) -> None:
         """Store what the framework made, and end its turn."""
@@ -295,8 +327,7 @@ class Shared:
         """End the turns of a scope."""
         scopes[:] = [scope for scope in scopes if scope is not mine]  # equal ones are others
         for turn in mine.values():
-            with NeverRaising(self._survives):
-                turn.give_up(failed=failed)
+            self.give_up(turn, failed=failed)
 
     def _survives(self, error: Exception) -> bool:
         """Have the framework's own cache take over. Returns False for :class:`SealedError` outside of all scopes."""

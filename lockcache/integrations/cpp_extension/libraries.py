@@ -25,7 +25,6 @@ from lockcache.integrations.cpp_extension.recipe import Recipe, read_recipe
 from lockcache.integrations.framework_keys import UnkeyableError, key_of, read_file
 from lockcache.integrations.key_parts import parts_of_extension
 from lockcache.integrations.staged import reap_folder, staged_name, write_whole
-from lockcache.single_flight import Turn
 
 __all__ = ["BUILD_FILE", "Headers", "Libraries", "read_whole"]
 
@@ -84,7 +83,7 @@ class Libraries:
         target = os.path.join(folder, recipe.target)
         if isinstance(found, dict):
             return self._lay_down(target, found)
-        with found if isinstance(found, Turn) else contextlib.nullcontext() as turn:
+        with self._shared.holding(found) as turn:
             if not self._may_build(folder):
                 return False
             began_ns, before = time.perf_counter_ns(), _stamps(recipe)

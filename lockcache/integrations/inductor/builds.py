@@ -36,7 +36,6 @@ from lockcache.integrations.framework_keys import (
 )
 from lockcache.integrations.inductor.spans import Spans
 from lockcache.integrations.staged import write_whole
-from lockcache.single_flight import Turn
 
 __all__ = ["share_builds"]
 
@@ -111,7 +110,7 @@ class _Builds:
                 self._keys[target] = key
                 return b"", target  # as torch 2.6 does; later ones return nothing, and nobody asks for it
             return self._really_build(builder)
-        with found if isinstance(found, Turn) else contextlib.nullcontext() as turn:
+        with self._shared.holding(found) as turn:
             began_ns = time.perf_counter_ns()
             made = self._really_build(builder)
             cost_ns = time.perf_counter_ns() - began_ns

@@ -70,7 +70,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     # Else the directory's name is in each key.
     config.config.update("jax_persistent_cache_enable_xla_caches", "none")
     config.config.update("jax_compilation_cache_dir", shared.cache.path)
-    compilation_cache.get_cache_key = imported.noting()
+    compilation_cache.get_cache_key = imported.noting(shared)
     compiler.compile_or_get_cached = queueing
     compilation_cache.get_file_cache = lambda _: (verifying(asked), shared.cache.path)
     reset()

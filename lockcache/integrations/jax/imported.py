@@ -47,15 +47,16 @@ class Imported:
         self._names: dict[str, str] = {}
         self._noted = threading.local()
 
-    def noting(self) -> Callable[..., str]:
+    def noting(self, shared: Shared) -> Callable[..., str]:
         """Returns JAX's ``get_cache_key``, which keeps the program until :meth:`take` in the same thread."""
 
         @functools.wraps(self._make_key)
         def get_cache_key(*args: Any, **kwargs: Any) -> str:
             key = self._make_key(*args, **kwargs)
             self._noted.last = Program(key, args, kwargs)
-            if self._is_for_cpu(args, kwargs):
-                self._names[key] = f"{key}/{self._cpu_features()}"
+            with shared.never_raising():
+                if self._is_for_cpu(args, kwargs):
+                    self._names[key] = f"{key}/{self._cpu_features()}"
             return key
 
         return get_cache_key

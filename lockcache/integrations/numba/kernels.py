@@ -61,9 +61,10 @@ def adapt_kernels(shared: Shared, doors: Doors) -> None:
         name = compiling.name_of(self, key)
         if name is None:
             return own_load(self, key)
-        if again.is_older(self, name):
-            return None  # not the older kernel, which is stored over
         parts = functools.partial(compiling.parts_of, self, key)
+        if again.is_older(self, name):
+            shared.renew(name, self._index_name, parts)
+            return None  # not the older kernel, which is stored over
         found = shared.look_up(name, self._index_name, parts, waiting=compiling.unlocked)
         return None if found is None else _loaded(shared, found)
 

@@ -279,7 +279,7 @@ class _Files:
         """Let another process compile this; all that wait for it, if it cannot be compiled."""
         turn, self._turn = self._turn, None
         if turn is not None:
-            turn.give_up(failed=failed)
+            self._shared.give_up(turn, failed=failed)
 
     def path_of(self, filename: str) -> str | None:
         """The path of one file: of a group that is being compiled, or by itself."""
