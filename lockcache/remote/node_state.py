@@ -23,7 +23,7 @@ from lockcache.fork import after_fork_in_child
 from lockcache.remote.servers import RemoteUrl
 from lockcache.remote.wait_limits import PROBE_AFTER_SECONDS, Breaker
 
-__all__ = ["BoundedNames", "Moment", "SharedBreaker", "UnsentWrites", "make_server_folder"]
+__all__ = ["BoundedNames", "Moment", "SharedBreaker", "UnsentWrites", "Write", "make_server_folder"]
 
 _log = logging.getLogger("lockcache")
 
@@ -137,10 +137,18 @@ class Moment(NamedTuple):
         return self.clock_ns + (set_by_ns if abs(set_by_ns) > _SHORTEST_SET_NS else 0)
 
 
-class _Write(NamedTuple):
-    serial: int
-    #: What is stored, while it waits to be sent or is on its way. ``None``: it was removed, or its value was lost.
-    value: bytes | None
+class Write:
+    """A write or a removal of this process, and the same object until its end."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bytes | None) -> None:
+        #: What is stored, while it waits to be sent or is on its way. ``None``: it was removed, or its value was lost.
+        self.value = value
+
+    def lose(self) -> None:
+        """Forget a value that is not on its way any more. Takes no lock: a sender calls it under its own."""
+        self.value = None
 
 
 class UnsentWrites:
@@ -154,46 +162,34 @@ class UnsentWrites:
     """
 
     def __init__(self) -> None:
-        self._writes: dict[str, _Write] = {}
-        self._serial = 0
+        self._writes: dict[str, Write] = {}
         self._doubtful = BoundedNames()
         self._least: Moment | None = None
         self._after_fork_in_child()
         after_fork_in_child(self)
 
-    def begin(self, name: str, value: bytes | None = None) -> int:
-        """Note that this process writes ``value``, or removes ``name``. Returns the number of that, for the end of it.
+    def begin(self, name: str, value: bytes | None = None) -> Write:
+        """Note that this process writes ``value``, or removes ``name``. Returns that.
 
-        The end is :meth:`confirm` or :meth:`lose`; until then :meth:`value` returns the value.
+        Its end is :meth:`confirm` or :meth:`Write.lose`; until then :meth:`value` returns the value.
         """
         with self._noting:
             if len(self._writes) >= _MOST_UNSENT:
                 self.replace_all(Moment.now())
-            self._serial += 1
-            self._writes[name] = _Write(self._serial, value)
-            return self._serial
+            write = self._writes[name] = Write(value)
+            return write
 
     def value(self, name: str) -> bytes | None:
         """Returns the value that this process stored last under ``name``, while it is on its way."""
         write = self._writes.get(name)
         return None if write is None else write.value
 
-    def confirm(self, name: str, serial: int) -> None:
+    def confirm(self, name: str, write: Write) -> None:
         """Note that the server has taken a write, which a later one of this process may have replaced."""
         with self._noting:
-            if name not in self._doubtful and self._is_last(name, serial):
+            if name not in self._doubtful and self._writes.get(name) is write:
                 del self._writes[name]
-        self.lose(name, serial)
-
-    def lose(self, name: str, serial: int) -> None:
-        """Forget a value that is not on its way any more."""
-        with self._noting:
-            if self._is_last(name, serial):
-                self._writes[name] = _Write(serial, None)
-
-    def _is_last(self, name: str, serial: int) -> bool:
-        write = self._writes.get(name)
-        return write is not None and write.serial == serial
+        write.lose()
 
     def doubt(self, name: str) -> None:
         """Note a write that was not answered: the server may take it late, after one that is confirmed by then."""
@@ -215,7 +211,8 @@ class UnsentWrites:
 
     def _after_fork_in_child(self) -> None:
         self._noting = threading.RLock()  # a signal handler may store in the midst of a store
-        self._writes = {name: _Write(write.serial, None) for name, write in self._writes.items()}
+        for write in self._writes.values():
+            write.lose()
 
 
 def _number(layout: Layout, path: str) -> int:

@@ -145,7 +145,7 @@ class Sender:
             self.end(_end.until)
 
     def _has_room(self, link: _Link, size_bytes: int) -> bool:
-        if sum(map(len, self._jobs.values())) >= _MOST_JOBS:
+        if sum(map(len, list(self._jobs.values()))) >= _MOST_JOBS:  # in one step: a signal handler may send meanwhile
             return False
         if self._bytes + size_bytes <= _MOST_BYTES:
             return True

@@ -18,10 +18,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 
-from lockcache.filestream.entry import KeyRing, Record, RefusedEntryError, unpack
+from lockcache.filestream.entry import LARGEST_RECORD_BYTES, KeyRing, Record, RefusedEntryError, unpack
 from lockcache.remote.counters import RemoteCounts
 from lockcache.remote.link import READING, RESTING, Link
-from lockcache.remote.node_state import UnsentWrites
+from lockcache.remote.node_state import UnsentWrites, Write
 from lockcache.remote.sealing import seal, unseal
 from lockcache.remote.servers import LARGEST_VALUE_BYTES, Answer, RemoteUrl, Transport
 from lockcache.remote.turns import Lookups, RemoteTurn, take_turn
@@ -109,15 +109,17 @@ class RemoteStore:
             self.unsent.begin(name)
             return
         value = seal(name, payload, record, self._keys)
-        if len(value) > LARGEST_VALUE_BYTES:
+        record_bytes = len(value) - len(payload)
+        if len(value) > LARGEST_VALUE_BYTES or record_bytes > LARGEST_RECORD_BYTES:  # which no reader believes
             self.unsent.begin(name)
             self.lose()
-            what = f"entry {name[:16]} of {len(value)} bytes is not sent, since {LARGEST_VALUE_BYTES} are the most"
+            most = f"{LARGEST_VALUE_BYTES} are the most, {LARGEST_RECORD_BYTES} of them metadata"
+            what = f"entry {name[:16]} of {len(value)} bytes is not sent, since {most}"
             self.link.warn(f"{what}; each host compiles such a program", "large")
             return
         link, size_bytes = self.link, len(value)
-        serial = self.unsent.begin(name, value)
-        send, lose = partial(self._send, name, serial, value), partial(self._lose_put, name, serial)
+        write = self.unsent.begin(name, value)
+        send, lose = partial(self._send, name, write, value), partial(self._lose_put, write)
         link.sender().send(link, send, lose, size_bytes, done=self._note_put, name=name)
 
     def remove(self, name: str) -> None:
@@ -126,7 +128,7 @@ class RemoteStore:
         The wait behind other writes is charged only if the server does nothing meanwhile. If it does not take the
         removal, other processes may read the entry again, and that is counted.
         """
-        serial, is_over = self.unsent.begin(name), threading.Event()
+        write, is_over = self.unsent.begin(name), threading.Event()
         began: list[float] = []
         if not self.url.may_send:
             return
@@ -135,7 +137,7 @@ class RemoteStore:
             began.append(time.monotonic())
             was_removed = self.link.tell(lambda transport: transport.remove(name))
             if was_removed:
-                self.unsent.confirm(name, serial)
+                self.unsent.confirm(name, write)
                 is_over.set()
             return was_removed
 
@@ -165,10 +167,10 @@ class RemoteStore:
         """Flush, and close the connections. The store may be used again."""
         self.link.close()
 
-    def _send(self, name: str, serial: int, value: bytes) -> bool:
+    def _send(self, name: str, write: Write, value: bytes) -> bool:
         was_put = self.put(name, value)
         if was_put:
-            self.unsent.confirm(name, serial)
+            self.unsent.confirm(name, write)
             self._read_back(name)
         return was_put
 
@@ -230,8 +232,8 @@ class RemoteStore:
         """Count an entry that the server did not get."""
         self.counts.lost_puts += 1
 
-    def _lose_put(self, name: str, serial: int) -> None:
-        self.unsent.lose(name, serial)
+    def _lose_put(self, write: Write) -> None:
+        write.lose()
         self.lose()
 
     def _note_put(self) -> None:

@@ -321,7 +321,7 @@ def test_an_answer_from_before_a_write_that_is_confirmed_meanwhile_is_not_believ
 
     def get_and_have_the_write_confirmed(wanted: str) -> bytes | None:
         answer = get(wanted)
-        store.unsent.confirm(name, store.unsent._writes[name].serial)
+        store.unsent.confirm(name, store.unsent._writes[name])
         return answer
 
     store.link._opened().get = get_and_have_the_write_confirmed  # type: ignore[assignment, method-assign]

@@ -59,6 +59,25 @@ def test_a_value_that_was_removed_or_lost_is_not_there(cache: RemoteProgramCache
         assert cache.get("cleared") is None
 
 
+def test_a_sender_that_loses_a_value_does_not_wait_for_a_thread_that_notes_one(cache: RemoteProgramCache) -> None:
+    """That thread may store in a signal handler meanwhile, which waits for the sender."""
+    sender, unsent = cache._store.link.sender(), cache._store.unsent
+    with _nothing_sent(cache):
+        cache["lost"] = b"v"
+        losing = threading.Thread(target=sender.give_up, args=(cache._store.link,), daemon=True)
+        with unsent._noting:
+            losing.start()
+            losing.join(10)
+            assert not losing.is_alive()
+    assert cache.get("lost") is None
+
+
+def test_an_entry_of_more_metadata_than_a_record_holds_is_a_lost_write(cache: RemoteProgramCache) -> None:
+    cache.put_entry("k", Entry(b"code", {"name": "x" * (17 << 20)}))
+    assert cache.get_entry("k") is None
+    assert cache.remote_stats().lost_puts == 1
+
+
 def test_a_forked_child_does_not_have_what_its_parent_sends(cache: RemoteProgramCache) -> None:
     with _nothing_sent(cache):
         cache["k"] = b"v"
