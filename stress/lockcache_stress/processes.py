@@ -62,10 +62,10 @@ class Patience:
         now, due_seconds = time.monotonic(), min(_LOOK_SECONDS, self._seconds)
         if now - self._looked_at < due_seconds:
             return False
-        self._looked_at = now
+        elapsed_seconds, self._looked_at = now - self._looked_at, now
         before, self._delays = self._delays, _delays()
         grown = (delay - before.get(thread, delay) for thread, delay in self._delays.items())
-        self._passed_seconds += max(0.0, due_seconds - max(grown, default=0.0))
+        self._passed_seconds += min(due_seconds, max(0.0, elapsed_seconds - max(grown, default=0.0)))
         self._seen_seconds += due_seconds
         return self._passed_seconds >= self._seconds or self._seen_seconds > self._seconds * MOST_STRETCHED
 

@@ -65,3 +65,14 @@ def test_a_limit_does_not_pass_while_the_process_that_waits_is_stopped(monkeypat
     patience, now = Patience(5.0), time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: now() + 3600.0)  # as behind a SIGSTOP of an hour
     assert not patience.is_over()
+
+
+def test_a_limit_that_is_asked_seldom_passes_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, delay = [0.0], [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("lockcache_stress.processes._delays", lambda: {1: delay[0]})
+    patience = Patience(10.0)
+    while not patience.is_over():
+        now[0] += 1.8
+        delay[0] += 1.1
+    assert now[0] < 30
