@@ -194,7 +194,9 @@ class CacheDirectory:
         try:
             page = self.page
             if page is None or not page.was_at(self.layout.state):
+                stated = self.policy.stated
                 page = open_page(self.layout, self.policy)
+                self.policy.stated = stated  # with which the next attachment compares: a cap may have been lost
             if page is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no page to count on", self.layout.state)
             yield HeldCounters(page)

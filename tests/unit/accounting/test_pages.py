@@ -200,3 +200,18 @@ def test_a_page_that_0_3_0_was_counting_on_fuse_is_counted_again(cache_path, mon
     monkeypatch.setattr(Hosts, "has_lasting_inodes", False)
     with FileStreamProgramCache(cache_path) as cache:
         assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
+
+
+@pytest.mark.parametrize("look", ["at the policy", "at the counters"])
+def test_a_live_cache_keeps_its_cap_where_who_made_a_lost_page_again_died_before_it_stated_one(look, cache_path):
+    with FileStreamProgramCache(cache_path, max_size_bytes=10**6) as cache:
+        cache["a"] = b"x"
+        os.truncate(cache_path / "lockcache" / "state", 0)
+        open_directory(cache_path)
+        if look == "at the policy":
+            assert cache._directory.policy.current().max_size_bytes == 10**6
+        else:
+            with cache._directory.counting(1.0):
+                pass
+        cache["b"] = b"y"
+        assert cache._directory.policy.current().max_size_bytes == 10**6
