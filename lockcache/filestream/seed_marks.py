@@ -85,7 +85,7 @@ def hide(layout: Layout, name: str) -> bool:
             offset = 0 if fd is None else _served_at(fd, bytes.fromhex(name))
             if fd is None or not offset:
                 return False
-            if has_one_name(fd):
+            if has_one_name(fd) and _stands_in_place(layout, fd):
                 os.pwrite(fd, bytes([_HIDDEN]), offset + HIDDEN_AT)
                 break
         was_linked |= _make_own(layout)
@@ -99,6 +99,17 @@ def hide(layout: Layout, name: str) -> bool:
 def has_one_name(fd: int) -> bool:
     """Returns whether an open seed is this directory's alone, and was not replaced."""
     return os.fstat(fd).st_nlink == 1
+
+
+def _stands_in_place(layout: Layout, fd: int) -> bool:
+    """Returns whether an open seed is still the directory's.
+
+    To be asked after its names were counted: of a file that was replaced meanwhile, the one name that is left may be
+    that of another directory, which must not get our marks.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(fd), os.lstat(layout.seed))
+    return False
 
 
 def wait_for_readers() -> None:

@@ -13,6 +13,8 @@ import hashlib
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from filelock import lock_descriptor
 
 from lockcache import FileStreamProgramCache
 from lockcache.cli.program import run as run_command
+from lockcache.filestream import seed_marks
 from lockcache.filestream.accounting import NOT_COUNTED, encode_page, head_of, replace_state
 from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.access.planted_files import KEY
@@ -177,3 +180,32 @@ def test_processes_that_delete_at_once_from_a_linked_seed_lose_no_deletion(tmp_p
         assert [cache.get(key) for key in keys] == [None] * len(keys)
     with FileStreamProgramCache(tmp_path / "copy") as copy:
         assert [copy.get(key) for key in keys] == keys
+
+
+def test_a_deletion_while_another_process_replaces_a_linked_seed_marks_the_new_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that it has open has one name by then: the copy's."""
+    bundle = write(tmp_path / "kernels.lcb", bundle_of({b"k": b"v", b"other": b"v"}))
+    original, served_at = tmp_path / "original", seed_marks._served_at
+    with FileStreamProgramCache(original, seed=bundle) as cache:
+        _copy(original, tmp_path / "copy")
+
+        def replaced_meanwhile(fd: int, name: bytes) -> int:
+            monkeypatch.setattr(seed_marks, "_served_at", served_at)
+            subprocess.run([sys.executable, "-c", _DELETE_OTHER, original], check=True)
+            return served_at(fd, name)
+
+        monkeypatch.setattr(seed_marks, "_served_at", replaced_meanwhile)
+        del cache[b"k"]
+        assert (cache.get(b"k"), cache.get(b"other")) == (None, None)
+    with FileStreamProgramCache(tmp_path / "copy") as copy:
+        assert (copy.get(b"k"), copy.get(b"other")) == (b"v", b"v")
+
+
+_DELETE_OTHER = """
+import sys
+from lockcache import FileStreamProgramCache
+
+del FileStreamProgramCache(sys.argv[1])[b"other"]
+"""
