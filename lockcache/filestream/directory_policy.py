@@ -26,9 +26,10 @@ class DirectoryPolicy(StatedPolicy):
     def _image(self) -> bytes:
         directory = self.directory()
         usage = None if directory is None else directory.page
-        if usage is not None and directory is not None and not usage.is_at(self._layout.state):
-            usage = directory.usage_if_writable()  # which keeps a cap that was lost with the older page
         is_there = usage is not None and usage.is_at(self._layout.state)
+        if usage is not None and directory is not None and not is_there:
+            usage = directory.usage_if_writable()  # which keeps a cap that was lost with the older page
+            is_there = usage is not None and usage.is_at(self._layout.state)
         return usage.image() if usage is not None and is_there else super()._image()
 
     def _change(self, change: Callable[[Policy], Policy]) -> None:
