@@ -19,6 +19,8 @@ from lockcache.cli.signals import FATAL
 WAITED_FOR: Final = frozenset({signal.SIGCHLD, *FATAL})
 # A terminal sends these to all its processes in the foreground, the command too.
 _OF_THE_KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)
+# A thread that does not hold SIGCHLD back may take it, and then nothing says that the command has ended.
+_LOOK_SECONDS: Final = 1.0
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
 
@@ -34,8 +36,8 @@ def run_child(words: tuple[str, ...], environment: Mapping[str, str], mask: set[
         say(f"{words[0]}: {error.strerror}")
         sys.exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE)
     while True:
-        info = signal.sigwaitinfo(WAITED_FOR)
-        if info.si_signo != signal.SIGCHLD:
+        info = signal.sigtimedwait(WAITED_FOR, _LOOK_SECONDS)
+        if info is not None and info.si_signo != signal.SIGCHLD:
             _pass_on(info, child)
             continue
         pid, status = os.waitpid(child, os.WNOHANG)
