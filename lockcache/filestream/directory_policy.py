@@ -25,12 +25,15 @@ class DirectoryPolicy(StatedPolicy):
 
     def _image(self) -> bytes:
         directory = self.directory()
-        usage = None if directory is None else directory.page
-        is_there = usage is not None and usage.is_at(self._layout.state)
-        if usage is not None and directory is not None and not is_there:
-            usage = directory.usage_if_writable()  # which keeps a cap that was lost with the older page
-            is_there = usage is not None and usage.is_at(self._layout.state)
-        return usage.image() if usage is not None and is_there else super()._image()
+        page = None if directory is None else directory.page
+        if page is not None and page.is_at(self._layout.state):
+            return page.image()
+        image = super()._image()
+        if page is None or directory is None or decode_head(image) is None:
+            return image
+        # Another page stands in its place. To attach it keeps a cap that was lost with the older one.
+        page = directory.usage_if_writable()
+        return image if page is None else page.image()
 
     def _change(self, change: Callable[[Policy], Policy]) -> None:
         directory = self.directory()

@@ -215,3 +215,11 @@ def test_a_live_cache_keeps_its_cap_where_who_made_a_lost_page_again_died_before
                 pass
         cache["b"] = b"y"
         assert cache._directory.policy.current().max_size_bytes == 10**6
+
+
+def test_a_look_at_the_policy_of_a_directory_that_was_deleted_makes_none(cache_path):
+    with FileStreamProgramCache(cache_path, max_size_bytes=10**6) as cache:
+        cache["a"] = b"x"
+        shutil.rmtree(cache_path)
+        assert cache.max_size_bytes == 10**6
+        assert not cache_path.exists()
