@@ -56,8 +56,8 @@ class RemoteProgramCache(ProgramCacheResource):
 
     The server is not trusted: each entry is verified, and signed where there are keys. It is never waited for long: a
     process waits a second in its whole life for answers that do not come or come late, and then goes on without the
-    server. What is stored is sent in the background; :meth:`close`, and the end of the process, wait for that for five
-    seconds at most, and only while the server takes something. What it did not take is lost, and counted.
+    server. What is stored is there for this object at once, and is sent in the background; :meth:`close`, and the end of
+    the process, wait for that for five seconds at most, and only while the server takes something. What it did not take is lost, and counted.
 
     Args:
         url: The server: ``redis://``, ``rediss://`` and ``unix://`` (alone or of a cluster), ``s3://``, ``gs://`` and
@@ -237,6 +237,10 @@ class RemoteProgramCache(ProgramCacheResource):
     def _turn_of_all_hosts(self, name: str, flight: Flight) -> tuple[bytes, bytes] | RemoteTurn:
         if flight.after_failure:  # of a thread here: no other host is waited for
             return RemoteTurn(self._store, name, None, after_failure=True)
+        loaded = self._store.look(name, is_waiting=False) if flight.has_waited else None  # that thread may have stored
+        if loaded is not None:
+            self._recount(misses=-1, waits=1)
+            return loaded
         timeout_seconds = self._arguments["lease_timeout_seconds"]
         return take_turn(self._store, name, timeout_seconds, has_waited=flight.has_waited)
 

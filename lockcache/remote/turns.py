@@ -167,10 +167,6 @@ def take_turn(
     server answers, ``timeout_seconds`` at most.
     """
     missed = [store.counts, *([] if counts is None else [counts])]
-    loaded = store.look(name, is_waiting=False) if has_waited else None  # that thread may have stored it
-    if loaded is not None:
-        _recount(missed, misses=-1, waits=True)
-        return loaded
     if not store.url.may_lease:
         # Not asked for: an answer without the server would count as a sign that it works.
         return RemoteTurn(store, name, None)
