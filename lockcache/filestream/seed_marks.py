@@ -97,7 +97,7 @@ def hide(layout: Layout, name: str) -> bool:
 
 
 def has_one_name(fd: int) -> bool:
-    """Returns whether an open seed is this directory's alone, and was not replaced."""
+    """Returns whether an open seed is one directory's alone: this one's, unless it was replaced meanwhile."""
     return os.fstat(fd).st_nlink == 1
 
 
