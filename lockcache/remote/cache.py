@@ -56,8 +56,9 @@ class RemoteProgramCache(ProgramCacheResource):
 
     The server is not trusted: each entry is verified, and signed where there are keys. It is never waited for long: a
     process waits a second in its whole life for answers that do not come or come late, and then goes on without the
-    server. What is stored is there for this object at once, and is sent in the background; :meth:`close`, and the end of
-    the process, wait for that for five seconds at most, and only while the server takes something. What it did not take is lost, and counted.
+    server. What is stored is there for this object at once, and is sent in the background; :meth:`close`, and the end
+    of the process, wait for that for five seconds at most, and only while the server takes something. What it did not
+    take is lost, and counted.
 
     Args:
         url: The server: ``redis://``, ``rediss://`` and ``unix://`` (alone or of a cluster), ``s3://``, ``gs://`` and
