@@ -43,6 +43,7 @@ from lockcache.filestream.disk import (
     Descriptor,
     Layout,
     ProcessLock,
+    is_at,
     is_hole,
     naming,
     write_all,
@@ -85,7 +86,9 @@ def hide(layout: Layout, name: str) -> bool:
             offset = 0 if fd is None else _served_at(fd, bytes.fromhex(name))
             if fd is None or not offset:
                 return False
-            if has_one_name(fd) and _stands_in_place(layout, fd):
+            status = os.fstat(fd)
+            # The one name of a file that was replaced meanwhile may be that of another directory.
+            if status.st_nlink == 1 and is_at(status, layout.seed):
                 os.pwrite(fd, bytes([_HIDDEN]), offset + HIDDEN_AT)
                 break
         was_linked |= _make_own(layout)
@@ -99,17 +102,6 @@ def hide(layout: Layout, name: str) -> bool:
 def has_one_name(fd: int) -> bool:
     """Returns whether an open seed is one directory's alone: this one's, unless it was replaced meanwhile."""
     return os.fstat(fd).st_nlink == 1
-
-
-def _stands_in_place(layout: Layout, fd: int) -> bool:
-    """Returns whether an open seed is still the directory's.
-
-    To be asked after its names were counted: of a file that was replaced meanwhile, the one name that is left may be
-    that of another directory, which must not get our marks.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(fd), os.lstat(layout.seed))
-    return False
 
 
 def wait_for_readers() -> None:

@@ -33,6 +33,7 @@ from lockcache.filestream.disk import (
     WRITE,
     KeptDescriptor,
     Layout,
+    is_at,
     myself,
     opened,
     parse_json,
@@ -195,7 +196,7 @@ class LeaseTurn:
             if failed_ns:
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, json.dumps({**holder._asdict(), "failed_ns": failed_ns}).encode(), 0)
-            elif _is_at(status, self._path):
+            elif is_at(status, self._path):
                 if is_published and self._layout.hosts.keep_what_is_open:
                     # Else it is renamed and removed later, which is two calls more. Who locks the file in between finds
                     # the entry, nearly always.
@@ -230,7 +231,7 @@ class LeaseTurn:
             return self._leave_to_other(fd)
         status = os.fstat(fd)
         self._file.is_own(status)  # by which it is known again: a program may close all descriptors during its turn
-        if not _is_at(status, self._path):
+        if not is_at(status, self._path):
             return _Locked.NAMELESS
         if status.st_nlink != 1:
             # A file that has another name belongs to another user: it must not be written to, only its name here is
@@ -267,7 +268,7 @@ class LeaseTurn:
         self.other = holder = holder_of(self._layout, self.name, self.generation)
         if holder is None or not holder.folder or is_of(self._layout, holder.folder):
             return _Locked.ELSEWHERE
-        if _is_at(os.fstat(fd), self._path):
+        if is_at(os.fstat(fd), self._path):
             self._layout.reach.unlink(self._path)  # only this name of it
         return _Locked.NAMELESS
 
@@ -314,14 +315,6 @@ def reap_lease(folder_fd: int, file: str) -> bool:
         return False
     finally:
         lease.close()
-
-
-def _is_at(status: os.stat_result, path: str) -> bool:
-    """Returns whether ``path`` leads to an open file. By inode: NFS keeps a link to what is unlinked while open."""
-    try:
-        return os.path.samestat(os.lstat(path), status)
-    except FileNotFoundError:
-        return False
 
 
 def _parse(blob: bytes) -> Holder | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.descriptors import DISK_FULL, FOLDER, NOATIME, READ, UPDATE, WRITE, Descriptor
     from lockcache.filestream.disk.descriptors import KeptDescriptor, close_inherited, close_quietly, opened, opening
     from lockcache.filestream.disk.files import TAG_NAME, age_seconds_of, append_below, fsync_folder_of, is_alone
-    from lockcache.filestream.disk.files import READ_ANYHOW_BYTES, is_hole
+    from lockcache.filestream.disk.files import READ_ANYHOW_BYTES, is_at, is_hole
     from lockcache.filestream.disk.files import leave_tag, naming, parse_json, read_all, read_json, read_small
     from lockcache.filestream.disk.files import remove_files
     from lockcache.filestream.disk.files import replace_file, replacing, truncate_below, write_all

@@ -174,6 +174,17 @@ def is_alone(fd: int) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
+def is_at(status: os.stat_result, path: str) -> bool:
+    """Returns whether ``path`` leads to an open file. By inode: NFS keeps a link to what is unlinked while open.
+
+    Of a file that has one name by its status, which is older than this look, that name is ``path``.
+    """
+    try:
+        return os.path.samestat(os.lstat(path), status)
+    except FileNotFoundError:
+        return False
+
+
 def is_hole(status: os.stat_result) -> bool:
     """Returns whether a file is longer than what its blocks can hold, however well it is compressed: nobody stored it.
 
