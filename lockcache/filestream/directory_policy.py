@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lockcache.filestream.accounting import Head, StatedPolicy, decode_head, encode_head, folder_of, space_of
+from lockcache.filestream.accounting import Head, StatedPolicy, decode_head, encode_head, folder_of, is_of, space_of
 from lockcache.filestream.policy import Policy
 
 if TYPE_CHECKING:
@@ -29,8 +29,11 @@ class DirectoryPolicy(StatedPolicy):
         if page is not None and page.is_at(self._layout.state):
             return page.image()
         image = super()._image()
-        if page is None or directory is None or decode_head(image) is None:
+        head = decode_head(image)
+        if page is None or directory is None or head is None:
             return image
+        if not is_of(self._layout, head.folder):
+            return b""  # it is being counted, or a copy: the policy read before stays, as the next attachment needs it
         # Another page stands in its place. To attach it keeps a cap that was lost with the older one.
         page = directory.usage_if_writable()
         return image if page is None else page.image()

@@ -15,6 +15,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.accounting import FILE_BYTES, encode_page, head_of, pages, replace_state
 from lockcache.filestream.accounting.pages import FirstCount
 from lockcache.filestream.accounting.state import Slot, StatePage
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.descriptors import Descriptor
 from lockcache.filestream.disk.layout import SHARDS, Layout
 from lockcache.filestream.disk.mounts import Hosts
@@ -223,3 +224,13 @@ def test_a_look_at_the_policy_of_a_directory_that_was_deleted_makes_none(cache_p
         shutil.rmtree(cache_path)
         assert cache.max_size_bytes == 10**6
         assert not cache_path.exists()
+
+
+def test_a_look_at_the_policy_while_another_process_counts_keeps_it(cache_path):
+    with FileStreamProgramCache(cache_path, max_size_bytes=10**6) as cache:
+        cache["a"], seen = b"x", []
+        os.truncate(cache_path / "lockcache" / "state", 0)
+        CacheDirectory(str(cache_path), 5.0, lambda: seen.append(cache.max_size_bytes))
+        cache["b"] = b"y"
+        assert set(seen) == {10**6}
+        assert cache.max_size_bytes == 10**6
