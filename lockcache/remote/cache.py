@@ -238,9 +238,10 @@ class RemoteProgramCache(ProgramCacheResource):
     def _turn_of_all_hosts(self, name: str, flight: Flight) -> tuple[bytes, bytes] | RemoteTurn:
         if flight.after_failure:  # of a thread here: no other host is waited for
             return RemoteTurn(self._store, name, None, after_failure=True)
-        loaded = self._store.look(name, is_waiting=False) if flight.has_waited else None  # that thread may have stored
+        # Since the first look a thread may have stored it; the server is asked again only after a wait for one.
+        loaded = self._store.look(name, is_waiting=False) if flight.has_waited else self._store.look_at_own(name)
         if loaded is not None:
-            self._recount(misses=-1, waits=1)
+            self._recount(misses=-1, waits=flight.has_waited)
             return loaded
         timeout_seconds = self._arguments["lease_timeout_seconds"]
         return take_turn(self._store, name, timeout_seconds, has_waited=flight.has_waited)

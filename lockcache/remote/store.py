@@ -72,6 +72,12 @@ class RemoteStore:
         self.counts.hits += hits
         return found.get(name)
 
+    def look_at_own(self, name: str) -> tuple[bytes, bytes] | None:
+        """Load what this process has not sent yet, like :meth:`look`, and ask no server."""
+        found = self._own([name])
+        self.counts.hits += len(found)
+        return found.get(name)
+
     def _own(self, names: list[str]) -> dict[str, tuple[bytes, bytes]]:
         """Returns the entries that this process stored and has not sent yet."""
         kept = {name: self.unsent.value(name) for name in names}

@@ -13,6 +13,7 @@ import pytest
 from lockcache import Entry, RemoteProgramCache, Turn
 from lockcache.remote.sending import do_nothing
 from tests.remote.servers import Nginx, Valkey
+from tests.threads import run_threads
 
 CODE = Entry(b"code", {"arch": "sm_90"})
 
@@ -106,5 +107,31 @@ def test_a_thread_that_waited_for_another_has_what_that_one_stored(
             turn.store(CODE)
             other.join(30)
             assert [isinstance(each, Entry) and each.code for each in found] == [b"code"]
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("kind", [Valkey, Nginx], ids=["valkey", "http"])
+def test_a_thread_whose_look_was_under_way_when_another_stored_has_what_that_one_stored(
+    kind: type,
+    tmp_path_factory: pytest.TempPathFactory,
+    cache_at: Callable[..., RemoteProgramCache],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = kind(tmp_path_factory.mktemp("server"))
+    try:
+        cache = cache_at(server.url)
+        load = cache._store.load
+
+        def load_while_another_computes(name: str) -> tuple[bytes, bytes] | None:
+            loaded = load(name)
+            monkeypatch.undo()
+            run_threads(lambda: cache.get_or_compute("k", lambda: b"code"), [()])
+            return loaded
+
+        with _nothing_sent(cache):
+            monkeypatch.setattr(cache._store, "load", load_while_another_computes)
+            assert cache.get_or_compute("k", lambda: b"computed again") == b"code"
+            assert (cache.stats().hits, cache.stats().misses) == (1, 1)
     finally:
         server.kill()
