@@ -9,8 +9,8 @@ power cut, or those that are made while the copy is replaced.
 
 A file with a second name is also the seed of another directory, which was copied from this one by hard links, and is
 not written to: a deletion gives this directory a file of its own first. Readers that have the older one open find
-that within a second, for which the deletion waits (:func:`wait_for_readers`). Until then there are both: next to
-what a directory shares with a copy of it, the cap does not count the second one.
+that within a second, for which the deletion waits (:func:`wait_for_readers`); others that come in that second do not.
+Until then there are both: next to what a directory shares with a copy of it, the cap does not count the second one.
 
 Readers and deletions ignore anything in the copy's place that is not a plain file.
 """
